@@ -1,0 +1,129 @@
+//! Client addresses: reading what a host calls one, and cutting it to a prefix.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bits in an IPv4 address.
+pub const IPV4_BITS: u8 = 32;
+/// Bits in an IPv6 address.
+pub const IPV6_BITS: u8 = 128;
+
+/// The address in what a host reports as the peer; `None` for a socket path or anything else.
+///
+/// Forms seen: `1.2.3.4:567`, `[2001:db8::1]:567`, `1.2.3.4:0`, a bare address, and either with a
+/// zone (`fe80::1%eth0`), which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4, so
+/// one client is one key whichever socket it came through.
+pub fn parse(text: &[u8]) -> Option<IpAddr> {
+    let text = core::str::from_utf8(text).ok()?;
+    let host = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']')?;
+            is_port_or_nothing(after).then_some(host)?
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => is_port(port).then_some(host)?,
+            _ => text,
+        },
+    };
+    let host = host.split_once('%').map_or(host, |(address, _zone)| address);
+    Some(host.parse::<IpAddr>().ok()?.to_canonical())
+}
+
+fn is_port_or_nothing(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(is_port)
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
+}
+
+/// How much of an address counts as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefixes {
+    /// Leading bits of an IPv4 address, 1 to [`IPV4_BITS`].
+    pub ipv4: u8,
+    /// Leading bits of an IPv6 address, 1 to [`IPV6_BITS`].
+    pub ipv6: u8,
+}
+
+impl Default for Prefixes {
+    /// A whole IPv4 address; an IPv6 /64, which is what one subscriber gets at least (RFC 6177).
+    fn default() -> Self {
+        Self { ipv4: IPV4_BITS, ipv6: 64 }
+    }
+}
+
+impl Prefixes {
+    /// `address` with everything behind the prefix cleared, and the prefix's length.
+    pub fn cut(self, address: IpAddr) -> (IpAddr, u8) {
+        match address {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(u32::from(IPV4_BITS.saturating_sub(self.ipv4)));
+                (Ipv4Addr::from_bits(v4.to_bits() & mask.unwrap_or(0)).into(), self.ipv4)
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(u32::from(IPV6_BITS.saturating_sub(self.ipv6)));
+                (Ipv6Addr::from_bits(v6.to_bits() & mask.unwrap_or(0)).into(), self.ipv6)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn parsed(text: &str) -> Option<std::string::String> {
+        parse(text.as_bytes()).map(|a| a.to_string())
+    }
+
+    #[test]
+    fn reads_every_form_a_host_uses() {
+        for (text, address) in [
+            ("1.2.3.4:567", "1.2.3.4"),
+            ("1.2.3.4:0", "1.2.3.4"),
+            ("1.2.3.4", "1.2.3.4"),
+            ("[2001:db8::1]:567", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("fe80::1%eth0", "fe80::1"),
+            ("[fe80::1%2]:80", "fe80::1"),
+            ("[::ffff:1.2.3.4]:567", "1.2.3.4"),
+            ("::ffff:1.2.3.4", "1.2.3.4"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Some(address), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_address() {
+        for text in [
+            "",
+            "/var/run/envoy.sock",
+            "@abstract",
+            "1.2.3:80",
+            "[::1",
+            "[::1]x",
+            "[::1]:x",
+            "1.2.3.4:99999",
+            "localhost",
+            ":80",
+            "1.2.3.4:",
+        ] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+        assert_eq!(parse(&[0xff, 0xfe]), None);
+    }
+
+    #[test]
+    fn cuts_to_the_prefix() {
+        let cut = |prefixes: Prefixes, text: &str| prefixes.cut(text.parse().unwrap()).0.to_string();
+        let prefixes = Prefixes::default();
+        assert_eq!(cut(prefixes, "1.2.3.4"), "1.2.3.4");
+        assert_eq!(cut(prefixes, "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        let prefixes = Prefixes { ipv4: 20, ipv6: 48 };
+        assert_eq!(cut(prefixes, "1.2.255.4"), "1.2.240.0");
+        assert_eq!(cut(prefixes, "2001:db8:1:2::1"), "2001:db8:1::");
+        assert_eq!(cut(Prefixes { ipv4: 1, ipv6: 1 }, "255.0.0.1"), "128.0.0.0");
+    }
+}

@@ -1,0 +1,119 @@
+//! What happened, counted until the shell hands it to the host's metrics.
+
+use alloc::vec::Vec;
+
+/// Something worth counting beside the decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A spent entry was dropped from a slot for another.
+    Evicted,
+    /// A newcomer shared an overflow bucket, its slot being full of debt.
+    Overflowed,
+    /// A write met another worker's and was done again.
+    CasRetried,
+    /// Writes kept meeting others'; the decision stood on what was read.
+    CasGaveUp,
+    /// A slot's bytes were not those of a slot, and counted as empty.
+    Corrupt,
+    /// The host's shared data did not answer; the decision stood on an empty slot.
+    Unavailable,
+    /// The deny cache answered.
+    DenyCacheAnswered,
+    /// The client's address could not be read; rules that count by it did not apply.
+    AddressUnreadable,
+    /// A report was sent.
+    Reported,
+    /// A report was answered with grants.
+    Answered,
+    /// A report was not answered, or not in a way that could be understood.
+    SyncFailed,
+    /// A watched key had no room in the worker's list, and goes unreported by it.
+    SyncDropped,
+}
+
+impl Event {
+    /// Every event, in the order of their metrics.
+    pub const ALL: [Self; 12] = [
+        Self::Evicted,
+        Self::Overflowed,
+        Self::CasRetried,
+        Self::CasGaveUp,
+        Self::Corrupt,
+        Self::Unavailable,
+        Self::DenyCacheAnswered,
+        Self::AddressUnreadable,
+        Self::Reported,
+        Self::Answered,
+        Self::SyncFailed,
+        Self::SyncDropped,
+    ];
+
+    /// The metric's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Evicted => "weir.table.evicted",
+            Self::Overflowed => "weir.table.overflowed",
+            Self::CasRetried => "weir.table.cas_retried",
+            Self::CasGaveUp => "weir.table.cas_gave_up",
+            Self::Corrupt => "weir.table.corrupt",
+            Self::Unavailable => "weir.table.unavailable",
+            Self::DenyCacheAnswered => "weir.deny_cache.answered",
+            Self::AddressUnreadable => "weir.address.unreadable",
+            Self::Reported => "weir.sync.reported",
+            Self::Answered => "weir.sync.answered",
+            Self::SyncFailed => "weir.sync.failed",
+            Self::SyncDropped => "weir.sync.dropped",
+        }
+    }
+}
+
+/// Counts per event and per rule.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    events: [u32; Event::ALL.len()],
+    rules: Vec<RuleCounts>,
+}
+
+/// A rule's decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// Requests the rule matched that were let through.
+    pub allowed: u32,
+    /// Requests the rule limited.
+    pub limited: u32,
+}
+
+impl Counters {
+    /// Nothing counted yet, for so many rules.
+    pub(crate) fn new(rules: usize) -> Self {
+        Self { events: [0; Event::ALL.len()], rules: alloc::vec![RuleCounts::default(); rules] }
+    }
+
+    pub(crate) fn add(&mut self, event: Event, n: u32) {
+        if let Some(count) = self.events.get_mut(event as usize) {
+            *count = count.saturating_add(n);
+        }
+    }
+
+    pub(crate) fn allowed(&mut self, rule: u16) {
+        if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
+            counts.allowed = counts.allowed.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn limited(&mut self, rule: u16) {
+        if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
+            counts.limited = counts.limited.saturating_add(1);
+        }
+    }
+
+    /// How often `event` happened since the last take.
+    pub fn take_event(&mut self, event: Event) -> u32 {
+        self.events.get_mut(event as usize).map_or(0, core::mem::take)
+    }
+
+    /// A rule's decisions since the last take.
+    pub fn take_rule(&mut self, rule: usize) -> RuleCounts {
+        self.rules.get_mut(rule).map_or(RuleCounts::default(), core::mem::take)
+    }
+}

@@ -1,0 +1,103 @@
+//! A worker's own memory of who cannot have a token yet.
+//!
+//! A flood from one key costs a table look-up only when a token may have come. The memory is a
+//! fixed array: two keys that meet in it displace each other, which costs look-ups and nothing else.
+
+use alloc::vec::Vec;
+
+use crate::slot::Tag;
+use crate::time::{SECOND_NS, Time};
+
+/// Keys remembered at most.
+const KEYS: usize = 4_096;
+/// How long an entry is believed, in nanoseconds: what a worker does not hear of (a bucket reset by
+/// another) is unheard no longer than this.
+const BELIEVED_NS_MAX: u64 = SECOND_NS;
+
+/// Why a key is refused, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// When a token comes.
+    pub(crate) until: Time,
+    /// When the bucket is full.
+    pub(crate) full_at: Time,
+}
+
+#[derive(Clone, Copy)]
+struct Remembered {
+    tag: u64,
+    believed_until: Time,
+    denial: Denial,
+}
+
+pub(crate) struct DenyCache {
+    entries: Vec<Remembered>,
+}
+
+impl DenyCache {
+    pub(crate) fn new() -> Self {
+        let denial = Denial { until: Time::ZERO, full_at: Time::ZERO };
+        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
+        Self { entries: alloc::vec![nobody; KEYS] }
+    }
+
+    /// The denial in force for `tag` at `now`.
+    pub(crate) fn get(&self, tag: Tag, now: Time) -> Option<Denial> {
+        let entry = self.entries.get(place(tag))?;
+        (entry.tag == tag.bits() && now < entry.believed_until).then_some(entry.denial)
+    }
+
+    pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
+        if let Some(entry) = self.entries.get_mut(place(tag)) {
+            let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
+            *entry = Remembered { tag: tag.bits(), believed_until, denial };
+        }
+    }
+}
+
+/// Tags are hashes already.
+fn place(tag: Tag) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
+    let low = tag.bits() as usize;
+    low % KEYS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::from_nanos(SECOND_NS);
+
+    fn denial(ns: u64) -> Denial {
+        Denial { until: T0 + ns, full_at: T0 + 2 * ns }
+    }
+
+    #[test]
+    fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
+        let mut cache = DenyCache::new();
+        let tag = Tag::of_key(9, 0);
+        cache.remember(tag, denial(100), T0);
+        assert_eq!(cache.get(tag, T0 + 99), Some(denial(100)));
+        assert_eq!(cache.get(tag, T0 + 100), None);
+    }
+
+    #[test]
+    fn believes_nothing_for_longer_than_a_second() {
+        let mut cache = DenyCache::new();
+        let tag = Tag::of_key(9, 0);
+        cache.remember(tag, denial(3_600 * SECOND_NS), T0);
+        assert!(cache.get(tag, T0 + (SECOND_NS - 1)).is_some());
+        assert_eq!(cache.get(tag, T0 + SECOND_NS), None);
+    }
+
+    #[test]
+    fn keys_that_meet_displace_and_never_answer_for_each_other() {
+        let mut cache = DenyCache::new();
+        let (a, b) = (Tag::of_key(5, 0), Tag::of_key(5 + KEYS as u64, 0));
+        cache.remember(a, denial(100), T0);
+        assert_eq!(cache.get(b, T0), None);
+        cache.remember(b, denial(100), T0);
+        assert_eq!(cache.get(a, T0), None);
+        assert!(cache.get(b, T0).is_some());
+    }
+}

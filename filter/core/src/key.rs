@@ -1,0 +1,123 @@
+//! Keys: the value a rule counts by, and its hash.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::address::Prefixes;
+use crate::wire::KEY_BYTES_MAX;
+
+/// A key's value in canonical form: the same bytes at every POP for the same client.
+///
+/// Each part is self-delimiting, so no two combinations of parts share their bytes.
+/// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    bytes: [u8; KEY_BYTES_MAX],
+    len: u8,
+}
+
+impl KeyValue {
+    const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
+
+    /// The key of `address` cut to `prefixes`.
+    pub fn of_address(address: IpAddr, prefixes: Prefixes) -> Self {
+        let mut key = Self::EMPTY;
+        let (cut, bits) = prefixes.cut(address);
+        let covered = usize::from(bits).div_ceil(8);
+        match cut {
+            IpAddr::V4(v4) => key.push_address(4, bits, &v4.octets(), covered),
+            IpAddr::V6(v6) => key.push_address(6, bits, &v6.octets(), covered),
+        }
+        key
+    }
+
+    fn push_address(&mut self, family: u8, bits: u8, octets: &[u8], covered: usize) {
+        self.push(&[family, bits]);
+        self.push(octets.get(..covered).unwrap_or(octets));
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        let start = usize::from(self.len);
+        if let Some(room) = self.bytes.get_mut(start..start + part.len()) {
+            room.copy_from_slice(part);
+            // The room is inside KEY_BYTES_MAX, which fits.
+            self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
+        }
+    }
+
+    /// The canonical bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+
+/// The secret that keys are hashed with: random per process, shared by its workers, so that nobody
+/// outside can aim two keys at one slot.
+#[derive(Clone, Copy)]
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    /// From random bytes.
+    pub const fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Hashes a key's canonical bytes (SipHash-1-3, 128 bits).
+    pub fn hash(&self, value: &[u8]) -> KeyHash {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write(value);
+        let hash = hasher.finish128();
+        KeyHash { place: hash.h1, tag: hash.h2 }
+    }
+}
+
+/// A key's hash, in two independent halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash {
+    /// Chooses the slot. It does not know the rule: the buckets of one key under several rules lie
+    /// side by side, so one read serves them all.
+    pub place: u64,
+    /// Names the key inside the slot, together with the rule's salt.
+    pub tag: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(address: &str, ipv4: u8, ipv6: u8) -> KeyValue {
+        KeyValue::of_address(address.parse().unwrap(), Prefixes { ipv4, ipv6 })
+    }
+
+    #[test]
+    fn one_prefix_is_one_key() {
+        assert_eq!(key("2001:db8::1", 32, 64), key("2001:db8::2", 32, 64));
+        assert_ne!(key("2001:db8::1", 32, 128), key("2001:db8::2", 32, 128));
+        assert_eq!(key("10.0.0.1", 24, 64), key("10.0.0.2", 24, 64));
+    }
+
+    #[test]
+    fn prefixes_of_different_length_are_different_keys() {
+        assert_ne!(key("10.0.0.0", 24, 64), key("10.0.0.0", 23, 64));
+        assert_ne!(key("10.0.0.0", 24, 64).as_bytes(), key("10.0.0.0", 32, 64).as_bytes());
+    }
+
+    #[test]
+    fn canonical_bytes_are_what_they_were() {
+        assert_eq!(key("192.0.2.7", 32, 64).as_bytes(), [4, 32, 192, 0, 2, 7]);
+        assert_eq!(key("192.0.2.7", 20, 64).as_bytes(), [4, 20, 192, 0, 0]);
+        assert_eq!(key("2001:db8:1:2::9", 32, 64).as_bytes(), [6, 64, 0x20, 1, 0x0d, 0xb8, 0, 1, 0, 2]);
+    }
+
+    #[test]
+    fn another_secret_is_another_place() {
+        let value = key("192.0.2.7", 32, 64);
+        let (a, b) = (Secret::new([1; 16]), Secret::new([2; 16]));
+        assert_eq!(a.hash(value.as_bytes()), a.hash(value.as_bytes()));
+        assert_ne!(a.hash(value.as_bytes()).place, b.hash(value.as_bytes()).place);
+    }
+}

@@ -1,0 +1,32 @@
+//! The decision of a rate limiter at the edge: which rules a request meets, which buckets they name,
+//! whether those buckets have a token, and what the client is told.
+//!
+//! This crate knows no clock, no host and no IO. Time arrives as an argument ([`time::Time`]), the
+//! shared table behind a trait ([`table::Slots`]), the request behind another
+//! ([`request::Request`]). What runs in a proxy (`weir-filter`), in a simulation and in a test is
+//! therefore the same code.
+//!
+//! It also owns the words both ends of the budget loop speak: the quota ([`quota`]) and the messages
+//! between a point of presence and weir-sync ([`wire`]).
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod address;
+pub mod bucket;
+pub mod counters;
+pub mod decision;
+mod deny_cache;
+pub mod key;
+pub mod limiter;
+pub mod quota;
+pub mod reading;
+pub mod request;
+pub mod rules;
+pub mod slot;
+pub mod table;
+pub mod time;
+mod watch;
+pub mod wire;

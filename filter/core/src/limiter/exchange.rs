@@ -1,0 +1,248 @@
+//! The POP's side of the budget loop: making reports, applying grants.
+//!
+//! Counts live in shared data, cumulative, so a report may be lost, repeated or made by two workers.
+//! A worker has at most one report under way; what it could not say waits for the next.
+
+use alloc::vec::Vec;
+
+use super::{Limiter, Reporter};
+use crate::counters::Event;
+use crate::slot::{Entry, Tag, Watched};
+use crate::table::{Loaded, Slots};
+use crate::time::{SECOND_NS, Time};
+use crate::wire::{self, Grant, KEYS_MAX, Message, Reply, Report, WireError};
+
+/// A POP with nothing to report still greets weir-sync this often, in nanoseconds, so that it counts
+/// as live and hears how many POPs there are.
+const GREETING_NS: u64 = 2 * SECOND_NS;
+/// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
+const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// The longest lease that is believed, in milliseconds.
+const LEASE_MS_MAX: u32 = 60_000;
+/// How often a write that meets another worker's is done again.
+const WRITES_MAX: u32 = 8;
+
+/// The state of one worker's exchange with weir-sync.
+pub(super) struct Exchange {
+    reporter: Reporter,
+    table_id: u32,
+    sequence: u64,
+    /// Live POPs, as weir-sync last said.
+    pops: u32,
+    in_flight: Option<InFlight>,
+    answered_at: Option<Time>,
+    /// The tag after which the next report begins, so that every key gets its turn.
+    cursor: u64,
+}
+
+/// A report that was sent, and what it said.
+struct InFlight {
+    sequence: u64,
+    sent_at: Time,
+    keys: Vec<Told>,
+}
+
+/// What a report said of one key.
+#[derive(Clone, Copy)]
+struct Told {
+    tag: Tag,
+    slot: u32,
+    rule: u16,
+    epoch: u32,
+    admitted: u32,
+    asked_recently: u32,
+}
+
+impl Exchange {
+    pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
+        let (sequence, pops, cursor) = (0, 1, 0);
+        Self { reporter, table_id, sequence, pops, in_flight: None, answered_at: None, cursor }
+    }
+
+    /// Live POPs, at least 1.
+    pub(super) fn pops(&self) -> u32 {
+        self.pops
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        self.answered_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
+    }
+}
+
+impl Limiter {
+    /// The report to send now; `None` when there is nothing to say or one is still under way.
+    ///
+    /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    pub fn report(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
+        let exchange = self.exchange.as_ref()?;
+        if exchange.in_flight.as_ref().is_some_and(|sent| now.nanos_since(sent.sent_at) < ANSWER_NS_MAX) {
+            return None;
+        }
+        if exchange.in_flight.is_some() {
+            self.report_failed();
+        }
+        self.watch.forget_idle(now);
+        let cursor = self.exchange.as_ref()?.cursor;
+        let tags = self.watch.dirty_after(cursor, KEYS_MAX);
+        let mut rules = Vec::new();
+        let (mut told, mut keys) = (Vec::new(), Vec::new());
+        for &tag in &tags {
+            if let Some((this, key)) = self.tell(tag, &mut rules, slots, now) {
+                told.push(this);
+                keys.push(key);
+            }
+        }
+        let exchange = self.exchange.as_mut()?;
+        if keys.is_empty() && !exchange.is_silent(now) {
+            return None;
+        }
+        exchange.cursor = tags.last().copied().unwrap_or(0);
+        exchange.sequence += 1;
+        exchange.in_flight = Some(InFlight { sequence: exchange.sequence, sent_at: now, keys: told });
+        let Reporter { pop, worker } = exchange.reporter.clone();
+        let sequence = exchange.sequence;
+        let rules = rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
+        self.counters.add(Event::Reported, 1);
+        Some(Report { pop, worker, sequence, rules, keys })
+    }
+
+    /// Adds what this worker was asked to the shared entry, and says what the entry counts.
+    fn tell(
+        &mut self,
+        tag: u64,
+        rules: &mut Vec<u16>,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Option<(Told, wire::Key)> {
+        let key = self.watch.get_mut(tag)?;
+        let (rule, slot, value, asked_recently) = (key.rule, key.slot, key.value, key.asked_recently);
+        let unadded = core::mem::take(&mut key.asked_unadded);
+        key.dirty = false;
+        let tag = Tag::of_key(tag, 0);
+        let updated = self.update_watched(tag, slot, slots, now, |watched| {
+            watched.asked = watched.asked.saturating_add(unadded);
+        });
+        let Some(watched) = updated else {
+            // The entry is gone (spent, or its slot lost): there is nothing left to tell of it.
+            self.watch.remove(tag.bits());
+            return None;
+        };
+        let table_id = self.exchange.as_ref()?.table_id;
+        let index = rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
+            rules.push(rule);
+            rules.len() - 1
+        });
+        let admitted = u64::from(watched.admitted);
+        // Workers add up what was asked when they report, and what was admitted at once.
+        let asked = u64::from(watched.asked).max(admitted);
+        let key = wire::Key {
+            rule: u16::try_from(index).ok()?,
+            value: value.as_bytes().to_vec(),
+            epoch: u64::from(table_id) << 32 | u64::from(watched.epoch),
+            admitted,
+            unconfirmed: admitted.saturating_sub(u64::from(watched.confirmed)),
+            asked,
+            asked_recently: u64::from(asked_recently).min(asked),
+        };
+        Some((
+            Told { tag, slot, rule, epoch: watched.epoch, admitted: watched.admitted, asked_recently },
+            key,
+        ))
+    }
+
+    fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
+        self.rule(rule).map(|rule| wire::Rule { name: rule.name.clone(), quota: rule.quota })
+    }
+
+    /// Changes a watched entry in the table; the entry as written, or `None` if there is none.
+    fn update_watched(
+        &mut self,
+        tag: Tag,
+        slot: u32,
+        slots: &mut dyn Slots,
+        now: Time,
+        change: impl Fn(&mut Watched),
+    ) -> Option<Watched> {
+        let mut bytes = core::mem::take(&mut self.scratch.bytes);
+        let mut result = None;
+        for _ in 0..WRITES_MAX {
+            let (mut loaded, _) = Loaded::read(slots, slot, &mut bytes);
+            let Some(Entry::Watched(mut watched)) = loaded.slot.get(tag) else { break };
+            change(&mut watched);
+            result = Some(watched);
+            // The entry is there, so it has its room.
+            let _ = loaded.slot.put(tag, &Entry::Watched(watched), now);
+            if loaded.write(slots).is_ok() {
+                break;
+            }
+            self.counters.add(Event::CasRetried, 1);
+        }
+        self.scratch.bytes = bytes;
+        result
+    }
+
+    /// Applies the bytes of a reply. On an error nothing changed, and the report counts as failed.
+    pub fn apply(&mut self, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
+        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(&reply, slots, now));
+        if applied.is_err() {
+            self.report_failed();
+        }
+        applied
+    }
+
+    fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
+        let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
+        let sent = exchange.in_flight.take_if(|sent| {
+            sent.sequence == reply.sequence
+                && (reply.grants.is_empty() || reply.grants.len() == sent.keys.len())
+        });
+        let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
+        exchange.pops = reply.pops;
+        exchange.answered_at = Some(now);
+        if reply.grants.is_empty() && !sent.keys.is_empty() {
+            self.unsay(&sent.keys);
+            return Ok(());
+        }
+        self.counters.add(Event::Answered, 1);
+        for (told, grant) in sent.keys.iter().zip(&reply.grants) {
+            self.grant(told, grant, slots, now);
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, told: &Told, grant: &Grant, slots: &mut dyn Slots, now: Time) {
+        let Some(quota) = self.rule(told.rule).map(|rule| rule.quota) else { return };
+        let lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
+        self.update_watched(told.tag, told.slot, slots, now, |watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            watched.confirmed = watched.confirmed.max(told.admitted).min(watched.admitted);
+            watched.ratio = grant.ratio;
+            watched.lease_until = lease_until;
+            let since = i64::from(watched.admitted.saturating_sub(told.admitted));
+            let level_milli = grant.level_milli.saturating_sub(since * 1_000);
+            watched.bucket = watched.bucket.capped(&quota, level_milli, now);
+        });
+        if let Some(key) = self.watch.get_mut(told.tag.bits()) {
+            key.asked_recently = key.asked_recently.saturating_sub(told.asked_recently);
+        }
+    }
+
+    /// The report under way came to nothing: what it said is said again.
+    pub fn report_failed(&mut self) {
+        let sent = self.exchange.as_mut().and_then(|exchange| exchange.in_flight.take());
+        if let Some(sent) = sent {
+            self.counters.add(Event::SyncFailed, 1);
+            self.unsay(&sent.keys);
+        }
+    }
+
+    fn unsay(&mut self, keys: &[Told]) {
+        for told in keys {
+            if let Some(key) = self.watch.get_mut(told.tag.bits()) {
+                key.dirty = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The limiter of one worker: request in, decision out.
+//!
+//! ```text
+//! request -> rules it meets -> keys -> [deny cache] -> slots -> judge -> commit -> decision
+//! ```
+//!
+//! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
+//! Buckets in one slot change together, by one compare-and-swap; across slots the limiter commits
+//! one after the other and gives back what it took if a later one turns out short.
+
+mod exchange;
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use crate::address;
+use crate::counters::{Counters, Event};
+use crate::decision::{Decision, Outcome, Standing};
+use crate::deny_cache::{Denial, DenyCache};
+use crate::key::{KeyHash, KeyValue, Secret};
+use crate::request::{Attribute, Fetched, Request};
+use crate::rules::RuleSet;
+use crate::slot::Tag;
+use crate::table::{Loaded, Slots, WriteError};
+use crate::time::Time;
+use crate::watch::WatchList;
+use exchange::Exchange;
+use judge::{Judged, Verdict};
+
+/// How often a write that meets another worker's is done again. Each retry means that some other
+/// request was decided, so only a slot under absurd contention comes near it.
+const WRITES_MAX: u32 = 32;
+
+/// What the workers of one proxy share beside the slots, made once per process.
+#[derive(Clone, Copy)]
+pub struct TableIdentity {
+    /// What keys are hashed with.
+    pub secret: Secret,
+    /// Names this process's table in reports; random.
+    pub table_id: u32,
+}
+
+/// Who this worker is in reports.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The POP's name, the same for all its workers; 1 to [`crate::wire::POP_NAME_MAX`] bytes.
+    pub pop: alloc::string::String,
+    /// A random name of this worker.
+    pub worker: u64,
+}
+
+/// The limiter of one worker.
+pub struct Limiter {
+    rules: RuleSet,
+    tags: Vec<RuleTags>,
+    secret: Secret,
+    deny_cache: DenyCache,
+    watch: WatchList,
+    /// The budget loop; none where the POP is on its own.
+    exchange: Option<Exchange>,
+    counters: Counters,
+    scratch: Scratch,
+}
+
+/// What a rule's buckets are named by.
+#[derive(Clone, Copy)]
+struct RuleTags {
+    salt: u64,
+    overflow: Tag,
+}
+
+/// Room that is used again for every request.
+#[derive(Default)]
+struct Scratch {
+    hits: Vec<Hit>,
+    loaded: Vec<Loaded>,
+    bytes: Vec<u8>,
+}
+
+/// A rule that counts the request, and the bucket it names.
+struct Hit {
+    rule: u16,
+    value: KeyValue,
+    tag: Tag,
+    slot: u32,
+    /// Whether the watch list has counted this request.
+    watched: bool,
+    /// Whether the key's admit ratio has spoken on this request.
+    had_its_turn: bool,
+    judged: Judged,
+}
+
+impl Limiter {
+    /// A limiter for `rules`. Without a `reporter` nothing is ever reported.
+    pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
+        let salts = rules.salts(&identity.secret);
+        let tags = salts.iter().map(|&salt| RuleTags { salt, overflow: Tag::of_overflow(salt) }).collect();
+        Self {
+            counters: Counters::new(rules.rules().len()),
+            rules,
+            tags,
+            secret: identity.secret,
+            deny_cache: DenyCache::new(),
+            watch: WatchList::default(),
+            exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// What was counted since it was last taken.
+    pub fn counters(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// Decides one request at `now`.
+    pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        // The scratch is taken out, so that it and the rest of the limiter can be used at once.
+        let mut scratch = core::mem::take(&mut self.scratch);
+        self.meet(&mut Fetched::new(request), slots.count(), &mut scratch.hits);
+        let decision = if scratch.hits.is_empty() {
+            Decision::UNCOUNTED
+        } else if let Some(refused) = self.remembered(&scratch.hits, now) {
+            refused
+        } else {
+            self.settle(&mut scratch, slots, now)
+        };
+        self.scratch = scratch;
+        decision
+    }
+
+    /// Finds the rules that count the request, and the buckets they name.
+    fn meet(&mut self, request: &mut Fetched<'_>, slot_count: u32, hits: &mut Vec<Hit>) {
+        hits.clear();
+        let mut client = None;
+        let mut hashed: Option<(KeyValue, KeyHash)> = None;
+        for (i, (rule, tags)) in (0u16..).zip(self.rules.rules().iter().zip(&self.tags)) {
+            if !rule.matches.holds(request) {
+                continue;
+            }
+            let address =
+                *client.get_or_insert_with(|| request.get(Attribute::SourceAddress).and_then(address::parse));
+            let Some(address) = address else {
+                self.counters.add(Event::AddressUnreadable, 1);
+                return hits.clear();
+            };
+            let value = KeyValue::of_address(address, rule.key);
+            let hash = match hashed {
+                Some((known, hash)) if known == value => hash,
+                _ => self.secret.hash(value.as_bytes()),
+            };
+            hashed = Some((value, hash));
+            let slot = slot_of(hash.place, slot_count);
+            let tag = Tag::of_key(hash.tag, tags.salt);
+            let judged = Judged::NOT_YET;
+            hits.push(Hit { rule: i, value, tag, slot, watched: false, had_its_turn: false, judged });
+        }
+    }
+
+    /// The answer of the deny cache: the rule among those it remembers that holds out the longest.
+    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Decision> {
+        let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, now)?)));
+        let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
+        for hit in hits {
+            self.watch.touch_known(hit.tag, now);
+        }
+        self.counters.add(Event::DenyCacheAnswered, 1);
+        let full_ns = denial.full_at.nanos_since(now);
+        Some(self.refused(hit.rule, Standing::refused(denial.until.nanos_since(now), full_ns)))
+    }
+
+    /// Judges the hits on the table, and commits what they take.
+    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Decision {
+        let Scratch { hits, loaded, bytes } = scratch;
+        loaded.clear();
+        for i in 0..hits.len() {
+            let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };
+            if !loaded.iter().any(|l| l.index == index) {
+                loaded.push(self.load(slots, index, bytes));
+            }
+        }
+        let mut fits = true;
+        for loaded in loaded.iter_mut() {
+            fits &= self.judge_slot(loaded, hits, now);
+        }
+        if fits {
+            for i in 0..loaded.len() {
+                let (done, rest) = loaded.split_at_mut(i);
+                let Some(next) = rest.first_mut() else { break };
+                if !self.commit(next, hits, slots, bytes, now) {
+                    self.give_back(done, hits, slots, bytes, now);
+                    fits = false;
+                    break;
+                }
+            }
+        }
+        for hit in hits.iter().filter(|hit| hit.watched) {
+            self.watch.settle(hit.tag, fits);
+        }
+        if fits { self.allow(hits, now) } else { self.refuse(hits, slots, bytes, now) }
+    }
+
+    fn load(&mut self, slots: &mut dyn Slots, index: u32, bytes: &mut Vec<u8>) -> Loaded {
+        let (loaded, mishaps) = Loaded::read(slots, index, bytes);
+        self.counters.add(Event::Corrupt, u32::from(mishaps.corrupt));
+        self.counters.add(Event::Unavailable, u32::from(mishaps.unavailable));
+        loaded
+    }
+
+    /// Writes a judged slot; on a conflict reads and judges it again. False if by then it is short.
+    fn commit(
+        &mut self,
+        loaded: &mut Loaded,
+        hits: &mut [Hit],
+        slots: &mut dyn Slots,
+        bytes: &mut Vec<u8>,
+        now: Time,
+    ) -> bool {
+        for _ in 0..WRITES_MAX {
+            match loaded.write(slots) {
+                Ok(()) => return true,
+                Err(WriteError::Unavailable) => {
+                    self.counters.add(Event::Unavailable, 1);
+                    return true;
+                }
+                Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
+            }
+            *loaded = self.load(slots, loaded.index, bytes);
+            if !self.judge_slot(loaded, hits, now) {
+                return false;
+            }
+        }
+        self.counters.add(Event::CasGaveUp, 1);
+        true
+    }
+
+    fn allow(&mut self, hits: &[Hit], now: Time) -> Decision {
+        let mut strictest: Option<(u16, Standing)> = None;
+        for hit in hits {
+            self.counters.allowed(hit.rule);
+            self.counters.add(Event::Evicted, hit.judged.evicted);
+            self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+            let (Some(rule), Verdict::Fits(bucket)) = (self.rule(hit.rule), hit.judged.verdict) else {
+                continue;
+            };
+            let standing = Standing::allowed(bucket, &rule.quota, now);
+            if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
+                strictest = Some((hit.rule, standing));
+            }
+        }
+        Decision { outcome: Outcome::Allow, strictest }
+    }
+
+    /// Whether the first has a smaller part of its burst left than the second.
+    fn is_stricter(&self, first: (u16, Standing), second: (u16, Standing)) -> bool {
+        let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
+        u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
+    }
+
+    /// Remembers who is out of tokens, and answers for the rule that holds out the longest.
+    fn refuse(&mut self, hits: &[Hit], slots: &mut dyn Slots, bytes: &mut Vec<u8>, now: Time) -> Decision {
+        let mut longest: Option<(u16, Standing)> = None;
+        for hit in hits {
+            let (wait_ns, full_ns) = match hit.judged.verdict {
+                Verdict::Fits(_) => continue,
+                Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
+                Verdict::Short { wait_ns, full_ns } => {
+                    let denial = Denial { until: now + wait_ns, full_at: now + full_ns };
+                    self.deny_cache.remember(hit.tag, denial, now);
+                    self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+                    (wait_ns, full_ns)
+                }
+            };
+            if !hit.watched && hit.judged.tag == hit.tag {
+                self.watch_refused(hit, slots, bytes, now);
+            }
+            if longest.is_none_or(|(_, standing)| wait_ns > standing.more_ns) {
+                longest = Some((hit.rule, Standing::refused(wait_ns, full_ns)));
+            }
+        }
+        match longest {
+            Some((rule, standing)) => self.refused(rule, standing),
+            None => Decision::UNCOUNTED,
+        }
+    }
+
+    fn refused(&mut self, rule: u16, standing: Standing) -> Decision {
+        self.counters.limited(rule);
+        Decision { outcome: Outcome::Limit, strictest: Some((rule, standing)) }
+    }
+
+    fn rule(&self, rule: u16) -> Option<&crate::rules::Rule> {
+        self.rules.rules().get(usize::from(rule))
+    }
+}
+
+/// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in
+/// an interval", 2019, section 3).
+fn slot_of(place: u64, count: u32) -> u32 {
+    let spread = (u128::from(place) * u128::from(count)) >> 64;
+    u32::try_from(spread).unwrap_or(0)
+}

@@ -1,0 +1,259 @@
+//! What a rule allows: a rate and a burst.
+
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::SECOND_NS;
+
+/// The most tokens a rate may name per period, and the most a burst may hold.
+pub const TOKENS_MAX: u32 = 1_000_000;
+/// The longest an empty bucket may take to fill: 400 days, in nanoseconds.
+pub const FILL_NS_MAX: u64 = 400 * 86_400 * SECOND_NS;
+
+// A bucket may owe several times what it holds; even then the sum must stay inside 64 bits.
+const _: () = assert!(FILL_NS_MAX < u64::MAX / 256);
+
+/// The unit a rate is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Period {
+    /// `/s`
+    Second,
+    /// `/m`
+    Minute,
+    /// `/h`
+    Hour,
+    /// `/d`
+    Day,
+}
+
+impl Period {
+    /// Every period, shortest first.
+    pub const ALL: [Self; 4] = [Self::Second, Self::Minute, Self::Hour, Self::Day];
+
+    /// Its length in nanoseconds.
+    pub const fn nanos(self) -> u64 {
+        SECOND_NS
+            * match self {
+                Self::Second => 1,
+                Self::Minute => 60,
+                Self::Hour => 3_600,
+                Self::Day => 86_400,
+            }
+    }
+
+    /// The letter it is written with.
+    pub const fn letter(self) -> &'static str {
+        match self {
+            Self::Second => "s",
+            Self::Minute => "m",
+            Self::Hour => "h",
+            Self::Day => "d",
+        }
+    }
+}
+
+/// Tokens per period, written `50/s`, `100/m`, `5000/h` or `1000/d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u32,
+    period: Period,
+}
+
+impl Rate {
+    /// `count` tokens per `period`; `None` unless 1 to [`TOKENS_MAX`].
+    pub const fn new(count: u32, period: Period) -> Option<Self> {
+        if count == 0 || count > TOKENS_MAX {
+            return None;
+        }
+        Some(Self { count, period })
+    }
+
+    /// Tokens per period.
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The period.
+    pub const fn period(self) -> Period {
+        self.period
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, self.period.letter())
+    }
+}
+
+/// A rate that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateError;
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\"")
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let (count, unit) = text.split_once('/').ok_or(RateError)?;
+        let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count).ok_or(RateError)?;
+        let period = Period::ALL.into_iter().find(|p| p.letter() == unit).ok_or(RateError)?;
+        Self::new(count.parse().map_err(|_| RateError)?, period).ok_or(RateError)
+    }
+}
+
+/// A rule's rate and burst.
+///
+/// Buckets count in nanoseconds of refill, not in tokens: one token is worth
+/// [`Quota::token_ns`], rounded **up**, so a bucket never refills faster than its rate and, at the
+/// highest rate there is (1,000,000/s), at most 0.1 % slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "WireQuota", into = "WireQuota")]
+pub struct Quota {
+    token_ns: u64,
+    burst: u32,
+}
+
+impl Quota {
+    /// `rate` with room for `burst` tokens.
+    pub const fn new(rate: Rate, burst: u32) -> Result<Self, QuotaError> {
+        Self::from_token_ns(rate.period.nanos().div_ceil(rate.count as u64), burst)
+    }
+
+    const fn from_token_ns(token_ns: u64, burst: u32) -> Result<Self, QuotaError> {
+        if burst == 0 || burst > TOKENS_MAX {
+            return Err(QuotaError::Burst);
+        }
+        match token_ns.checked_mul(burst as u64) {
+            Some(1..=FILL_NS_MAX) if token_ns >= SECOND_NS / TOKENS_MAX as u64 => {
+                Ok(Self { token_ns, burst })
+            }
+            _ => Err(QuotaError::Fill),
+        }
+    }
+
+    /// Nanoseconds in which one token refills.
+    pub const fn token_ns(self) -> u64 {
+        self.token_ns
+    }
+
+    /// Tokens a full bucket holds.
+    pub const fn burst(self) -> u32 {
+        self.burst
+    }
+
+    /// Nanoseconds in which an empty bucket fills.
+    pub const fn fill_ns(self) -> u64 {
+        self.token_ns * self.burst as u64
+    }
+
+    /// Tokens refilled in `ns` nanoseconds, in millionths of a token, rounded down.
+    pub const fn refill_micro(self, ns: u64) -> u128 {
+        ns as u128 * 1_000_000 / self.token_ns as u128
+    }
+}
+
+/// A quota out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaError {
+    /// The burst is not from 1 to [`TOKENS_MAX`].
+    Burst,
+    /// The bucket would take more than [`FILL_NS_MAX`] to fill, or refill faster than 1,000,000/s.
+    Fill,
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Burst => write!(f, "expected a whole number from 1 to {TOKENS_MAX}"),
+            Self::Fill => {
+                f.write_str("an empty bucket must fill within 400 days: lower the burst or raise the rate")
+            }
+        }
+    }
+}
+
+/// How a quota travels: [`Quota`] without its promise.
+#[derive(Serialize, Deserialize)]
+struct WireQuota {
+    token_ns: u64,
+    burst: u32,
+}
+
+impl From<Quota> for WireQuota {
+    fn from(quota: Quota) -> Self {
+        Self { token_ns: quota.token_ns, burst: quota.burst }
+    }
+}
+
+impl TryFrom<WireQuota> for Quota {
+    type Error = QuotaError;
+
+    fn try_from(wire: WireQuota) -> Result<Self, QuotaError> {
+        Self::from_token_ns(wire.token_ns, wire.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn reads_what_it_prints() {
+        for text in ["1/s", "50/s", "100/m", "5000/h", "1000000/d"] {
+            assert_eq!(rate(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_rate() {
+        for text in [
+            "",
+            "50",
+            "50/",
+            "/s",
+            "0/s",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "1000001/s",
+            "50/S",
+            "50/ms",
+            " 50/s",
+            "50 /s",
+            "1e3/s",
+        ] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn never_refills_faster_than_the_rate() {
+        for text in ["3/s", "7/m", "999999/s", "1000000/s", "11/d"] {
+            let rate = rate(text);
+            let quota = Quota::new(rate, 1).unwrap();
+            let in_period = quota.refill_micro(rate.period().nanos());
+            let asked = u128::from(rate.count()) * 1_000_000;
+            assert!(in_period <= asked && in_period >= asked * 999 / 1000, "{text}: {in_period}");
+        }
+    }
+
+    #[test]
+    fn refuses_a_bucket_that_takes_years_to_fill() {
+        assert_eq!(Quota::new(rate("1/d"), 401), Err(QuotaError::Fill));
+        assert!(Quota::new(rate("1/d"), 400).is_ok());
+        assert_eq!(Quota::new(rate("1/s"), 0), Err(QuotaError::Burst));
+        assert_eq!(Quota::new(rate("1/s"), TOKENS_MAX + 1), Err(QuotaError::Burst));
+    }
+}

@@ -1,0 +1,111 @@
+//! Rules: what an operator writes (match, key, quota, behaviour), checked and made ready.
+//!
+//! [`parse`] reads configuration into a [`RuleSet`]; [`matching`] holds what a rule matches. A rule
+//! set is made once, when configuration arrives; nothing on the request path parses or formats.
+
+pub mod matching;
+mod parse;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::address::Prefixes;
+use crate::key::Secret;
+use crate::quota::Quota;
+use crate::reading::Errors;
+use crate::wire::RULES_MAX;
+use matching::Match;
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
+    pub name: String,
+    /// Which requests it counts.
+    pub matches: Match,
+    /// What it counts by: the client's address, cut to these prefixes.
+    pub key: Prefixes,
+    /// How much it allows.
+    pub quota: Quota,
+    /// What it answers.
+    pub response: Response,
+}
+
+/// What a rule answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status of a limited request, 400 to 599.
+    pub status: u16,
+    /// Which families of headers it carries.
+    pub headers: HeaderFamilies,
+    /// Whether allowed responses carry the quota headers too.
+    pub on_allowed: bool,
+    /// How X-RateLimit-Reset counts.
+    pub reset: Reset,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        let headers = HeaderFamilies { retry_after: true, ratelimit: true, x_ratelimit: true };
+        Self { status: 429, headers, on_allowed: false, reset: Reset::Delta }
+    }
+}
+
+/// Which families of headers a response carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderFamilies {
+    /// `Retry-After` (RFC 9110, 10.2.3), on limited responses only.
+    pub retry_after: bool,
+    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10).
+    pub ratelimit: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x_ratelimit: bool,
+}
+
+/// How X-RateLimit-Reset counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// Seconds from now.
+    Delta,
+    /// Seconds since 1970.
+    Epoch,
+}
+
+/// The rules of one configuration, in the order they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+}
+
+impl RuleSet {
+    /// Reads the list at `place`; notes every error.
+    pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
+        parse::rules(value, place, errors).map(|rules| Self { rules })
+    }
+
+    /// The rules, in the order they were written.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// A tag per rule that keeps the buckets of one key under several rules apart.
+    ///
+    /// It is made of what a bucket's content means (name, key, quota), so a rule that did not change
+    /// keeps its buckets when others do, and one whose quota changed starts afresh.
+    pub(crate) fn salts(&self, secret: &Secret) -> Vec<u64> {
+        self.rules.iter().map(|rule| secret.hash(&rule.identity()).tag).collect()
+    }
+}
+
+impl Rule {
+    fn identity(&self) -> Vec<u8> {
+        let mut bytes = self.name.as_bytes().to_vec();
+        bytes.extend([0, self.key.ipv4, self.key.ipv6]);
+        bytes.extend(self.quota.token_ns().to_le_bytes());
+        bytes.extend(self.quota.burst().to_le_bytes());
+        bytes
+    }
+}
+
+// A report refers to a rule by a 16-bit index.
+const _: () = assert!(RULES_MAX <= u16::MAX as usize);

@@ -1,0 +1,203 @@
+//! Rules as they are written.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use super::matching::{Match, PathMatch};
+use super::{HeaderFamilies, Reset, Response, Rule};
+use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use crate::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use crate::reading::{Errors, Fields, choice, text};
+use crate::wire::{RULE_NAME_MAX, RULES_MAX};
+
+/// The most hosts, and the most methods, one rule may list.
+const LIST_MAX: usize = 100;
+/// The longest host name (RFC 1035, 2.3.4), in bytes.
+const HOST_BYTES_MAX: usize = 253;
+/// The longest method, in bytes.
+const METHOD_BYTES_MAX: usize = 32;
+/// The longest path in a rule, in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+
+pub(super) fn rules(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Rule>> {
+    let Some(items) = value.as_array().filter(|items| (1..=RULES_MAX).contains(&items.len())) else {
+        errors.note_found(place, format!("a list of 1 to {RULES_MAX} rules"), value);
+        return None;
+    };
+    let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
+    for (i, item) in items.iter().enumerate() {
+        let place = format!("{place}[{i}]");
+        let Some(rule) = rule(item, &place, errors) else { continue };
+        if rules.iter().any(|other| other.name == rule.name) {
+            errors.note(&format!("{place}.name"), format!("another rule has the name {:?}", rule.name));
+        }
+        rules.push(rule);
+    }
+    Some(rules)
+}
+
+fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let name = name(&mut fields, errors);
+    let matches_place = fields.place("match");
+    let matches = match fields.take("match") {
+        Some(value) => matches(value, &matches_place, errors),
+        None => Some(Match::default()),
+    };
+    let key_place = fields.place("key");
+    let key = fields
+        .require("key", "a list, as in [client_address]", errors)
+        .and_then(|value| key(value, &key_place, errors));
+    let quota = quota(&mut fields, errors);
+    let response_place = fields.place("response");
+    let response = match fields.take("response") {
+        Some(value) => response(value, &response_place, errors),
+        None => Some(Response::default()),
+    };
+    fields.finish(errors);
+    Some(Rule { name: name?, matches: matches?, key: key?, quota: quota?, response: response? })
+}
+
+fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
+    let place = fields.place("name");
+    let value = fields.require("name", "the rule's name", errors)?;
+    let fits = |name: &&str| {
+        (1..=RULE_NAME_MAX).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+    };
+    let name = value.as_str().filter(fits);
+    if name.is_none() {
+        let expected = format!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _");
+        errors.note_found(&place, expected, value);
+    }
+    name.map(ToOwned::to_owned)
+}
+
+fn matches(value: &Value, place: &str, errors: &mut Errors) -> Option<Match> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let hosts = texts(&mut fields, "hosts", HOST_BYTES_MAX, errors);
+    let methods = texts(&mut fields, "methods", METHOD_BYTES_MAX, errors);
+    let path_place = fields.place("path");
+    let path = fields.take("path").and_then(|value| path(value, &path_place, errors));
+    fields.finish(errors);
+    Some(Match { hosts: hosts.iter().map(|h| h.to_ascii_lowercase()).collect(), methods, path })
+}
+
+fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Vec<String> {
+    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
+    items
+        .iter()
+        .filter_map(|(place, item)| text(item, place, bytes_max, errors))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn path(value: &Value, place: &str, errors: &mut Errors) -> Option<PathMatch> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
+    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
+    let result = match (exact, prefix) {
+        (Some(exact), None) => Some(PathMatch::Exact(exact.to_owned())),
+        (None, Some(prefix)) => Some(PathMatch::Prefix(prefix.to_owned())),
+        _ => {
+            errors.note(place, "expected either exact or prefix, as in {prefix: /api}");
+            None
+        }
+    };
+    if result.is_some() && !exact.or(prefix).is_some_and(|text| text.starts_with('/')) {
+        errors.note(place, "expected a path that begins with /");
+    }
+    fields.finish(errors);
+    result
+}
+
+fn key(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes> {
+    let [part] = value.as_array().map_or(&[][..], Vec::as_slice) else {
+        errors.note_found(place, "a list of one part: client_address", value);
+        return None;
+    };
+    let place = format!("{place}[0]");
+    if part.is_string() {
+        return choice(part, &place, &[("client_address", Prefixes::default())], errors);
+    }
+    let mut fields = Fields::of(part, &place, errors)?;
+    let address_place = fields.place("client_address");
+    let address = fields.require("client_address", "{ipv4: 32, ipv6: 64}", errors);
+    let prefixes = address.and_then(|value| prefixes(value, &address_place, errors));
+    fields.finish(errors);
+    prefixes
+}
+
+fn prefixes(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let default = Prefixes::default();
+    let bits = |n: Option<u32>, default: u8| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(default);
+    let prefixes = Prefixes {
+        ipv4: bits(fields.number("ipv4", 1..=u32::from(IPV4_BITS), errors), default.ipv4),
+        ipv6: bits(fields.number("ipv6", 1..=u32::from(IPV6_BITS), errors), default.ipv6),
+    };
+    fields.finish(errors);
+    Some(prefixes)
+}
+
+fn quota(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Quota> {
+    let place = fields.place("rate");
+    let value = fields.require("rate", "a rate, as in 50/s", errors);
+    let burst = fields.number("burst", 1..=TOKENS_MAX, errors);
+    let value = value?;
+    let rate = match value.as_str().unwrap_or_default().parse::<Rate>() {
+        Ok(rate) => rate,
+        Err(error) => {
+            errors.note(&place, format!("{error}, found {value}"));
+            return None;
+        }
+    };
+    match Quota::new(rate, burst.unwrap_or(rate.count())) {
+        Ok(quota) => Some(quota),
+        Err(error @ (QuotaError::Burst | QuotaError::Fill)) => {
+            errors.note(&fields.place("burst"), format!("{error}"));
+            None
+        }
+    }
+}
+
+fn response(value: &Value, place: &str, errors: &mut Errors) -> Option<Response> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let default = Response::default();
+    let status = fields.number("status", 400..=599, errors).and_then(|n| u16::try_from(n).ok());
+    let on_allowed = fields.boolean("on_allowed", errors);
+    let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)], errors);
+    let headers_place = fields.place("headers");
+    let headers = fields.take("headers").and_then(|value| header_families(value, &headers_place, errors));
+    fields.finish(errors);
+    Some(Response {
+        status: status.unwrap_or(default.status),
+        headers: headers.unwrap_or(default.headers),
+        on_allowed: on_allowed.unwrap_or(default.on_allowed),
+        reset: reset.unwrap_or(default.reset),
+    })
+}
+
+fn header_families(value: &Value, place: &str, errors: &mut Errors) -> Option<HeaderFamilies> {
+    type Family = fn(&mut HeaderFamilies) -> &mut bool;
+    let choices: [(&str, Family); 3] = [
+        ("retry_after", |families| &mut families.retry_after),
+        ("ratelimit", |families| &mut families.ratelimit),
+        ("x_ratelimit", |families| &mut families.x_ratelimit),
+    ];
+    let Some(items) = value.as_array() else {
+        errors.note_found(place, "a list of retry_after, ratelimit, x_ratelimit", value);
+        return None;
+    };
+    let mut families = HeaderFamilies::default();
+    for (i, item) in items.iter().enumerate() {
+        if let Some(family) = choice(item, &format!("{place}[{i}]"), &choices, errors) {
+            *family(&mut families) = true;
+        }
+    }
+    Some(families)
+}

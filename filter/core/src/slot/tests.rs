@@ -1,0 +1,166 @@
+use super::*;
+use crate::quota::{Period, Rate};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+const OVERFLOW: Tag = Tag::of_overflow(7);
+
+fn cold(full_in_s: u64) -> Entry {
+    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: Bucket::FULL })
+}
+
+fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
+    Entry::Watched(Watched {
+        bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS),
+        lease_until: T0 + lease_s * SECOND_NS,
+        epoch: 3,
+        admitted: unconfirmed + 4,
+        asked: unconfirmed + 5,
+        confirmed: 4,
+        ratio: AdmitRatio::of(1, 3),
+    })
+}
+
+fn tag(n: u64) -> Tag {
+    Tag::of_key(n, 0)
+}
+
+/// A slot whose every key owes tokens for `debt_s` seconds.
+fn indebted(debt_s: u64) -> Slot {
+    let mut slot = Slot::empty();
+    for n in 0..KEYS_PER_SLOT as u64 {
+        assert_eq!(slot.put(tag(n), &cold(debt_s), T0), Some(0));
+    }
+    slot
+}
+
+#[test]
+fn a_key_costs_32_bytes() {
+    assert_eq!(SLOT_BYTES / KEYS_PER_SLOT, 32);
+}
+
+#[test]
+fn reads_what_it_sealed() {
+    let mut slot = indebted(5);
+    slot.put(OVERFLOW, &cold(1), T0);
+    let read = Slot::read(slot.clone().sealed()).unwrap();
+    assert!(read.entries().eq(slot.entries()));
+}
+
+#[test]
+fn a_changed_byte_is_noticed() {
+    let mut slot = indebted(5);
+    let sealed = *slot.sealed();
+    for i in 0..SLOT_BYTES {
+        let mut bytes = sealed;
+        bytes[i] ^= 1;
+        assert!(Slot::read(&bytes).is_err(), "byte {i}");
+    }
+    assert!(Slot::read(&sealed[1..]).is_err());
+    assert!(Slot::read(&[0; SLOT_BYTES]).is_err());
+}
+
+#[test]
+fn a_key_with_debt_is_never_dropped_for_a_newcomer() {
+    let mut slot = indebted(5);
+    assert_eq!(slot.put(tag(99), &cold(1), T0), None);
+    assert_eq!(slot.lodge(tag(99), OVERFLOW, T0).tag, OVERFLOW);
+    for n in 0..KEYS_PER_SLOT as u64 {
+        assert_eq!(slot.get(tag(n)), Some(cold(5)));
+    }
+}
+
+#[test]
+fn a_full_bucket_makes_room() {
+    let mut slot = indebted(5);
+    let later = T0 + 5 * SECOND_NS;
+    assert_eq!(slot.lodge(tag(99), OVERFLOW, later).tag, tag(99));
+    assert_eq!(slot.put(tag(99), &cold(9), later), Some(1));
+    assert_eq!(slot.get(tag(99)), Some(cold(9)));
+}
+
+#[test]
+fn newcomers_to_a_slot_of_debtors_share_one_bucket() {
+    let mut slot = indebted(50);
+    let first = slot.lodge(tag(98), OVERFLOW, T0);
+    assert_eq!(slot.put(first.tag, &cold(7), T0), Some(0));
+    assert_eq!(slot.lodge(tag(99), OVERFLOW, T0), Lodging { tag: OVERFLOW, entry: cold(7) });
+}
+
+#[test]
+fn more_rules_than_overflow_units_share_the_one_full_soonest() {
+    let mut slot = indebted(50);
+    for rule in 0..OVERFLOW_UNITS as u64 {
+        assert_eq!(slot.put(Tag::of_overflow(rule), &cold(9 - rule), T0), Some(0));
+    }
+    let shared = slot.lodge(tag(99), Tag::of_overflow(77), T0);
+    assert_eq!(shared.tag, Tag::of_overflow(OVERFLOW_UNITS as u64 - 1));
+    assert_eq!(slot.put(shared.tag, &cold(20), T0), Some(0));
+}
+
+#[test]
+fn a_lease_or_an_unreported_count_keeps_an_entry() {
+    for (kept, entry) in [
+        (true, watched(0, 9, 0)),
+        (true, watched(0, 0, 1)),
+        (true, watched(9, 0, 0)),
+        (false, watched(0, 0, 0)),
+    ] {
+        let mut slot = Slot::empty();
+        for n in 0..KEYS_PER_SLOT as u64 / 2 {
+            assert_eq!(slot.put(tag(n), &entry, T0), Some(0));
+        }
+        assert_eq!(slot.put(tag(99), &cold(1), T0 + 1).is_none(), kept, "{entry:?}");
+    }
+    // What nobody ever confirmed does not stay for ever.
+    let Entry::Watched(w) = watched(0, 0, 1) else { unreachable!() };
+    assert!(Entry::Watched(w).is_spent(T0 + UNCONFIRMED_NS_MAX + 1));
+}
+
+#[test]
+fn watching_a_key_keeps_its_bucket_or_its_place() {
+    let mut slot = Slot::empty();
+    slot.put(tag(1), &cold(5), T0);
+    assert_eq!(slot.put(tag(1), &watched(5, 0, 1), T0), Some(0));
+    assert_eq!(slot.get(tag(1)), Some(watched(5, 0, 1)));
+    let mut full = indebted(5);
+    assert_eq!(full.put(tag(1), &watched(5, 0, 1), T0), None);
+    assert_eq!(full.get(tag(1)), Some(cold(5)));
+}
+
+#[test]
+fn counters_begin_a_new_epoch_before_they_wrap() {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    let mut w = Watched::begin(Bucket::FULL, &quota, T0);
+    (w.admitted, w.asked, w.confirmed) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
+    let later = T0 + SECOND_NS;
+    w.count_admitted(1, later);
+    assert_eq!((w.admitted, w.confirmed, w.epoch), (6, 0, epoch_of(later)));
+}
+
+proptest! {
+    /// Beside a map that forgets nothing: a slot holds every entry that still says something.
+    #[test]
+    fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
+        let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
+        for (key, full_in_s, step_s, watch) in ops {
+            now += step_s * SECOND_NS;
+            let lodging = slot.lodge(tag(key), OVERFLOW, now);
+            if lodging.tag == tag(key) {
+                let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
+                if let Some(known) = known { prop_assert_eq!(lodging.entry, known); }
+            }
+            let ends = now.nanos_since(T0) / SECOND_NS + full_in_s;
+            let entry = if watch { watched(ends, ends, 0) } else { cold(ends) };
+            if slot.put(lodging.tag, &entry, now).is_some() && lodging.tag == tag(key) {
+                model.insert(key, entry);
+            }
+            for (key, entry) in &model {
+                let held = slot.get(tag(*key));
+                prop_assert!(entry.is_spent(now) || held == Some(*entry), "key {} lost", key);
+            }
+            slot = Slot::read(slot.sealed()).unwrap();
+        }
+    }
+}

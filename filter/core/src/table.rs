@@ -1,0 +1,124 @@
+//! The table of slots, as the decision sees it.
+
+use alloc::vec::Vec;
+
+use crate::slot::{SLOT_BYTES, Slot};
+
+/// How often a slot that reads as corrupt is read again before it counts as empty: a host whose
+/// reads may tear (nginx) gives the whole slot the next time.
+const READS_MAX: u32 = 3;
+
+/// Names one state of one slot; a write succeeds only on the state that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(pub u32);
+
+/// Why a slot could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// The host has no such slot yet.
+    Missing,
+    /// The host does not offer shared data, or failed.
+    Unavailable,
+}
+
+/// Why a slot was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// Somebody else wrote it since it was read.
+    Conflict,
+    /// The host does not offer shared data, or failed.
+    Unavailable,
+}
+
+/// Slots shared by the workers of one proxy.
+pub trait Slots {
+    /// Reads slot `index` (below [`Slots::count`]) into `into`.
+    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError>;
+
+    /// Writes slot `index` if its version is still `version`.
+    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError>;
+
+    /// How many slots there are, at least 1.
+    fn count(&self) -> u32;
+}
+
+/// A slot that was read, to be changed and written back.
+pub(crate) struct Loaded {
+    pub(crate) index: u32,
+    pub(crate) slot: Slot,
+    version: Version,
+}
+
+/// What reading a slot met on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mishaps {
+    pub(crate) corrupt: bool,
+    pub(crate) unavailable: bool,
+}
+
+impl Loaded {
+    /// Reads slot `index`. A slot that is missing, unreadable or corrupt reads as empty: the
+    /// request gets a decision.
+    pub(crate) fn read(slots: &mut dyn Slots, index: u32, buffer: &mut Vec<u8>) -> (Self, Mishaps) {
+        let mut version = Version(0);
+        for _ in 0..READS_MAX {
+            match slots.read(index, buffer) {
+                Ok(read) => version = read,
+                Err(error) => {
+                    let unavailable = error == ReadError::Unavailable;
+                    return (Self::empty(index, Version(0)), Mishaps { unavailable, corrupt: false });
+                }
+            }
+            if let Ok(slot) = Slot::read(buffer) {
+                return (Self { index, slot, version }, Mishaps::default());
+            }
+        }
+        (Self::empty(index, version), Mishaps { corrupt: true, unavailable: false })
+    }
+
+    fn empty(index: u32, version: Version) -> Self {
+        Self { index, slot: Slot::empty(), version }
+    }
+
+    /// Writes the slot back.
+    pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
+        slots.write(self.index, self.slot.sealed(), self.version)
+    }
+}
+
+/// Slots in this program's own memory: for a host without shared data, for simulations and tests.
+#[derive(Clone)]
+pub struct LocalSlots {
+    slots: Vec<([u8; SLOT_BYTES], u32)>,
+}
+
+impl LocalSlots {
+    /// `count` empty slots, at least 1.
+    pub fn new(count: u32) -> Self {
+        let empty = *Slot::empty().sealed();
+        Self { slots: alloc::vec![(empty, 1); count.max(1) as usize] }
+    }
+}
+
+impl Slots for LocalSlots {
+    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError> {
+        let (bytes, version) = self.slots.get(index as usize).ok_or(ReadError::Missing)?;
+        into.clear();
+        into.extend_from_slice(bytes);
+        Ok(Version(*version))
+    }
+
+    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError> {
+        let (stored, current) = self.slots.get_mut(index as usize).ok_or(WriteError::Unavailable)?;
+        if *current != version.0 {
+            return Err(WriteError::Conflict);
+        }
+        *stored = *bytes;
+        *current = current.wrapping_add(1).max(1);
+        Ok(())
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+}

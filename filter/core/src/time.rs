@@ -1,0 +1,48 @@
+//! Monotonic time, as an argument.
+
+use core::ops::{Add, AddAssign};
+
+/// Nanoseconds in a second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// A point on the host's monotonic clock, in nanoseconds since an epoch of the host's own.
+///
+/// Arithmetic saturates: a clock that steps back yields an empty span, never a wrapped one
+/// (invariant I8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The earliest point there is; a bucket "full at zero" has always been full.
+    pub const ZERO: Self = Self(0);
+
+    /// The point `ns` nanoseconds after the clock's epoch.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the clock's epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds from `earlier` to here; zero if `earlier` is later.
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Time {
+    type Output = Self;
+
+    /// This point plus `ns` nanoseconds.
+    fn add(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+}
+
+impl AddAssign<u64> for Time {
+    fn add_assign(&mut self, ns: u64) {
+        *self = *self + ns;
+    }
+}

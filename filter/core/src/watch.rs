@@ -1,0 +1,170 @@
+//! The watched keys a worker has met: what it owes a report, and the credit of its thinning.
+//!
+//! Shared data cannot be enumerated, so each worker remembers for itself which watched keys it
+//! touched. Two workers may both report a key: counts are cumulative, and the receiver takes the
+//! maximum.
+
+use alloc::collections::BTreeMap;
+
+use crate::key::KeyValue;
+use crate::slot::Tag;
+use crate::time::{SECOND_NS, Time};
+use crate::wire::AdmitRatio;
+
+/// Watched keys a worker remembers at most.
+const WATCH_MAX: usize = 4_096;
+/// A key untouched for so long is forgotten, in nanoseconds.
+const FORGET_NS: u64 = 60 * SECOND_NS;
+
+/// A watched key, as one worker knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedKey {
+    pub(crate) rule: u16,
+    pub(crate) value: KeyValue,
+    pub(crate) slot: u32,
+    /// Requests not yet added to the shared entry's `asked`.
+    pub(crate) asked_unadded: u32,
+    /// Requests since this worker's last answered report.
+    pub(crate) asked_recently: u32,
+    /// Something happened that no report has said.
+    pub(crate) dirty: bool,
+    touched_at: Time,
+    /// Error diffusion: the part of a request that is due, in steps of the admit ratio.
+    credit: u32,
+}
+
+/// The watched keys of one worker.
+#[derive(Default)]
+pub(crate) struct WatchList {
+    keys: BTreeMap<u64, WatchedKey>,
+}
+
+impl WatchList {
+    /// Counts a request for a watched key; false if the list is full and does not know the key.
+    pub(crate) fn touch(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
+        if self.keys.len() >= WATCH_MAX && !self.keys.contains_key(&tag.bits()) {
+            return false;
+        }
+        let key = self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey {
+            rule,
+            value: *value,
+            slot,
+            asked_unadded: 0,
+            asked_recently: 0,
+            dirty: true,
+            touched_at: now,
+            credit: first_credit(tag),
+        });
+        key.count(now);
+        true
+    }
+
+    /// Counts a request for a key if it is known here.
+    pub(crate) fn touch_known(&mut self, tag: Tag, now: Time) {
+        if let Some(key) = self.keys.get_mut(&tag.bits()) {
+            key.count(now);
+        }
+    }
+
+    /// Adds `ratio` to the key's credit; whether a whole request is due.
+    ///
+    /// Error diffusion: over any run of n requests, ratio x n are due, give or take one, and evenly
+    /// spread. A key that is not in the list is not thinned; its bucket still stands guard.
+    pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
+        let Some(key) = self.keys.get_mut(&tag.bits()) else { return true };
+        key.credit = key.credit.saturating_add(ratio.bits());
+        key.credit >= AdmitRatio::ONE.bits()
+    }
+
+    /// Settles the key's credit after the decision: a request let through uses one up, and one that
+    /// was not leaves at most one.
+    pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
+        if let Some(key) = self.keys.get_mut(&tag.bits()) {
+            let one = AdmitRatio::ONE.bits();
+            key.credit = if admitted { key.credit.saturating_sub(one) } else { key.credit.min(one) };
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut WatchedKey> {
+        self.keys.get_mut(&tag)
+    }
+
+    pub(crate) fn remove(&mut self, tag: u64) {
+        self.keys.remove(&tag);
+    }
+
+    /// Tags of up to `most` keys with something to say, beginning behind `after` and going round.
+    pub(crate) fn dirty_after(&self, after: u64, most: usize) -> alloc::vec::Vec<u64> {
+        let behind = self.keys.range(after.saturating_add(1)..);
+        let before = self.keys.range(..=after);
+        behind.chain(before).filter(|(_, key)| key.dirty).map(|(tag, _)| *tag).take(most).collect()
+    }
+
+    /// Forgets keys that nobody asked for and that have nothing to say.
+    pub(crate) fn forget_idle(&mut self, now: Time) {
+        self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
+    }
+}
+
+impl WatchedKey {
+    fn count(&mut self, now: Time) {
+        self.asked_unadded = self.asked_unadded.saturating_add(1);
+        self.asked_recently = self.asked_recently.saturating_add(1);
+        self.dirty = true;
+        self.touched_at = now;
+    }
+}
+
+/// The first credit comes from the key's hash, which differs from POP to POP (the secret does), so
+/// that they do not let their first request through all at once.
+fn first_credit(tag: Tag) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
+    let bits = (tag.bits() >> 20) as u32;
+    bits % AdmitRatio::ONE.bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Prefixes;
+    use proptest::prelude::*;
+
+    fn value() -> KeyValue {
+        KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default())
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let mut list = WatchList::default();
+        for n in 0..WATCH_MAX as u64 {
+            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO));
+        }
+        assert!(!list.touch(Tag::of_key(1 << 40, 0), 0, &value(), 0, Time::ZERO));
+        assert!(list.touch(Tag::of_key(1, 0), 0, &value(), 0, Time::ZERO));
+        assert_eq!(list.keys.len(), WATCH_MAX);
+    }
+
+    #[test]
+    fn every_dirty_key_gets_its_turn() {
+        let mut list = WatchList::default();
+        (1..=5).for_each(|n| assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO)));
+        assert_eq!(list.dirty_after(0, 3), [1, 2, 3]);
+        assert_eq!(list.dirty_after(3, 3), [4, 5, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn error_diffusion_admits_the_ratio(part in 0u32..=1_000, requests in 1u32..5_000) {
+            let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
+            let mut admitted = 0u32;
+            for _ in 0..requests {
+                list.touch(tag, 0, &value(), 0, Time::ZERO);
+                let due = list.is_due(tag, ratio);
+                list.settle(tag, due);
+                admitted += u32::from(due);
+            }
+            let exact = f64::from(requests) * f64::from(part) / 1_000.0;
+            prop_assert!((f64::from(admitted) - exact).abs() <= 1.0 + 1e-3, "{} of {}", admitted, exact);
+        }
+    }
+}

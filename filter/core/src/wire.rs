@@ -1,0 +1,262 @@
+//! The messages of the budget loop: what a point of presence reports, what weir-sync grants.
+//!
+//! **Form.** One version byte, then the message in [postcard](https://postcard.jamesmunns.com/wire-format)
+//! (integers are varints, so a hot key costs a few bytes). Sent as [`CONTENT_TYPE`].
+//!
+//! **Counts are cumulative.** A report says how much a bucket has admitted and been asked for since
+//! the bucket's epoch began, not since the last report. A report that is lost, repeated, overtaken
+//! by the next one or sent by two workers is therefore harmless: the receiver takes the maximum per
+//! `(pop, epoch)`. A reply with grants confirms the counts of the report it answers, a reply without
+//! grants confirms nothing. The sequence number only tells a stale report from a fresh one.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::quota::Quota;
+
+/// The version of the messages; a receiver refuses any other.
+pub const VERSION: u8 = 1;
+/// The media type both messages travel as.
+pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
+/// The path a report is sent to, by POST.
+pub const REPORT_PATH: &str = "/v1/report";
+/// The longest name of a POP, in bytes.
+pub const POP_NAME_MAX: usize = 64;
+/// The longest name of a rule, in bytes.
+pub const RULE_NAME_MAX: usize = 64;
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64;
+/// The most rules one report may refer to.
+pub const RULES_MAX: usize = 1_000;
+/// The most keys one report may carry; the rest wait for the next.
+pub const KEYS_MAX: usize = 1_000;
+/// The largest message either end accepts, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+
+// A report with every field at its limit must fit.
+const _: () = assert!(KEYS_MAX * (KEY_BYTES_MAX + 56) + RULES_MAX * (RULE_NAME_MAX + 24) < MESSAGE_BYTES_MAX);
+
+/// What one worker of a POP tells weir-sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The POP's name, the same for all its workers.
+    pub pop: String,
+    /// A random name of the worker's VM.
+    pub worker: u64,
+    /// Counts this worker's reports, from 1.
+    pub sequence: u64,
+    /// The rules that `keys` refer to.
+    pub rules: Vec<Rule>,
+    /// The keys that have something to say; none is a greeting, which counts the POP as live.
+    pub keys: Vec<Key>,
+}
+
+/// A rule as weir-sync needs it: whose budget, and how large.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Names the budget together with the key.
+    pub name: String,
+    /// How large the budget is.
+    pub quota: Quota,
+}
+
+/// One bucket's counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Index into [`Report::rules`].
+    pub rule: u16,
+    /// The key's value in canonical form, the same at every POP.
+    pub value: Vec<u8>,
+    /// Names the span that the counts cover; a new one starts at zero.
+    pub epoch: u64,
+    /// Tokens admitted since the epoch began.
+    pub admitted: u64,
+    /// The part of `admitted` that no reply has confirmed yet: what to charge where the receiver
+    /// has no record of this epoch (it was restarted, flushed, or has forgotten).
+    pub unconfirmed: u64,
+    /// Tokens asked for, admitted or not, since the epoch began.
+    pub asked: u64,
+    /// The part of `asked` since this worker's last answered report: the demand to assume where
+    /// the receiver has no record of this epoch.
+    pub asked_recently: u64,
+}
+
+/// What weir-sync answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The sequence number of the report this answers.
+    pub sequence: u64,
+    /// Live POPs in the fleet, at least 1: an even share is a quota divided by this.
+    pub pops: u32,
+    /// A grant for each key of the report, in the report's order; empty when the budgets are out
+    /// of reach, and then nothing changes.
+    pub grants: Vec<Grant>,
+}
+
+/// What a POP may do with one key now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The fraction of the key's requests to let through.
+    pub ratio: AdmitRatio,
+    /// The most that the POP's bucket may have held when it made the report, in thousandths of a
+    /// token; negative is debt. What it admitted since comes off.
+    pub level_milli: i64,
+    /// How long the grant is valid, in milliseconds from its arrival.
+    pub lease_ms: u32,
+}
+
+/// A fraction from 0 to 1, in steps of 2^-30.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct AdmitRatio(u32);
+
+impl AdmitRatio {
+    /// Admit nothing.
+    pub const ZERO: Self = Self(0);
+    /// Admit everything the bucket has.
+    pub const ONE: Self = Self(1 << 30);
+
+    /// `part / whole`, rounded down; 1 where `part` is the larger or `whole` is zero.
+    pub const fn of(part: u64, whole: u64) -> Self {
+        if part >= whole {
+            return Self::ONE;
+        }
+        // part < whole, so the quotient is below 2^30 and the cast loses nothing.
+        #[allow(clippy::cast_possible_truncation, reason = "below 2^30, see above")]
+        Self(((part as u128 * Self::ONE.0 as u128) / whole as u128) as u32)
+    }
+
+    /// In steps of 2^-30.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// From steps of 2^-30; anything above 1 is 1.
+    pub const fn from_bits(bits: u32) -> Self {
+        if bits > Self::ONE.0 { Self::ONE } else { Self(bits) }
+    }
+}
+
+impl From<AdmitRatio> for u32 {
+    fn from(ratio: AdmitRatio) -> Self {
+        ratio.0
+    }
+}
+
+impl TryFrom<u32> for AdmitRatio {
+    type Error = &'static str;
+
+    fn try_from(bits: u32) -> Result<Self, Self::Error> {
+        if bits > Self::ONE.0 { Err("an admit ratio above 1") } else { Ok(Self(bits)) }
+    }
+}
+
+/// Why a message could not be read. Each says what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// No bytes at all.
+    Empty,
+    /// Another version than [`VERSION`].
+    Version(u8),
+    /// Larger than [`MESSAGE_BYTES_MAX`].
+    TooLarge(usize),
+    /// Not a message of the expected kind.
+    Malformed,
+    /// Readable, but a field is out of its limits; names the field.
+    Limit(&'static str),
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the message is empty: expected a version byte and a body"),
+            Self::Version(v) => write!(f, "the message has version {v}, expected {VERSION}"),
+            Self::TooLarge(n) => {
+                write!(f, "the message has {n} bytes, expected at most {MESSAGE_BYTES_MAX}")
+            }
+            Self::Malformed => f.write_str("the message's body is malformed"),
+            Self::Limit(field) => write!(f, "a field is out of its limits: {field}"),
+        }
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// A message of the budget loop.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Checks what the form alone does not.
+    fn validate(&self) -> Result<(), WireError>;
+
+    /// The message's bytes.
+    fn encode(&self) -> Vec<u8> {
+        // Neither message holds anything postcard cannot write (no sequence of unknown length);
+        // should that change, the receiver refuses the lone version byte.
+        postcard::to_extend(self, alloc::vec![VERSION]).unwrap_or_default()
+    }
+
+    /// The message in `bytes`, checked.
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(WireError::TooLarge(bytes.len()));
+        }
+        let (&version, body) = bytes.split_first().ok_or(WireError::Empty)?;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        let (message, rest) = postcard::take_from_bytes::<Self>(body).map_err(|_| WireError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(WireError::Malformed);
+        }
+        message.validate()?;
+        Ok(message)
+    }
+}
+
+impl Message for Report {
+    fn validate(&self) -> Result<(), WireError> {
+        let name_fits = |name: &str, max: usize| !name.is_empty() && name.len() <= max;
+        if !name_fits(&self.pop, POP_NAME_MAX) {
+            return Err(WireError::Limit("pop"));
+        }
+        if self.rules.len() > RULES_MAX {
+            return Err(WireError::Limit("rules"));
+        }
+        if self.rules.iter().any(|rule| !name_fits(&rule.name, RULE_NAME_MAX)) {
+            return Err(WireError::Limit("rules[].name"));
+        }
+        if self.keys.len() > KEYS_MAX {
+            return Err(WireError::Limit("keys"));
+        }
+        for key in &self.keys {
+            if usize::from(key.rule) >= self.rules.len() {
+                return Err(WireError::Limit("keys[].rule"));
+            }
+            if key.value.is_empty() || key.value.len() > KEY_BYTES_MAX {
+                return Err(WireError::Limit("keys[].value"));
+            }
+            if key.admitted > key.asked || key.unconfirmed > key.admitted {
+                return Err(WireError::Limit("keys[].admitted"));
+            }
+            if key.asked_recently > key.asked {
+                return Err(WireError::Limit("keys[].asked_recently"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Message for Reply {
+    fn validate(&self) -> Result<(), WireError> {
+        if self.pops == 0 {
+            return Err(WireError::Limit("pops"));
+        }
+        if self.grants.len() > KEYS_MAX {
+            return Err(WireError::Limit("grants"));
+        }
+        Ok(())
+    }
+}
