@@ -1,1 +1,35 @@
-//! The filter.
+//! The proxy-wasm filter: Weir's decision inside Envoy or another proxy-wasm host.
+//!
+//! ```text
+//! host.rs      the host's calls; the only place with `unsafe`, a clock, or randomness
+//! shared.rs    what workers agree on through shared data: the secret, the slots
+//! metrics.rs   counters in the host's metrics
+//! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
+//! plugin.rs    root context: configure, tick, the exchange with weir-sync
+//! request.rs   HTTP context: request in, decision out
+//! ```
+//!
+//! Everything that decides is in `weir-limiter`. Nothing here may trap: a panic costs the worker its
+//! VM and the request in flight (invariant I1).
+#![cfg_attr(
+    not(test),
+    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
+mod host;
+mod metrics;
+mod plugin;
+mod request;
+mod shared;
+mod worker;
+
+use proxy_wasm::traits::RootContext;
+
+/// The host calls this once per VM, before anything else.
+// The name is the ABI's (proxy-wasm, and WASI's reactor convention).
+#[allow(unsafe_code, reason = "an export needs it; the host's calls themselves are in host.rs")]
+#[unsafe(no_mangle)]
+extern "C" fn _initialize() {
+    host::start();
+    proxy_wasm::set_root_context(|_| -> Box<dyn RootContext> { Box::new(plugin::Plugin::default()) });
+}

@@ -9,6 +9,10 @@
 //! It also owns the words both ends of the budget loop speak: the quota ([`quota`]) and the messages
 //! between a point of presence and weir-sync ([`wire`]).
 #![no_std]
+#![cfg_attr(
+    not(test),
+    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
 
 extern crate alloc;
 #[cfg(test)]
@@ -16,6 +20,7 @@ extern crate std;
 
 pub mod address;
 pub mod bucket;
+pub mod config;
 pub mod counters;
 pub mod decision;
 mod deny_cache;
@@ -24,8 +29,10 @@ pub mod limiter;
 pub mod quota;
 pub mod reading;
 pub mod request;
+pub mod response;
 pub mod rules;
 pub mod slot;
+mod struct_value;
 pub mod table;
 pub mod time;
 mod watch;

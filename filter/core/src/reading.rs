@@ -107,7 +107,9 @@ impl<'a> Fields<'a> {
 
     /// The field `name`, if it is there and not null.
     pub fn take(&mut self, name: &'static str) -> Option<&'a Value> {
-        self.known.push(name);
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
         self.object.get(name).filter(|value| !value.is_null())
     }
 

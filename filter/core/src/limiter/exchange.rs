@@ -30,7 +30,7 @@ pub(super) struct Exchange {
     /// Live POPs, as weir-sync last said.
     pops: u32,
     in_flight: Option<InFlight>,
-    answered_at: Option<Time>,
+    sent_at: Option<Time>,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
 }
@@ -56,7 +56,7 @@ struct Told {
 impl Exchange {
     pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
         let (sequence, pops, cursor) = (0, 1, 0);
-        Self { reporter, table_id, sequence, pops, in_flight: None, answered_at: None, cursor }
+        Self { reporter, table_id, sequence, pops, in_flight: None, sent_at: None, cursor }
     }
 
     /// Live POPs, at least 1.
@@ -65,7 +65,7 @@ impl Exchange {
     }
 
     fn is_silent(&self, now: Time) -> bool {
-        self.answered_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
+        self.sent_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
     }
 }
 
@@ -98,6 +98,7 @@ impl Limiter {
         }
         exchange.cursor = tags.last().copied().unwrap_or(0);
         exchange.sequence += 1;
+        exchange.sent_at = Some(now);
         exchange.in_flight = Some(InFlight { sequence: exchange.sequence, sent_at: now, keys: told });
         let Reporter { pop, worker } = exchange.reporter.clone();
         let sequence = exchange.sequence;
@@ -192,13 +193,15 @@ impl Limiter {
 
     fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
-        let sent = exchange.in_flight.take_if(|sent| {
-            sent.sequence == reply.sequence
-                && (reply.grants.is_empty() || reply.grants.len() == sent.keys.len())
-        });
-        let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
+        // The answer to a report that was given up: its successor is under way.
+        let Some(sent) = exchange.in_flight.take_if(|sent| sent.sequence == reply.sequence) else {
+            return Ok(());
+        };
+        if !reply.grants.is_empty() && reply.grants.len() != sent.keys.len() {
+            exchange.in_flight = Some(sent);
+            return Err(WireError::Limit("grants"));
+        }
         exchange.pops = reply.pops;
-        exchange.answered_at = Some(now);
         if reply.grants.is_empty() && !sent.keys.is_empty() {
             self.unsay(&sent.keys);
             return Ok(());

@@ -252,10 +252,11 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     for bytes in [&b""[..], b"<html>", &[1], &[2, 0, 0], &[0xff; 300]] {
         assert!(limiter.apply(bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
-    let too_many = Reply { sequence: report.sequence, pops: 1, grants: vec![grant(1, 2, 0); 9] };
-    assert!(limiter.apply(&too_many.encode(), &mut slots, T0).is_err());
     let again = limiter.report(&mut slots, T0).unwrap();
     assert_eq!(again.keys, report.keys);
+    let too_many = Reply { sequence: again.sequence, pops: 1, grants: vec![grant(1, 2, 0); 9] };
+    assert!(limiter.apply(&too_many.encode(), &mut slots, T0).is_err());
+    assert_eq!(limiter.report(&mut slots, T0).unwrap().keys, report.keys);
 }
 
 #[test]
@@ -264,6 +265,9 @@ fn an_answer_that_never_comes_is_given_up() {
     let first = limiter.report(&mut slots, T0).unwrap();
     let again = limiter.report(&mut slots, T0 + 10 * SECOND_NS).unwrap();
     assert_eq!(again.keys, first.keys);
+    // Should it come after all, its successor is not disturbed.
+    answer(&mut limiter, &mut slots, &first, 9, grant(0, 1, 0), T0 + 10 * SECOND_NS);
+    assert_eq!(limiter.report(&mut slots, T0 + 10 * SECOND_NS), None);
     assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
 }
 

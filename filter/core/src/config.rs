@@ -1,0 +1,168 @@
+//! Plugin configuration, checked: rules, the table's size, the exchange with weir-sync.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use crate::reading::{ConfigError, Errors, Fields};
+use crate::rules::RuleSet;
+use crate::slot::KEYS_PER_SLOT;
+use crate::struct_value;
+use crate::wire::POP_NAME_MAX;
+
+/// Addresses tracked where the configuration does not say.
+const ADDRESSES_DEFAULT: u32 = 65_536;
+/// The most addresses a table may track: 512 MiB of slots.
+const ADDRESSES_MAX: u32 = 16_777_216;
+/// The longest name of a cluster, and the longest token, in bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// A plugin's configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Slots in the table.
+    pub slots: u32,
+    /// The exchange with weir-sync; without it the POP is on its own.
+    pub sync: Option<SyncConfig>,
+}
+
+/// The exchange with weir-sync.
+#[derive(Clone, Debug)]
+pub struct SyncConfig {
+    /// The host's name for weir-sync: a cluster (Envoy) or `host:port` (nginx).
+    pub cluster: String,
+    /// This POP's name; the host's node id where absent.
+    pub pop: Option<String>,
+    /// Shared with weir-sync.
+    pub token: Option<String>,
+    /// How often a worker reports, in milliseconds.
+    pub interval_ms: u32,
+    /// How long a report waits for its answer, in milliseconds.
+    pub timeout_ms: u32,
+}
+
+impl Config {
+    /// Reads plugin configuration, JSON or a `google.protobuf.Struct`; every error with its place.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Errors::default();
+        let json = serde_json::from_slice::<Value>(bytes);
+        let value = match json.or_else(|error| struct_value::decode(bytes).ok_or(error)) {
+            Ok(value) => value,
+            Err(error) => {
+                errors.note("", format!("expected JSON or a google.protobuf.Struct: {error}"));
+                return errors.into_result(None);
+            }
+        };
+        let config = read(&value, &mut errors);
+        errors.into_result(config)
+    }
+}
+
+fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
+    let mut fields = Fields::of(value, "", errors)?;
+    let rules = fields
+        .require("rules", "a list of rules", errors)
+        .and_then(|rules| RuleSet::parse(rules, "rules", errors));
+    let addresses = match fields.take("table") {
+        Some(table) => addresses(table, errors),
+        None => Some(ADDRESSES_DEFAULT),
+    };
+    let sync = fields.take("sync").map(|value| sync(value, errors));
+    fields.finish(errors);
+    let per_slot = u32::try_from(KEYS_PER_SLOT).ok()?;
+    Some(Config { rules: rules?, slots: addresses?.div_ceil(per_slot), sync: sync.unwrap_or_default() })
+}
+
+fn addresses(value: &Value, errors: &mut Errors) -> Option<u32> {
+    let mut fields = Fields::of(value, "table", errors)?;
+    let addresses = fields.number("addresses", 1..=ADDRESSES_MAX, errors);
+    fields.finish(errors);
+    Some(addresses.unwrap_or(ADDRESSES_DEFAULT))
+}
+
+fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
+    let mut fields = Fields::of(value, "sync", errors)?;
+    let cluster_given = fields.require("cluster", "the cluster of weir-sync", errors).is_some();
+    let cluster = cluster_given.then(|| fields.text("cluster", TEXT_BYTES_MAX, errors)).flatten();
+    let pop = fields.text("pop", POP_NAME_MAX, errors).map(str::to_owned);
+    let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
+    let interval_ms = fields.number("interval_ms", 10..=60_000, errors).unwrap_or(250);
+    let timeout_ms = fields.number("timeout_ms", 1..=60_000, errors).unwrap_or(1_000);
+    fields.finish(errors);
+    Some(SyncConfig { cluster: cluster?.to_owned(), pop, token, interval_ms, timeout_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn errors(json: &str) -> Vec<String> {
+        Config::parse(json.as_bytes()).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_least_there_is() {
+        let json = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]}"#;
+        let config = Config::parse(json).unwrap();
+        assert_eq!((config.slots, config.sync.is_none()), (4_096, true));
+        assert_eq!(config.rules.rules()[0].quota.burst(), 5);
+    }
+
+    #[test]
+    fn every_error_has_its_place_and_says_what_was_expected() {
+        let found = errors(
+            r#"{"rules": [
+                {"name": "Bad Name", "key": ["client_address"], "rate": "5 per second"},
+                {"name": "b", "key": [{"client_address": {"ipv6": 129}}], "rate": "5/s", "burst": 0, "brust": 3},
+                {"name": "c", "match": {"path": {"exact": "x", "prefix": "/y"}}, "rate": "1/d", "burst": 500},
+                {"name": "c2", "key": ["client_addres"], "rate": "1/s", "response": {"status": 200, "headers": ["x"]}},
+                {"name": "d", "key": ["client_address"], "rate": "1/s", "match": {"methods": [], "path": {"exact": "x"}}}
+             ], "table": {"addresses": 0}, "sync": {"cluster": "", "tokn": "x"}, "extra": 1}"#,
+        );
+        let expected = [
+            "rules[0].name: expected 1 to 64 characters from a-z, 0-9, - and _, found \"Bad Name\"",
+            "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\", found \"5 per second\"",
+            "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
+            "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
+            "rules[1].brust: unknown field: expected name, match, key, rate, burst, response",
+            "rules[2].match.path: expected either exact or prefix, as in {prefix: /api}",
+            "rules[2].key: missing: expected a list, as in [client_address]",
+            "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",
+            "rules[3].key[0]: expected client_address, found \"client_addres\"",
+            "rules[3].response.status: expected a whole number from 400 to 599, found 200",
+            "rules[3].response.headers[0]: expected retry_after or ratelimit or x_ratelimit, found \"x\"",
+            "rules[4].match.methods: expected a list of 1 to 100 items, found 0",
+            "rules[4].match.path: expected a path that begins with /",
+            "table.addresses: expected a whole number from 1 to 16777216, found 0",
+            "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
+            "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms",
+            "extra: unknown field: expected rules, table, sync",
+        ];
+        for line in expected {
+            assert!(found.iter().any(|e| e == line), "missing: {line}\nfound: {found:#?}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert_eq!(errors("[]"), ["expected an object, found a list"]);
+        assert_eq!(errors("{}"), ["rules: missing: expected a list of rules"]);
+        assert_eq!(errors(r#"{"rules": []}"#), ["rules: expected a list of 1 to 1000 rules, found a list"]);
+        assert_eq!(errors(""), ["rules: missing: expected a list of rules"]);
+        assert!(errors("rules: []").first().is_some_and(|e| e.starts_with("expected JSON")));
+    }
+
+    #[test]
+    fn a_name_is_given_once() {
+        let rule = r#"{"name": "a", "key": ["client_address"], "rate": "5/s"}"#;
+        let found = errors(&format!(r#"{{"rules": [{rule}, {rule}]}}"#));
+        assert_eq!(found, ["rules[1].name: another rule has the name \"a\""]);
+    }
+}

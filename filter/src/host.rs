@@ -1,0 +1,318 @@
+//! The host's calls, thin: what a host answers comes back as a number, whatever it is.
+//!
+//! The SDK's own wrappers panic on a status they do not know, and a panic in a proxy costs the
+//! worker its VM. So the SDK does the lifecycle, and everything the filter asks for itself goes
+//! through here. This is the only file with `unsafe`, a clock or randomness.
+#![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
+
+use std::ptr::null_mut;
+
+/// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
+/// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u32);
+
+impl Status {
+    pub(crate) const NOT_FOUND: Self = Self(1);
+    pub(crate) const CAS_MISMATCH: Self = Self(8);
+    pub(crate) const UNIMPLEMENTED: Self = Self(12);
+}
+
+/// A header map of the host.
+#[derive(Clone, Copy)]
+pub(crate) enum Headers {
+    Request = 0,
+    Response = 2,
+    CallResponse = 6,
+}
+
+/// A buffer of the host.
+#[derive(Clone, Copy)]
+pub(crate) enum Buffer {
+    CallResponseBody = 4,
+    PluginConfiguration = 7,
+}
+
+/// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
+const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
+/// Metrics of this type only go up.
+const METRIC_COUNTER: u32 = 0;
+/// WASI's monotonic clock.
+const CLOCK_MONOTONIC: u32 = 1;
+
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_log(level: u32, text: *const u8, size: usize) -> u32;
+    fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
+    fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+    fn proxy_get_buffer_bytes(
+        kind: u32,
+        start: usize,
+        max: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+    ) -> u32;
+    fn proxy_get_header_map_value(
+        map: u32,
+        name: *const u8,
+        name_size: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+    ) -> u32;
+    fn proxy_add_header_map_value(
+        map: u32,
+        name: *const u8,
+        name_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
+    fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
+    fn proxy_get_shared_data(
+        key: *const u8,
+        key_size: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+        cas: *mut u32,
+    ) -> u32;
+    fn proxy_set_shared_data(key: *const u8, key_size: usize, data: *const u8, size: usize, cas: u32) -> u32;
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_size: usize,
+        body: *const u8,
+        body_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        grpc_status: i32,
+    ) -> u32;
+    fn proxy_http_call(
+        upstream: *const u8,
+        upstream_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        body: *const u8,
+        body_size: usize,
+        trailers: *const u8,
+        trailers_size: usize,
+        timeout_ms: u32,
+        token: *mut u32,
+    ) -> u32;
+    fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
+    fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+}
+
+#[link(wasm_import_module = "wasi_snapshot_preview1")]
+unsafe extern "C" {
+    fn clock_time_get(clock: u32, precision: u64, time: *mut u64) -> u16;
+}
+
+#[cfg(target_os = "wasi")]
+unsafe extern "C" {
+    fn __wasm_call_ctors();
+}
+
+/// Once per VM: runs the module's constructors, sends logs and panics to the host.
+pub(crate) fn start() {
+    // SAFETY: a WASI reactor's `_initialize` calls its constructors exactly once, first of all.
+    #[cfg(target_os = "wasi")]
+    unsafe {
+        __wasm_call_ctors();
+    }
+    if log::set_logger(&HostLog).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+    std::panic::set_hook(Box::new(|panic| write_log(5, &format!("weir: {panic}"))));
+}
+
+struct HostLog;
+
+impl log::Log for HostLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // The ABI counts up from trace = 0, the log crate from error = 1.
+            write_log(5u32.saturating_sub(record.level() as u32), &format!("weir: {}", record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn write_log(level: u32, text: &str) {
+    // SAFETY: the host reads the text during the call. A log that is not written is no reason to fail.
+    let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
+}
+
+/// Nanoseconds on the monotonic clock; `None` if the host has none.
+pub(crate) fn monotonic_ns() -> Option<u64> {
+    let mut time = 0;
+    // SAFETY: the host writes eight bytes to `time` during the call.
+    let errno = unsafe { clock_time_get(CLOCK_MONOTONIC, 1, &raw mut time) };
+    (errno == 0).then_some(time)
+}
+
+/// Nanoseconds since 1970, as the host believes; zero if it does not say.
+pub(crate) fn unix_ns() -> u64 {
+    let mut time = 0;
+    // SAFETY: the host writes eight bytes to `time` during the call.
+    let status = unsafe { proxy_get_current_time_nanoseconds(&raw mut time) };
+    if status == 0 { time } else { 0 }
+}
+
+/// Random bytes; `None` if the host has none.
+pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).ok().map(|()| bytes)
+}
+
+pub(crate) fn set_tick_period_ms(period: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_set_tick_period_milliseconds(period) })
+}
+
+/// Up to `max` bytes of a buffer.
+pub(crate) fn buffer(kind: Buffer, max: usize) -> Result<Vec<u8>, Status> {
+    returned(|data, size| {
+        // SAFETY: the host writes a pointer and a size during the call.
+        unsafe { proxy_get_buffer_bytes(kind as u32, 0, max, data, size) }
+    })
+}
+
+pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, Status> {
+    returned(|data, size| {
+        // SAFETY: the host reads the name and writes a pointer and a size during the call.
+        unsafe { proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, size) }
+    })
+}
+
+pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), Status> {
+    // SAFETY: the host reads name and value during the call.
+    done(unsafe {
+        proxy_add_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
+    })
+}
+
+/// A property; the parts of its path are separated by NUL.
+pub(crate) fn property(path: &str) -> Result<Vec<u8>, Status> {
+    returned(|data, size| {
+        // SAFETY: the host reads the path and writes a pointer and a size during the call.
+        unsafe { proxy_get_property(path.as_ptr(), path.len(), data, size) }
+    })
+}
+
+pub(crate) fn set_property(path: &str, value: &str) -> Result<(), Status> {
+    // SAFETY: the host reads path and value during the call.
+    done(unsafe { proxy_set_property(path.as_ptr(), path.len(), value.as_ptr(), value.len()) })
+}
+
+/// A value of shared data, and its compare-and-swap number.
+pub(crate) fn shared_data(key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+    let mut cas = 0;
+    let value = returned(|data, size| {
+        // SAFETY: the host reads the key and writes a pointer, a size and four bytes during the call.
+        unsafe { proxy_get_shared_data(key.as_ptr(), key.len(), data, size, &raw mut cas) }
+    })?;
+    Ok((value, cas))
+}
+
+pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), Status> {
+    // SAFETY: the host reads key and value during the call.
+    done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
+}
+
+/// Answers the request for the upstream.
+pub(crate) fn send_response(
+    status: u16,
+    details: &str,
+    headers: &[(&str, String)],
+    body: &str,
+) -> Result<(), Status> {
+    let headers = serialized(headers);
+    // SAFETY: the host reads everything during the call.
+    done(unsafe {
+        proxy_send_local_response(
+            u32::from(status),
+            details.as_ptr(),
+            details.len(),
+            body.as_ptr(),
+            body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            GRPC_RESOURCE_EXHAUSTED,
+        )
+    })
+}
+
+/// Whether the host implements HTTP calls at all. The calls themselves go through the SDK, which
+/// routes their answers but panics on a host that says "unimplemented".
+pub(crate) fn has_http_calls() -> bool {
+    let mut token = 0;
+    let none = [0u8; 4];
+    // SAFETY: the host reads the maps and writes four bytes during the call. No upstream has an empty
+    // name, so no call is made.
+    let status = unsafe {
+        proxy_http_call(
+            none.as_ptr(),
+            0,
+            none.as_ptr(),
+            none.len(),
+            none.as_ptr(),
+            0,
+            none.as_ptr(),
+            none.len(),
+            1,
+            &raw mut token,
+        )
+    };
+    status != Status::UNIMPLEMENTED.0
+}
+
+/// Defines a counter; its number.
+pub(crate) fn define_counter(name: &str) -> Result<u32, Status> {
+    let mut id = 0;
+    // SAFETY: the host reads the name and writes four bytes during the call.
+    done(unsafe { proxy_define_metric(METRIC_COUNTER, name.as_ptr(), name.len(), &raw mut id) })?;
+    Ok(id)
+}
+
+pub(crate) fn increment(counter: u32, by: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_increment_metric(counter, i64::from(by)) })
+}
+
+fn done(status: u32) -> Result<(), Status> {
+    if status == 0 { Ok(()) } else { Err(Status(status)) }
+}
+
+/// Runs a call that returns bytes.
+fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
+    let (mut data, mut size) = (null_mut(), 0);
+    done(call(&raw mut data, &raw mut size))?;
+    if data.is_null() || size == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the host got this memory from the module's own `proxy_on_memory_allocate` during the
+    // call (the SDK's: a boxed slice of exactly `size` bytes), filled it, and handed it over.
+    Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(data, size)) }.into_vec())
+}
+
+/// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
+fn serialized(pairs: &[(&str, String)]) -> Vec<u8> {
+    let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
+    let mut bytes = size_of(pairs.len()).to_vec();
+    for (name, value) in pairs {
+        bytes.extend(size_of(name.len()));
+        bytes.extend(size_of(value.len()));
+    }
+    for (name, value) in pairs {
+        bytes.extend(name.bytes());
+        bytes.push(0);
+        bytes.extend(value.bytes());
+        bytes.push(0);
+    }
+    bytes
+}

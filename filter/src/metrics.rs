@@ -1,0 +1,57 @@
+//! Counters in the host's metrics.
+//!
+//! A decision counts in the worker's own memory; the tick hands the sums to the host, so that a
+//! request pays for no metric call.
+
+use weir_limiter::counters::{Counters, Event};
+use weir_limiter::rules::RuleSet;
+
+use crate::host;
+
+/// The host's numbers for the limiter's counters; `None` where the host would not define one.
+pub(crate) struct Metrics {
+    events: Vec<(Event, Option<u32>)>,
+    rules: Vec<RuleMetrics>,
+}
+
+struct RuleMetrics {
+    allowed: Option<u32>,
+    limited: Option<u32>,
+}
+
+impl Metrics {
+    /// Defines every counter, so that a zero is there to be seen before anything happened.
+    pub(crate) fn define(rules: &RuleSet) -> Self {
+        let counter = |name: &str| host::define_counter(name).ok();
+        Self {
+            events: Event::ALL.map(|event| (event, counter(event.name()))).into(),
+            rules: rules
+                .rules()
+                .iter()
+                .map(|rule| RuleMetrics {
+                    allowed: counter(&format!("weir.rule.{}.allowed", rule.name)),
+                    limited: counter(&format!("weir.rule.{}.limited", rule.name)),
+                })
+                .collect(),
+        }
+    }
+
+    /// Hands over what was counted since the last time.
+    pub(crate) fn flush(&self, counters: &mut Counters) {
+        for (event, metric) in &self.events {
+            add(*metric, counters.take_event(*event));
+        }
+        for (i, metrics) in self.rules.iter().enumerate() {
+            let counts = counters.take_rule(i);
+            add(metrics.allowed, counts.allowed);
+            add(metrics.limited, counts.limited);
+        }
+    }
+}
+
+fn add(metric: Option<u32>, n: u32) {
+    if let Some(metric) = metric.filter(|_| n > 0) {
+        // A count that the host does not take is lost; the decision it counted stands.
+        let _ = host::increment(metric, n);
+    }
+}

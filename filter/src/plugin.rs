@@ -1,0 +1,173 @@
+//! The root context: configuration, the tick, the exchange with weir-sync.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+use weir_limiter::config::{Config, SyncConfig};
+use weir_limiter::wire::{CONTENT_TYPE, MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report};
+
+use crate::host::{self, Buffer, Headers};
+use crate::request::RequestContext;
+use crate::worker::Worker;
+
+/// The tick of a POP on its own, in milliseconds: it only hands over metrics.
+const TICK_MS: u32 = 1_000;
+/// The most plugin configuration that is read, in bytes.
+const CONFIG_BYTES_MAX: usize = 1024 * 1024;
+
+/// A plugin in one worker.
+#[derive(Default)]
+pub(crate) struct Plugin {
+    worker: Option<Rc<RefCell<Worker>>>,
+    sync: Option<Sync>,
+}
+
+/// The way to weir-sync.
+struct Sync {
+    config: SyncConfig,
+    authorization: Option<String>,
+    /// Why the last exchange failed; logged when it changes, not at every tick.
+    trouble: Option<String>,
+}
+
+impl Plugin {
+    fn configure(&mut self, size: usize) -> Result<(), Vec<String>> {
+        if size > CONFIG_BYTES_MAX {
+            return Err(vec![format!(
+                "expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {size}"
+            )]);
+        }
+        let bytes = host::buffer(Buffer::PluginConfiguration, size)
+            .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)])?;
+        let mut config = Config::parse(&bytes)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        if config.sync.is_some() && !host::has_http_calls() {
+            log::warn!("the host makes no HTTP calls: sync is off, and this POP is on its own");
+            config.sync = None;
+        }
+        let tick_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
+        self.sync = config.sync.clone().map(Sync::new);
+        self.worker = Some(Rc::new(RefCell::new(Worker::new(config))));
+        if let Err(status) = host::set_tick_period_ms(tick_ms) {
+            log::warn!("the host has no tick (status {}): no metrics, no sync", status.0);
+        }
+        Ok(())
+    }
+
+    /// Sends what there is to report.
+    fn exchange(&mut self) {
+        let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
+        let Ok(mut worker) = worker.try_borrow_mut() else { return };
+        let Some(report) = worker.report() else { return };
+        if let Err(trouble) = sync.send(&report) {
+            worker.report_failed();
+            sync.note(Some(trouble));
+        }
+    }
+
+    /// Takes in the answer to a report.
+    fn answered(&mut self, headers: usize, body_size: usize) {
+        let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
+        let Ok(mut worker) = worker.try_borrow_mut() else { return };
+        let outcome = read_answer(headers, body_size).and_then(|body| {
+            worker.apply(&body).map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
+        });
+        if outcome.is_err() {
+            worker.report_failed();
+        }
+        sync.note(outcome.err());
+    }
+}
+
+/// The body of a good answer.
+fn read_answer(headers: usize, body_size: usize) -> Result<Vec<u8>, String> {
+    if headers == 0 {
+        return Err("weir-sync did not answer (no connection, or too late)".into());
+    }
+    let status = host::header(Headers::CallResponse, ":status").unwrap_or_default();
+    if status != b"200" {
+        return Err(format!("weir-sync refused a report: status {}", String::from_utf8_lossy(&status)));
+    }
+    if body_size > MESSAGE_BYTES_MAX {
+        return Err(format!(
+            "weir-sync's answer has {body_size} bytes, expected at most {MESSAGE_BYTES_MAX}"
+        ));
+    }
+    host::buffer(Buffer::CallResponseBody, body_size)
+        .map_err(|status| format!("the host kept weir-sync's answer: status {}", status.0))
+}
+
+impl Sync {
+    fn new(config: SyncConfig) -> Self {
+        let authorization = config.token.as_ref().map(|token| format!("Bearer {token}"));
+        Self { config, authorization, trouble: None }
+    }
+
+    fn send(&self, report: &Report) -> Result<(), String> {
+        let cluster = self.config.cluster.as_str();
+        let mut headers = vec![
+            (":method", "POST"),
+            (":path", REPORT_PATH),
+            (":authority", cluster),
+            ("content-type", CONTENT_TYPE),
+        ];
+        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        let timeout = Duration::from_millis(self.config.timeout_ms.into());
+        proxy_wasm::hostcalls::dispatch_http_call(cluster, headers, Some(&report.encode()), vec![], timeout)
+            .map(|_| ())
+            .map_err(|status| format!("the host made no call to cluster {cluster:?}: {status:?}"))
+    }
+
+    /// Logs a change between working and not working.
+    fn note(&mut self, trouble: Option<String>) {
+        if self.trouble == trouble {
+            return;
+        }
+        match &trouble {
+            Some(trouble) => log::warn!("{trouble}; requests are decided locally until it works"),
+            None => log::info!("weir-sync answers again"),
+        }
+        self.trouble = trouble;
+    }
+}
+
+impl Context for Plugin {
+    fn on_http_call_response(&mut self, _: u32, headers: usize, body_size: usize, _: usize) {
+        self.answered(headers, body_size);
+    }
+}
+
+impl RootContext for Plugin {
+    fn on_configure(&mut self, size: usize) -> bool {
+        match self.configure(size) {
+            Ok(()) => true,
+            Err(errors) => {
+                for error in errors {
+                    log::error!("{error}");
+                }
+                log::error!(
+                    "the configuration is refused: correct the places above; what ran before runs on"
+                );
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
+            worker.flush_metrics();
+        }
+        self.exchange();
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(RequestContext::new(self.worker.clone())))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}

@@ -1,0 +1,132 @@
+//! What workers agree on through the host's shared data: the secret and the slots.
+//!
+//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
+//! key in it is known beforehand: one for the identity, one per slot.
+
+use weir_limiter::key::Secret;
+use weir_limiter::limiter::TableIdentity;
+use weir_limiter::slot::{SLOT_BYTES, Slot};
+use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+
+use crate::host::{self, Status};
+
+/// Holds the identity: 16 bytes of secret, 4 of table id.
+const IDENTITY_KEY: &[u8] = b"weir.identity";
+const IDENTITY_BYTES: usize = 20;
+/// Holds how many slots were made, as four bytes.
+const CREATED_KEY: &[u8] = b"weir.slots";
+
+/// The identity that the first worker of this process made, or one made now.
+///
+/// On Envoy the main thread configures a plugin before any worker does, so the first is alone. Where
+/// shared data is missing, the worker is on its own and so is its identity.
+pub(crate) fn identity() -> TableIdentity {
+    if let Some(known) = read_identity() {
+        return known;
+    }
+    let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
+        log::warn!("the host has no randomness: keys are hashed with a secret that can be guessed");
+        guessable()
+    });
+    let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);
+    read_identity().unwrap_or_else(|| identity_of(&fresh))
+}
+
+fn read_identity() -> Option<TableIdentity> {
+    let (bytes, _) = host::shared_data(IDENTITY_KEY).ok()?;
+    <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| identity_of(&bytes))
+}
+
+fn identity_of(bytes: &[u8; IDENTITY_BYTES]) -> TableIdentity {
+    let (mut secret, mut table_id) = ([0; 16], [0; 4]);
+    secret.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    table_id.iter_mut().zip(bytes.iter().skip(16)).for_each(|(to, from)| *to = *from);
+    TableIdentity { secret: Secret::new(secret), table_id: u32::from_le_bytes(table_id) }
+}
+
+fn guessable() -> [u8; IDENTITY_BYTES] {
+    let clocks = [host::unix_ns(), host::monotonic_ns().unwrap_or(0)];
+    let mut bytes = [0; IDENTITY_BYTES];
+    bytes.iter_mut().zip(clocks.into_iter().flat_map(u64::to_le_bytes)).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+/// The table: in shared data, or in this worker's own memory where the host has none.
+pub(crate) enum Table {
+    Shared { count: u32 },
+    Own(LocalSlots),
+}
+
+impl Table {
+    /// Makes the slots that are not there yet.
+    ///
+    /// They are made ahead because Envoy's first write of a key overwrites whatever another worker
+    /// wrote in between.
+    pub(crate) fn open(count: u32) -> Self {
+        let created = match host::shared_data(CREATED_KEY) {
+            Ok((bytes, _)) => <[u8; 4]>::try_from(bytes).map_or(0, u32::from_le_bytes),
+            Err(_) => 0,
+        };
+        let mut empty = Slot::empty();
+        for index in created..count {
+            let name = slot_name(index);
+            let missing = host::shared_data(&name) == Err(Status::NOT_FOUND);
+            if missing && host::set_shared_data(&name, empty.sealed(), 0).is_err() {
+                break;
+            }
+        }
+        if host::shared_data(&slot_name(count.saturating_sub(1))).is_err() {
+            log::warn!(
+                "the host's shared data does not work: every worker keeps buckets of its own, so a \
+                 client may get its quota once per worker"
+            );
+            return Self::Own(LocalSlots::new(count));
+        }
+        if created < count {
+            let _ = host::set_shared_data(CREATED_KEY, &count.to_le_bytes(), 0);
+        }
+        Self::Shared { count }
+    }
+}
+
+/// The key of slot `index`. nginx finds keys by CRC-32 alone; names that differ in four adjacent
+/// bytes never share one.
+fn slot_name(index: u32) -> [u8; 11] {
+    let mut name = *b"weir.s.____";
+    name.iter_mut().skip(7).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);
+    name
+}
+
+impl Slots for Table {
+    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError> {
+        match self {
+            Self::Own(slots) => slots.read(index, into),
+            Self::Shared { .. } => match host::shared_data(&slot_name(index)) {
+                Ok((bytes, cas)) => {
+                    *into = bytes;
+                    Ok(Version(cas))
+                }
+                Err(Status::NOT_FOUND) => Err(ReadError::Missing),
+                Err(_) => Err(ReadError::Unavailable),
+            },
+        }
+    }
+
+    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError> {
+        match self {
+            Self::Own(slots) => slots.write(index, bytes, version),
+            Self::Shared { .. } => match host::set_shared_data(&slot_name(index), bytes, version.0) {
+                Ok(()) => Ok(()),
+                Err(Status::CAS_MISMATCH) => Err(WriteError::Conflict),
+                Err(_) => Err(WriteError::Unavailable),
+            },
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Own(slots) => slots.count(),
+            Self::Shared { count } => *count,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One configuration in one worker.
+
+use weir_limiter::config::{Config, SyncConfig};
+use weir_limiter::decision::{Decision, Outcome, Standing};
+use weir_limiter::limiter::{Limiter, Reporter};
+use weir_limiter::request::{Attribute, Request};
+use weir_limiter::response::{Answers, Header};
+use weir_limiter::rules::Rule;
+use weir_limiter::time::Time;
+use weir_limiter::wire::{POP_NAME_MAX, Report, WireError};
+
+use crate::host::{self, Headers};
+use crate::metrics::Metrics;
+use crate::shared::{self, Table};
+
+/// The limiter with everything it needs of the host.
+pub(crate) struct Worker {
+    limiter: Limiter,
+    table: Table,
+    answers: Vec<Answers>,
+    metrics: Metrics,
+    clock: Clock,
+}
+
+impl Worker {
+    pub(crate) fn new(config: Config) -> Self {
+        let answers = config.rules.rules().iter().map(Answers::of).collect();
+        let metrics = Metrics::define(&config.rules);
+        let reporter = config.sync.as_ref().map(reporter);
+        Self {
+            limiter: Limiter::new(config.rules, shared::identity(), reporter),
+            table: Table::open(config.slots),
+            answers,
+            metrics,
+            clock: Clock::default(),
+        }
+    }
+
+    pub(crate) fn decide(&mut self) -> Decision {
+        let now = self.clock.now();
+        self.limiter.decide(&mut HostRequest, &mut self.table, now)
+    }
+
+    /// A rule and its answers.
+    pub(crate) fn rule(&self, index: u16) -> Option<(&Rule, &Answers)> {
+        let index = usize::from(index);
+        Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?))
+    }
+
+    /// The quota headers that an allowed response carries, if its strictest rule wants them.
+    pub(crate) fn quota_headers(&self, rule: u16, standing: &Standing) -> Vec<Header> {
+        match self.rule(rule) {
+            Some((rule, answers)) if rule.response.on_allowed => {
+                answers.quota(rule, standing, host::unix_ns())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn flush_metrics(&mut self) {
+        self.metrics.flush(self.limiter.counters());
+    }
+
+    pub(crate) fn report(&mut self) -> Option<Report> {
+        let now = self.clock.now();
+        self.limiter.report(&mut self.table, now)
+    }
+
+    pub(crate) fn report_failed(&mut self) {
+        self.limiter.report_failed();
+    }
+
+    pub(crate) fn apply(&mut self, reply: &[u8]) -> Result<(), WireError> {
+        let now = self.clock.now();
+        self.limiter.apply(reply, &mut self.table, now)
+    }
+}
+
+/// Tells access logs the decision: `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `...rule...`.
+pub(crate) fn note_in_filter_state(decision: &Decision, rule: &str) {
+    let outcome = match decision.outcome {
+        Outcome::Allow => "allow",
+        Outcome::Limit => "limit",
+    };
+    // A host without filter state logs nothing of it; the decision stands.
+    let _ = host::set_property("weir.decision", outcome);
+    let _ = host::set_property("weir.rule", rule);
+}
+
+fn reporter(sync: &SyncConfig) -> Reporter {
+    let pop = sync.pop.clone().or_else(node_id).unwrap_or_else(|| {
+        log::warn!("sync.pop is not set and the host has no node id: this POP reports as \"unnamed\"");
+        "unnamed".to_owned()
+    });
+    let worker = host::random().map_or_else(host::unix_ns, u64::from_le_bytes);
+    Reporter { pop, worker }
+}
+
+/// The proxy's own name: Envoy's `node.id`, by its name of today or an older one.
+fn node_id() -> Option<String> {
+    let bytes = host::property("xds\0node\0id").or_else(|_| host::property("node\0id")).ok()?;
+    String::from_utf8(bytes).ok().filter(|id| (1..=POP_NAME_MAX).contains(&id.len()))
+}
+
+/// The monotonic clock, or on a host without one the wall clock held from going back.
+#[derive(Default)]
+struct Clock {
+    latest_wall_ns: u64,
+}
+
+impl Clock {
+    fn now(&mut self) -> Time {
+        let ns = host::monotonic_ns().unwrap_or_else(|| {
+            self.latest_wall_ns = self.latest_wall_ns.max(host::unix_ns());
+            self.latest_wall_ns
+        });
+        Time::from_nanos(ns)
+    }
+}
+
+/// The request in the host's current context.
+struct HostRequest;
+
+impl Request for HostRequest {
+    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => host::property("source\0address"),
+            Attribute::Method => host::header(Headers::Request, ":method"),
+            Attribute::Path => host::header(Headers::Request, ":path"),
+            Attribute::Authority => host::header(Headers::Request, ":authority"),
+        }
+        .ok()
+    }
+}
