@@ -1,0 +1,149 @@
+//! Vectors: the same inputs give the same decisions, to the bit, natively and on wasm32.
+//!
+//! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
+//! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
+
+use weir_limiter::address::{Prefixes, parse};
+use weir_limiter::bucket::{Bucket, Take};
+use weir_limiter::config::Config;
+use weir_limiter::decision::Outcome;
+use weir_limiter::key::{KeyValue, Secret};
+use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
+use weir_limiter::quota::Quota;
+use weir_limiter::request::{Attribute, Request};
+use weir_limiter::table::LocalSlots;
+use weir_limiter::time::Time;
+use weir_limiter::wire::{AdmitRatio, Grant, Key, Message, Reply, Report, Rule};
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A linear congruential generator (Knuth, MMIX): the same numbers everywhere.
+struct Lcg(u64);
+
+impl Lcg {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+struct From(String);
+
+impl Request for From {
+    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(self.0.clone().into_bytes()),
+            Attribute::Method => Some(b"GET".to_vec()),
+            Attribute::Path => Some(b"/a?b".to_vec()),
+            Attribute::Authority => Some(b"example.com".to_vec()),
+        }
+    }
+}
+
+#[test]
+fn key_hashes() {
+    let secret = Secret::new(*b"0123456789abcdef");
+    for (address, expected) in [
+        ("192.0.2.1:80", "0420c0000201 e46c72eb5a7662f0 6cc1a381a2fccd6e"),
+        ("[2001:db8::1]:443", "064020010db800000000 32dfc133b3f6c636 0ef329d202513430"),
+    ] {
+        let value = KeyValue::of_address(parse(address.as_bytes()).unwrap(), Prefixes::default());
+        let hash = secret.hash(value.as_bytes());
+        let found = format!("{} {:016x} {:016x}", hex(value.as_bytes()), hash.place, hash.tag);
+        assert_eq!(found, expected, "{address}");
+    }
+}
+
+#[test]
+fn buckets() {
+    let quota = Quota::new("7/s".parse().unwrap(), 3).unwrap();
+    let mut bucket = Bucket::FULL;
+    let mut found = Vec::new();
+    for at in [5, 5, 5, 5, 142_857_147, 142_857_148, 999_999_999] {
+        let now = Time::from_nanos(at);
+        found.push(match bucket.take(&quota, 1, now) {
+            Take::Taken(after) => {
+                bucket = after;
+                bucket.refilled().as_nanos()
+            }
+            Take::Short { wait_ns } => wait_ns,
+        });
+    }
+    let expected = [142_857_148, 285_714_291, 428_571_434, 142_857_143, 1, 571_428_577, 1_142_857_142];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn messages() {
+    let quota = Quota::new("100/s".parse().unwrap(), 100).unwrap();
+    let report = Report {
+        pop: "fra1".into(),
+        worker: 7,
+        sequence: 300,
+        rules: vec![Rule { name: "r".into(), quota }],
+        keys: vec![Key {
+            rule: 0,
+            value: vec![4, 32, 192, 0, 2, 1],
+            epoch: 1 << 40,
+            admitted: 90,
+            unconfirmed: 5,
+            asked: 1_000,
+            asked_recently: 128,
+        }],
+    };
+    assert_eq!(
+        hex(&report.encode()),
+        "01046672613107ac0201017280ade204640100060420c00002018080808080205a05e8078001"
+    );
+    assert_eq!(Report::decode(&report.encode()), Ok(report));
+    let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, lease_ms: 2_000 };
+    let reply = Reply { sequence: 300, pops: 3, grants: vec![grant] };
+    assert_eq!(hex(&reply.encode()), "01ac020301d5aad5aa01b717d00f");
+    assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+}
+
+/// Thousands of requests, three rules, a table too small, reports and grants: one number.
+#[test]
+fn a_long_run_of_decisions() {
+    let config = br#"{"rules": [
+        {"name": "host", "key": ["client_address"], "rate": "20/s", "burst": 5},
+        {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "60/s", "burst": 40},
+        {"name": "path", "match": {"path": {"prefix": "/a"}}, "key": ["client_address"], "rate": "50/m", "burst": 9}
+    ]}"#;
+    let config = Config::parse(config).unwrap();
+    let identity = TableIdentity { secret: Secret::new([3; 16]), table_id: 1 };
+    let reporter = Reporter { pop: "a".into(), worker: 1 };
+    let mut limiter = Limiter::new(config.rules, identity, Some(reporter));
+    let (mut slots, mut rnd, mut now) = (LocalSlots::new(9), Lcg(42), Time::from_nanos(1 << 40));
+    let (mut digest, mut limited) = (0u64, 0);
+    for i in 0..20_000u64 {
+        now += rnd.below(20_000_000);
+        let request = format!("10.0.{}.{}:1", rnd.below(3), rnd.below(30));
+        let decision = limiter.decide(&mut From(request), &mut slots, now);
+        limited += u32::from(decision.outcome == Outcome::Limit);
+        let (rule, standing) = decision.strictest.unwrap();
+        for part in [u64::from(rule), u64::from(standing.remaining), standing.more_ns, standing.full_ns] {
+            digest = digest.rotate_left(5) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        if i % 50 == 0 {
+            exchange(&mut limiter, &mut slots, &mut rnd, now);
+        }
+    }
+    assert_eq!(format!("{limited} {digest:016x}"), "17029 77a2b484604d0d44");
+}
+
+fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: Time) {
+    let Some(report) = limiter.report(slots, now) else { return };
+    let grants = report.keys.iter().map(|key| Grant {
+        ratio: AdmitRatio::of(rnd.below(100), 100),
+        level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
+        lease_ms: 1_500,
+    });
+    let reply = Reply { sequence: report.sequence, pops: 4, grants: grants.collect() };
+    limiter.apply(&reply.encode(), slots, now).unwrap();
+}

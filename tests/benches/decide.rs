@@ -1,0 +1,103 @@
+//! What one decision costs natively, without a host: `make bench`.
+//!
+//! The slots are in this program's memory, so this is the core's own work: rules, hashing, reading a
+//! slot, judging, sealing and writing it. A proxy adds its host calls.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use weir_limiter::config::Config;
+use weir_limiter::decision::Outcome;
+use weir_limiter::key::Secret;
+use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::request::{Attribute, Request};
+use weir_limiter::slot::KEYS_PER_SLOT;
+use weir_limiter::table::LocalSlots;
+use weir_limiter::time::Time;
+
+/// Between two requests: slow enough for a generous rule to admit every one.
+const STEP_NS: u64 = 1_000;
+
+struct From(&'static [u8]);
+
+impl Request for From {
+    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        (attribute == Attribute::SourceAddress).then(|| self.0.to_vec())
+    }
+}
+
+/// A request from the `n`-th address of 10.0.0.0/8.
+struct FromNth(u32);
+
+impl Request for FromNth {
+    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        let [_, b, c, d] = self.0.to_be_bytes();
+        (attribute == Attribute::SourceAddress).then(|| format!("10.{b}.{c}.{d}:80").into_bytes())
+    }
+}
+
+fn limiter(rules: usize, rate: &str, burst: u32) -> Limiter {
+    let rule =
+        |i| format!(r#"{{"name": "r{i}", "key": ["client_address"], "rate": "{rate}", "burst": {burst}}}"#);
+    let rules: Vec<_> = (0..rules).map(rule).collect();
+    let config = format!(r#"{{"rules": [{}]}}"#, rules.join(","));
+    let config = Config::parse(config.as_bytes()).expect("a good configuration");
+    Limiter::new(config.rules, TableIdentity { secret: Secret::new([7; 16]), table_id: 1 }, None)
+}
+
+fn decide(c: &mut Criterion) {
+    let mut group = c.benchmark_group("decide");
+    group.throughput(Throughput::Elements(1));
+    for rules in [1, 4, 16] {
+        let (mut limiter, mut slots) = (limiter(rules, "1000000/s", 1_000_000), LocalSlots::new(4_096));
+        let mut now = Time::from_nanos(1 << 50);
+        group.bench_function(format!("allowed, {rules} rules, one address"), |b| {
+            b.iter(|| {
+                now += STEP_NS;
+                limiter.decide(black_box(&mut From(b"192.0.2.1:80")), &mut slots, now)
+            });
+        });
+    }
+    let (mut limited, mut slots) = (limiter(1, "1/d", 1), LocalSlots::new(4_096));
+    let mut now = Time::from_nanos(1 << 50);
+    limited.decide(&mut From(b"192.0.2.1:80"), &mut slots, now);
+    group.bench_function("limited, deny cache", |b| {
+        b.iter(|| {
+            now += STEP_NS;
+            limited.decide(black_box(&mut From(b"192.0.2.1:80")), &mut slots, now)
+        });
+    });
+    group.finish();
+}
+
+fn rotating(c: &mut Criterion) {
+    let mut group = c.benchmark_group("rotating addresses");
+    group.throughput(Throughput::Elements(1));
+    for (name, rate) in [("slots with room", "1000000/s"), ("slots full of debt", "1/d")] {
+        let keys = 4_096 * u32::try_from(KEYS_PER_SLOT).expect("small");
+        let (mut limiter, mut slots) = (limiter(1, rate, 1), LocalSlots::new(4_096));
+        let (mut now, mut n) = (Time::from_nanos(1 << 50), 0u32);
+        for _ in 0..2 * keys {
+            n += 1;
+            now += STEP_NS;
+            limiter.decide(&mut FromNth(n), &mut slots, now);
+        }
+        let outcome = limiter.decide(&mut FromNth(n + 1), &mut slots, now).outcome;
+        assert_eq!(outcome == Outcome::Allow, rate != "1/d", "the table is in the state to be measured");
+        group.bench_function(name, |b| {
+            b.iter_batched(
+                || {
+                    n += 1;
+                    now += STEP_NS;
+                    (FromNth(n), now)
+                },
+                |(mut request, now)| limiter.decide(&mut request, &mut slots, now),
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decide, rotating);
+criterion_main!(benches);
