@@ -1,0 +1,233 @@
+//! The state of one budget and the only way to change it: [`Budget::charge`].
+//!
+//! A budget counts in nanoseconds of refill ([`Quota::token_ns`] each token), as a *deficit*: how
+//! long until it is full. Zero is full, [`Quota::fill_ns`] is empty, more than that is debt. Debt is
+//! what was admitted before anyone could know better; it is kept and paid back by the refill, so
+//! over any long run what is admitted equals the quota.
+//!
+//! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the
+//! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weir_limiter::quota::{FILL_NS_MAX, Quota};
+
+/// The largest count a record holds; larger ones are taken as this.
+pub const COUNT_MAX: u64 = (1 << 53) - 1;
+/// The most tokens one charge takes: twelve days at the highest rate there is.
+pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
+/// The largest deficit, in nanoseconds; what would go beyond is forgiven.
+pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
+/// The most sources a budget remembers; beyond it, those heard of longest ago are forgotten until
+/// [`SOURCES_KEPT`] are left.
+pub const SOURCES_MAX: usize = 2_048;
+/// How many sources are left after forgetting, so that it happens rarely.
+pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
+/// The most members (regions) a budget remembers; the one heard of longest ago goes first.
+pub const MEMBERS_MAX: usize = 64;
+/// How long a member that says nothing is remembered, in microseconds.
+pub const MEMBER_IDLE_US: u64 = 60_000_000;
+/// How long a full budget is remembered, in microseconds: long enough for every retry of a report
+/// to find its record.
+pub const GRACE_US: u64 = 60_000_000;
+
+// Doubles must hold each of these exactly (see the module's introduction).
+const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
+const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
+
+/// Names a budget: one rule, one key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BudgetId {
+    /// The rule's name.
+    pub rule: String,
+    /// The key's value in canonical form.
+    pub value: Vec<u8>,
+}
+
+/// Names a span of counts: one bucket of one POP. Ordered by epoch, then name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId {
+    /// The bucket's epoch.
+    pub epoch: u64,
+    /// The POP's name.
+    pub pop: String,
+}
+
+/// What a report says that a source has admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The bucket's epoch.
+    pub epoch: u64,
+    /// Tokens admitted since the epoch began.
+    pub admitted: u64,
+    /// The part of `admitted` to charge where the epoch is not on record.
+    pub unconfirmed: u64,
+}
+
+/// How much a region is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Thousandths of a token per second, admitted or not.
+    pub milli: u64,
+    /// POPs that are asked at all.
+    pub askers: u32,
+}
+
+/// One report's say about one budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge<'a> {
+    /// How large the budget is.
+    pub quota: Quota,
+    /// The region that speaks.
+    pub member: &'a str,
+    /// What the region is asked for.
+    pub demand: Demand,
+    /// The POP whose counts follow.
+    pub pop: &'a str,
+    /// The counts of the POP's buckets for this budget, usually one.
+    pub counts: Vec<Count>,
+}
+
+/// A region's demand as a budget remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The region's name.
+    pub name: String,
+    /// What it said.
+    pub demand: Demand,
+    /// How long ago it said so, in microseconds.
+    pub age_us: u64,
+}
+
+/// What a budget is after a charge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Nanoseconds of refill until full.
+    pub deficit_ns: u64,
+    /// Tokens that this charge took.
+    pub charged: u64,
+    /// The store's clock at the charge, in microseconds.
+    pub now_us: u64,
+    /// All members, by name, with the one that was charged.
+    pub members: Vec<Member>,
+}
+
+/// The state of one budget; a new one is full.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    deficit_ns: u64,
+    at_us: u64,
+    sources: BTreeMap<SourceId, SourceRecord>,
+    members: BTreeMap<String, MemberRecord>,
+}
+
+/// What has been charged for a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SourceRecord {
+    admitted: u64,
+    seen_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MemberRecord {
+    demand: Demand,
+    at_us: u64,
+}
+
+impl Budget {
+    /// Refills up to `now_us` (the store's clock, microseconds), then takes what `charge` says and
+    /// the records do not: each admitted token once, however often and in whichever order reports
+    /// arrive. A clock that stepped back refills nothing.
+    pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
+        self.refill(now_us);
+        let mut charged = 0;
+        for count in &charge.counts {
+            charged += self.record(now_us, charge.pop, *count);
+        }
+        let charged = charged.min(CHARGE_TOKENS_MAX);
+        self.deficit_ns = charge
+            .quota
+            .token_ns()
+            .saturating_mul(charged)
+            .saturating_add(self.deficit_ns)
+            .min(DEFICIT_NS_MAX);
+        self.forget_sources();
+        self.note_member(now_us, charge.member, charge.demand);
+        Account { deficit_ns: self.deficit_ns, charged, now_us, members: self.members_at(now_us) }
+    }
+
+    /// When nothing is lost by forgetting this budget, on the store's clock in microseconds.
+    pub fn expires_us(&self) -> u64 {
+        self.at_us.saturating_add(keep_us(self.deficit_ns))
+    }
+
+    /// Nanoseconds of refill until full, as of the last charge.
+    pub fn deficit_ns(&self) -> u64 {
+        self.deficit_ns
+    }
+
+    /// How many sources are on record.
+    pub fn sources_len(&self) -> usize {
+        self.sources.len()
+    }
+
+    fn refill(&mut self, now_us: u64) {
+        let elapsed_ns = now_us.saturating_sub(self.at_us).saturating_mul(1_000);
+        self.deficit_ns = self.deficit_ns.saturating_sub(elapsed_ns);
+        self.at_us = now_us;
+    }
+
+    /// Notes a count and returns the tokens that were not charged yet.
+    fn record(&mut self, now_us: u64, pop: &str, count: Count) -> u64 {
+        let admitted = count.admitted.min(COUNT_MAX);
+        let id = SourceId { epoch: count.epoch, pop: pop.into() };
+        let record = self.sources.entry(id).or_insert(SourceRecord {
+            admitted: admitted - count.unconfirmed.min(admitted),
+            seen_us: now_us,
+        });
+        let new = admitted.saturating_sub(record.admitted);
+        record.admitted = record.admitted.max(admitted);
+        record.seen_us = now_us;
+        new.min(CHARGE_TOKENS_MAX)
+    }
+
+    fn forget_sources(&mut self) {
+        if self.sources.len() <= SOURCES_MAX {
+            return;
+        }
+        let mut by_age: Vec<_> = self.sources.iter().map(|(id, r)| (r.seen_us, id.clone())).collect();
+        by_age.sort_unstable();
+        for (_, id) in by_age.iter().take(self.sources.len() - SOURCES_KEPT) {
+            self.sources.remove(id);
+        }
+    }
+
+    fn note_member(&mut self, now_us: u64, name: &str, demand: Demand) {
+        let demand = Demand { milli: demand.milli.min(COUNT_MAX), ..demand };
+        self.members.insert(name.into(), MemberRecord { demand, at_us: now_us });
+        self.members.retain(|_, member| now_us.saturating_sub(member.at_us) <= MEMBER_IDLE_US);
+        while self.members.len() > MEMBERS_MAX {
+            let oldest = self.members.iter().min_by_key(|(name, member)| (member.at_us, *name));
+            let Some(name) = oldest.map(|(name, _)| name.clone()) else { return };
+            self.members.remove(&name);
+        }
+    }
+
+    fn members_at(&self, now_us: u64) -> Vec<Member> {
+        let member = |(name, record): (&String, &MemberRecord)| Member {
+            name: name.clone(),
+            demand: record.demand,
+            age_us: now_us.saturating_sub(record.at_us),
+        };
+        self.members.iter().map(member).collect()
+    }
+}
+
+/// How long a budget with this deficit is worth keeping, in microseconds: until it is full, and
+/// [`GRACE_US`] longer. After that a new one is the same, save for its records, and those are only
+/// needed for reports that are still on their way.
+pub const fn keep_us(deficit_ns: u64) -> u64 {
+    deficit_ns.div_ceil(1_000) + GRACE_US
+}

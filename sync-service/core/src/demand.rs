@@ -1,0 +1,203 @@
+//! From cumulative counts to requests per second: a sliding window per bucket, summed per budget.
+//!
+//! A window holds a few samples of the cumulative `asked`, so lost, repeated and overtaken reports
+//! do no harm, and a bucket that falls silent fades out within [`WINDOW_NS`] by itself.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use weir_limiter::time::{SECOND_NS, Time};
+
+use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
+
+/// Over how long demand is measured, in nanoseconds (W in the design).
+pub const WINDOW_NS: u64 = SECOND_NS / 2;
+/// The most budgets that demand is measured for; the demand of any beyond is taken from the report
+/// at hand alone.
+pub const BUDGETS_MAX: usize = 100_000;
+/// The most buckets that are measured for one budget; any beyond is left out of the sum.
+pub const SOURCES_MAX: usize = 1_024;
+/// After this long without a sample, in nanoseconds, what a bucket was asked for since counts as
+/// asked for just now: a bucket speaks when it is asked, so the silence was no demand.
+const GAP_NS: u64 = 2 * WINDOW_NS;
+/// Samples closer than this replace each other, in nanoseconds.
+const SPACING_NS: u64 = WINDOW_NS / 8;
+/// The most samples of a window: those inside it, the one before it, and the newest.
+pub const SAMPLES_MAX: usize = 10;
+
+// One sample per spacing inside the window, one at its edge, and the newest.
+const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
+
+/// What each budget is asked for, at the POPs that report here.
+#[derive(Debug)]
+pub struct Demands {
+    budgets: BTreeMap<BudgetId, Asked>,
+    budgets_max: usize,
+    swept_at: Time,
+}
+
+/// One budget's buckets.
+#[derive(Debug, Default)]
+struct Asked {
+    windows: BTreeMap<SourceId, Window>,
+    heard_at: Time,
+    debt_milli: u64,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self::with_budgets_max(BUDGETS_MAX)
+    }
+}
+
+impl Demands {
+    /// Measures for at most `budgets_max` budgets.
+    pub fn with_budgets_max(budgets_max: usize) -> Self {
+        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+    }
+
+    /// Takes a bucket's counts as of `now`: tokens `asked` for since its epoch began, and the part
+    /// of them since the last report. Returns the budget's demand.
+    pub fn observe(
+        &mut self,
+        now: Time,
+        id: &BudgetId,
+        source: SourceId,
+        asked: u64,
+        asked_recently: u64,
+    ) -> Demand {
+        self.sweep(now);
+        if !self.budgets.contains_key(id) {
+            if self.budgets.len() >= self.budgets_max {
+                return Demand {
+                    milli: per_second_milli(asked_recently, WINDOW_NS),
+                    askers: u32::from(asked_recently > 0),
+                };
+            }
+            self.budgets.insert(id.clone(), Asked::default());
+        }
+        let Some(budget) = self.budgets.get_mut(id) else { return Demand::default() };
+        budget.heard_at = now;
+        if budget.windows.len() >= SOURCES_MAX {
+            budget.windows.retain(|_, window| !window.is_silent(now));
+        }
+        if budget.windows.len() < SOURCES_MAX || budget.windows.contains_key(&source) {
+            budget.windows.entry(source).or_default().observe(now, asked, asked_recently);
+        }
+        budget.demand(now)
+    }
+
+    /// Notes what a budget owes, in thousandths of a token, for [`Demands::debts`].
+    pub fn note_debt(&mut self, id: &BudgetId, debt_milli: u64) {
+        if let Some(budget) = self.budgets.get_mut(id) {
+            budget.debt_milli = debt_milli;
+        }
+    }
+
+    /// Budgets heard of lately, and how many of those are in debt, and by how many thousandths of a
+    /// token together.
+    pub fn debts(&mut self, now: Time) -> (usize, usize, u64) {
+        self.sweep(now);
+        let debts = self.budgets.values().map(|budget| budget.debt_milli).filter(|debt| *debt > 0);
+        let (count, sum) = debts.fold((0, 0_u64), |(n, sum), debt| (n + 1, sum.saturating_add(debt)));
+        (self.budgets.len(), count, sum)
+    }
+
+    /// Forgets the silent, at most once per window, so that a report costs what it carries.
+    fn sweep(&mut self, now: Time) {
+        if now.nanos_since(self.swept_at) < WINDOW_NS {
+            return;
+        }
+        self.swept_at = now;
+        self.budgets.retain(|_, budget| now.nanos_since(budget.heard_at) <= GAP_NS);
+    }
+}
+
+impl Asked {
+    fn demand(&self, now: Time) -> Demand {
+        let mut milli = 0_u64;
+        let mut pops: Vec<&str> = Vec::new();
+        for (source, window) in &self.windows {
+            let part = window.milli(now);
+            milli = milli.saturating_add(part);
+            if part > 0 {
+                pops.push(&source.pop);
+            }
+        }
+        pops.sort_unstable();
+        pops.dedup();
+        Demand { milli: milli.min(COUNT_MAX), askers: u32::try_from(pops.len()).unwrap_or(u32::MAX) }
+    }
+}
+
+/// Samples of one bucket's cumulative count, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Time,
+    asked: u64,
+}
+
+impl Window {
+    /// Takes the count `asked` as of `now`, `asked_recently` of it new since the last report.
+    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64) {
+        let before = match self.samples.last() {
+            None => Some(asked.saturating_sub(asked_recently)),
+            Some(last) if now.nanos_since(last.at) > GAP_NS => Some(last.asked.min(asked)),
+            Some(_) => None,
+        };
+        if let Some(asked_before) = before {
+            self.samples.clear();
+            // As if the last report had come half a window ago: reports are about that far apart.
+            let at = Time::from_nanos(now.as_nanos().saturating_sub(WINDOW_NS / 2));
+            self.samples.push(Sample { at, asked: asked_before });
+        }
+        self.push(now, asked);
+        while self.samples.get(1).is_some_and(|next| now.nanos_since(next.at) >= WINDOW_NS) {
+            self.samples.remove(0);
+        }
+    }
+
+    /// What the bucket is asked for at `now`, in thousandths of a token per second.
+    pub fn milli(&self, now: Time) -> u64 {
+        let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
+        let (Some(base), Some(last)) = (outside.or(self.samples.first()), self.samples.last()) else {
+            return 0;
+        };
+        per_second_milli(last.asked.saturating_sub(base.asked), now.nanos_since(base.at).max(WINDOW_NS))
+    }
+
+    /// How many samples are held, at most [`SAMPLES_MAX`].
+    pub fn samples_len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn push(&mut self, now: Time, asked: u64) {
+        let previous = self.samples.len().checked_sub(2).and_then(|i| self.samples.get(i)).copied();
+        match self.samples.last_mut() {
+            // Overtaken on its way: it can only tell of more.
+            Some(last) if now <= last.at => last.asked = last.asked.max(asked),
+            Some(last) if previous.is_some_and(|p| last.at.nanos_since(p.at) < SPACING_NS) => {
+                *last = Sample { at: now, asked: last.asked.max(asked) };
+            }
+            last => {
+                let asked = last.map_or(asked, |last| last.asked.max(asked));
+                self.samples.push(Sample { at: now, asked });
+            }
+        }
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        self.samples.last().is_none_or(|last| now.nanos_since(last.at) > WINDOW_NS)
+    }
+}
+
+/// `tokens` in `span_ns` nanoseconds as thousandths of a token per second, rounded down.
+fn per_second_milli(tokens: u64, span_ns: u64) -> u64 {
+    let milli = u128::from(tokens) * u128::from(SECOND_NS * 1_000) / u128::from(span_ns.max(1));
+    u64::try_from(milli).unwrap_or(u64::MAX).min(COUNT_MAX)
+}

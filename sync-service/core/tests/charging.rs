@@ -1,0 +1,248 @@
+//! Every admitted token is charged exactly once, whatever the network does; time only ever refills.
+
+use proptest::prelude::*;
+use weir_budget::budget::{
+    Budget, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
+    MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, keep_us,
+};
+use weir_limiter::quota::{Period, Quota, Rate};
+
+const SECOND_US: u64 = 1_000_000;
+
+fn quota(count: u32, period: Period, burst: u32) -> Quota {
+    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
+}
+
+fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
+    let count = |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed };
+    let counts = counts.iter().map(count).collect();
+    budget.charge(now_us, &Charge { quota, member: "fra", demand: Demand::default(), pop, counts }).charged
+}
+
+#[test]
+fn a_new_budget_is_full_and_pays_for_what_is_charged() {
+    let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
+    assert_eq!(charge(&mut budget, 5, quota, "a", &[(1, 3, 3)]), 3);
+    assert_eq!(budget.deficit_ns(), 3 * quota.token_ns());
+}
+
+#[test]
+fn debt_is_kept_and_paid_by_the_refill_alone() {
+    let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
+    charge(&mut budget, 0, quota, "a", &[(1, 50, 50)]);
+    assert_eq!(budget.deficit_ns() - quota.fill_ns(), 30 * quota.token_ns(), "30 tokens of debt");
+    charge(&mut budget, 3 * SECOND_US, quota, "a", &[(1, 50, 0)]);
+    assert_eq!(budget.deficit_ns(), quota.fill_ns(), "paid: empty, no longer in debt");
+    charge(&mut budget, 100 * SECOND_US, quota, "a", &[(1, 50, 0)]);
+    assert_eq!(budget.deficit_ns(), 0, "never more than full");
+}
+
+#[test]
+fn an_unknown_epoch_is_charged_what_nobody_confirmed() {
+    let (quota, mut budget) = (quota(1, Period::Day, 400), Budget::default());
+    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 100, 7)]), 7);
+    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 101, 8)]), 1, "on record by now");
+    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 5, 9)]), 0, "never more than was admitted");
+    assert_eq!(charge(&mut budget, 0, quota, "b", &[(1, 5, 9)]), 5, "another POP, another source");
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_nothing() {
+    let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
+    charge(&mut budget, 100 * SECOND_US, quota, "a", &[(1, 20, 20)]);
+    let before = budget.deficit_ns();
+    for now_us in [99 * SECOND_US, 50 * SECOND_US, 0] {
+        charge(&mut budget, now_us, quota, "a", &[(1, 20, 0)]);
+        assert_eq!(budget.deficit_ns(), before, "at {now_us}");
+    }
+    charge(&mut budget, SECOND_US, quota, "a", &[(1, 20, 0)]);
+    assert_eq!(before - budget.deficit_ns(), 1_000_000_000, "and goes on from where it stepped to");
+}
+
+#[test]
+fn sources_and_members_are_bounded_and_the_oldest_go_first() {
+    let (quota, mut budget) = (quota(1, Period::Second, 1), Budget::default());
+    let sources = SOURCES_MAX as u64 + 1;
+    for epoch in 0..sources {
+        charge(&mut budget, epoch, quota, "a", &[(epoch, 1, 1)]);
+        assert!(budget.sources_len() <= SOURCES_MAX);
+    }
+    assert_eq!(budget.sources_len(), SOURCES_KEPT);
+    assert_eq!(
+        charge(&mut budget, sources, quota, "a", &[(sources - 1, 1, 1)]),
+        0,
+        "the newest is on record"
+    );
+    assert_eq!(charge(&mut budget, sources, quota, "a", &[(0, 1, 1)]), 1, "the oldest is forgotten");
+
+    let mut members = 0;
+    for i in 0..2 * MEMBERS_MAX {
+        let member = format!("region-{i:04}");
+        let charge = Charge { quota, member: &member, demand: Demand::default(), pop: "a", counts: vec![] };
+        let account = budget.charge(sources + i as u64, &charge);
+        assert!(account.members.iter().any(|m| m.name == member && m.age_us == 0));
+        members = account.members.len();
+    }
+    assert_eq!(members, MEMBERS_MAX);
+    let charge = Charge { quota, member: "late", demand: Demand::default(), pop: "a", counts: vec![] };
+    assert_eq!(budget.charge(2 * MEMBER_IDLE_US, &charge).members.len(), 1, "the silent are forgotten");
+}
+
+#[test]
+fn a_budget_is_kept_until_full_and_a_grace() {
+    assert_eq!(keep_us(0), GRACE_US);
+    assert_eq!(keep_us(1), GRACE_US + 1);
+    assert_eq!(keep_us(5_000_000_000), GRACE_US + 5 * SECOND_US);
+}
+
+#[test]
+fn absurd_counts_saturate() {
+    let (quota, mut budget) = (quota(1, Period::Day, 400), Budget::default());
+    assert_eq!(
+        charge(&mut budget, 0, quota, "a", &[(1, u64::MAX, u64::MAX), (2, u64::MAX, u64::MAX)]),
+        CHARGE_TOKENS_MAX
+    );
+    assert_eq!(budget.deficit_ns(), DEFICIT_NS_MAX);
+    assert_eq!(charge(&mut budget, u64::MAX, quota, "a", &[(1, COUNT_MAX, u64::MAX)]), 0);
+    assert_eq!(budget.deficit_ns(), 0);
+}
+
+/// A report on its way: (pop, epoch, admitted, unconfirmed).
+type Sent = (usize, u64, u64, u64);
+
+/// What happens next in a random run.
+#[derive(Clone, Debug)]
+enum Step {
+    Admit {
+        pop: usize,
+        tokens: u64,
+    },
+    Send {
+        pop: usize,
+    },
+    /// Deliver one of the reports ever sent (so: late, twice, in any order), and maybe its reply.
+    Deliver {
+        which: prop::sample::Index,
+        reply: bool,
+    },
+    /// The bucket is made anew; its last counts were reported with the next report.
+    NewEpoch {
+        pop: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..3_usize, 1..50_u64).prop_map(|(pop, tokens)| Step::Admit { pop, tokens }),
+        (0..3_usize).prop_map(|pop| Step::Send { pop }),
+        (any::<prop::sample::Index>(), any::<bool>())
+            .prop_map(|(which, reply)| Step::Deliver { which, reply }),
+        (0..3_usize).prop_map(|pop| Step::NewEpoch { pop }),
+    ]
+}
+
+proptest! {
+    /// I7: total charged = total admitted, however reports are lost, repeated and reordered, as long
+    /// as the last word of each epoch arrives in the end.
+    #[test]
+    fn every_admitted_token_is_charged_exactly_once(steps in prop::collection::vec(step(), 1..200)) {
+        let quota = quota(1, Period::Day, 400);
+        let mut budget = Budget::default();
+        let (mut charged, mut total) = (0, 0);
+        // Per POP: epoch, admitted, confirmed.
+        let mut pops = [(0_u64, 0_u64, 0_u64); 3];
+        let mut sent: Vec<Sent> = Vec::new();
+        let mut last_words: Vec<Sent> = Vec::new();
+        let deliver = |budget: &mut Budget, (pop, epoch, admitted, unconfirmed): Sent| {
+            charge(budget, 0, quota, ["a", "b", "c"][pop], &[(epoch, admitted, unconfirmed)])
+        };
+        for step in steps {
+            match step {
+                Step::Admit { pop, tokens } => { pops[pop].1 += tokens; total += tokens; }
+                Step::Send { pop } => { let (e, a, c) = pops[pop]; sent.push((pop, e, a, a - c)); }
+                Step::Deliver { which, reply } if !sent.is_empty() => {
+                    let report = *which.get(&sent);
+                    charged += deliver(&mut budget, report);
+                    let (epoch, _, confirmed) = pops[report.0];
+                    if reply && epoch == report.1 { pops[report.0].2 = confirmed.max(report.2); }
+                }
+                Step::Deliver { .. } => {}
+                Step::NewEpoch { pop } => {
+                    let (epoch, admitted, confirmed) = pops[pop];
+                    last_words.push((pop, epoch, admitted, admitted - confirmed));
+                    pops[pop] = (epoch + 1, 0, 0);
+                }
+            }
+            prop_assert!(charged <= total);
+        }
+        last_words.extend((0..3).map(|pop| { let (e, a, c) = pops[pop]; (pop, e, a, a - c) }));
+        for report in last_words {
+            charged += deliver(&mut budget, report);
+        }
+        prop_assert_eq!(charged, total);
+        prop_assert_eq!(budget.deficit_ns(), total * quota.token_ns());
+    }
+
+    /// A store that forgets everything at any time still charges each token at least once, and
+    /// exactly once where no reply was lost.
+    #[test]
+    fn forgetting_heals(rounds in prop::collection::vec((0..50_u64, any::<bool>(), any::<bool>()), 1..60), lossy in any::<bool>()) {
+        let quota = quota(1, Period::Day, 400);
+        let (mut budget, mut admitted, mut confirmed, mut charged) = (Budget::default(), 0, 0, 0);
+        for (tokens, forget, lose_reply) in rounds {
+            admitted += tokens;
+            if forget { budget = Budget::default(); }
+            charged += charge(&mut budget, 0, quota, "a", &[(1, admitted, admitted - confirmed)]);
+            prop_assert!(charged >= admitted);
+            if !(lossy && lose_reply) { confirmed = admitted; }
+        }
+        if !lossy { prop_assert_eq!(charged, admitted); }
+    }
+
+    /// Merge by max: the order of the reports of an epoch, and repeats among them, do not matter.
+    #[test]
+    fn order_and_repeats_do_not_matter(mut counts in prop::collection::vec(0..1_000_u64, 1..30), seed in any::<u64>()) {
+        let quota = quota(1, Period::Day, 400);
+        // Nothing is confirmed, as when no reply has come through yet.
+        let run = |counts: &[u64]| {
+            let mut budget = Budget::default();
+            for &admitted in counts { charge(&mut budget, 0, quota, "a", &[(1, admitted, admitted)]); }
+            budget
+        };
+        let one = run(&counts);
+        let half = counts[..counts.len() / 2].to_vec();
+        counts.extend(half);
+        let at = usize::try_from(seed % counts.len() as u64).unwrap();
+        counts.rotate_left(at);
+        counts.reverse();
+        prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
+    }
+
+    /// Many small refills are one large refill: nothing is lost to rounding.
+    #[test]
+    fn tiny_frequent_refills_lose_nothing(spans in prop::collection::vec(0..5_000_u64, 1..300), rate in 1..1_000_000_u32) {
+        let quota = quota(rate, Period::Second, 100);
+        let mut often = Budget::default();
+        charge(&mut often, 0, quota, "a", &[(1, 10_000_000, 10_000_000)]);
+        let mut once = often.clone();
+        let mut now_us = 0;
+        for span in spans {
+            now_us += span;
+            charge(&mut often, now_us, quota, "a", &[(1, 10_000_000, 0)]);
+        }
+        charge(&mut once, now_us, quota, "a", &[(1, 10_000_000, 0)]);
+        prop_assert_eq!(often.deficit_ns(), once.deficit_ns());
+    }
+
+    /// I8 and the maxima hold for any input and any clock.
+    #[test]
+    fn anything_goes(charges in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..50)) {
+        let quota = quota(1_000_000, Period::Second, 1);
+        let mut budget = Budget::default();
+        for (now_us, epoch, admitted, unconfirmed) in charges {
+            charge(&mut budget, now_us, quota, "a", &[(epoch % 4, admitted, unconfirmed)]);
+            prop_assert!(budget.deficit_ns() <= DEFICIT_NS_MAX);
+            prop_assert!(budget.expires_us() >= now_us);
+        }
+    }
+}

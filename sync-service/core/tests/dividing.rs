@@ -1,0 +1,171 @@
+//! Grants: the ratio, the level and the lease for what a budget is, and the loop they close.
+
+use proptest::prelude::*;
+use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
+use weir_budget::demand::Demands;
+use weir_budget::divide::{DEMAND_FRESH_US, Terms, debt_milli, divide};
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::time::Time;
+use weir_limiter::wire::{AdmitRatio, Grant};
+
+fn quota(count: u32, period: Period, burst: u32) -> Quota {
+    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
+}
+
+fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> Member {
+    Member { name: name.into(), demand: Demand { milli, askers }, age_us }
+}
+
+fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
+    Account { deficit_ns, charged: 0, now_us: 0, members }
+}
+
+/// 100/s with a burst of 100, `level` tokens left, asked for by two POPs.
+fn grant(level: i64, demand: u64) -> Grant {
+    let quota = quota(100, Period::Second, 100);
+    let deficit_ns = u64::try_from(100 - level).unwrap() * quota.token_ns();
+    divide(quota, &account(deficit_ns, vec![member("fra", demand * 1_000, 2, 0)]), &Terms::default())
+}
+
+#[test]
+fn the_ratio_is_the_effective_rate_over_the_demand() {
+    assert_eq!(grant(10, 1_000).ratio, AdmitRatio::of(1, 10), "at the target: the rate");
+    assert_eq!(grant(60, 1_000).ratio, AdmitRatio::of(15, 100), "above it: the surplus within a second");
+    assert_eq!(grant(-40, 1_000).ratio, AdmitRatio::of(5, 100), "below it: the debt within a second");
+    assert_eq!(grant(-90, 1_000).ratio, AdmitRatio::ZERO);
+    assert_eq!(grant(-900, 1_000).ratio, AdmitRatio::ZERO);
+    assert_eq!(grant(10, 50).ratio, AdmitRatio::ONE, "less asked for than there is");
+    assert_eq!(grant(10, 0).ratio, AdmitRatio::ONE);
+}
+
+#[test]
+fn a_pop_alone_keeps_its_exact_bucket() {
+    let quota = quota(100, Period::Second, 100);
+    let deep = account(150 * quota.token_ns(), vec![member("fra", 9_000_000, 1, 0)]);
+    let grant = divide(quota, &deep, &Terms::default());
+    assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
+    let shared =
+        account(150 * quota.token_ns(), vec![member("fra", 1_000_000, 1, 0), member("iad", 1_000_000, 1, 0)]);
+    assert_eq!(
+        divide(quota, &shared, &Terms::default()).ratio,
+        AdmitRatio::of(40, 2_000),
+        "two are not alone"
+    );
+}
+
+#[test]
+fn a_stale_demand_does_not_count() {
+    let quota = quota(100, Period::Second, 100);
+    let with_age = |age_us| {
+        let members = vec![member("fra", 500_000, 2, 0), member("iad", 500_000, 2, age_us)];
+        divide(quota, &account(90 * quota.token_ns(), members), &Terms::default()).ratio
+    };
+    assert_eq!(with_age(DEMAND_FRESH_US), AdmitRatio::of(1, 10));
+    assert_eq!(with_age(DEMAND_FRESH_US + 1), AdmitRatio::of(1, 5));
+}
+
+#[test]
+fn the_level_includes_what_refills_until_the_next_grant() {
+    assert_eq!(grant(60, 1_000).level_milli, 95_000, "60 and 100/s for 350 ms");
+    assert_eq!(grant(-60, 1_000).level_milli, 35_000, "debt is paid through the ratio");
+}
+
+#[test]
+fn the_lease_lasts_as_long_as_the_debt() {
+    assert_eq!(grant(100, 1).lease_ms, 2_000);
+    assert_eq!(grant(-400, 1).lease_ms, 5_000, "a second, and 400 tokens at 100/s");
+    assert_eq!(grant(-40_000, 1).lease_ms, 60_000);
+}
+
+#[test]
+fn the_slowest_quota_keeps_its_digits() {
+    let quota = quota(1, Period::Day, 10);
+    // Nine tokens short, and asked for by two POPs at 1/s: one token a day is 1/86400 of that.
+    let members = vec![member("fra", 1_000, 2, 0)];
+    let grant = divide(quota, &account(9 * quota.token_ns(), members), &Terms::default());
+    assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
+}
+
+#[test]
+fn debt_is_what_is_missing_beyond_empty() {
+    let quota = quota(100, Period::Second, 100);
+    assert_eq!(debt_milli(quota, &account(100 * quota.token_ns(), vec![])), 0);
+    assert_eq!(debt_milli(quota, &account(130 * quota.token_ns(), vec![])), 30_000);
+}
+
+proptest! {
+    /// Any account gives a grant; more level never means a smaller ratio, more demand never a larger.
+    #[test]
+    fn grants_are_monotonous(token_ns in 1..1_000_000_u32, burst in 1..1_000_000_u32, deficit in any::<u64>(), less in any::<u64>(), milli in any::<u64>(), more in any::<u64>()) {
+        let Some(rate) = Rate::new(token_ns, Period::Minute) else { return Ok(()) };
+        let Ok(quota) = Quota::new(rate, burst) else { return Ok(()) };
+        let grant = |deficit_ns, milli| divide(quota, &account(deficit_ns, vec![member("fra", milli, 2, 0)]), &Terms::default());
+        let base = grant(deficit, milli);
+        prop_assert!(grant(deficit.saturating_sub(less), milli).ratio >= base.ratio);
+        prop_assert!(grant(deficit, milli.saturating_add(more)).ratio <= base.ratio);
+        prop_assert!((2_000..=60_000).contains(&base.lease_ms));
+        prop_assert!(base.level_milli >= 0);
+    }
+}
+
+/// One POP of the loop below: error diffusion only, its own bucket never the narrower.
+struct Pop {
+    name: String,
+    ratio: u64,
+    credit: u64,
+    admitted: u64,
+    asked: u64,
+    asked_reported: u64,
+}
+
+/// Six POPs share 100/s and are asked for `factor` times that: over a minute they admit the quota.
+fn run_loop(factor: u64) -> u64 {
+    let quota = quota(100, Period::Second, 100);
+    let (mut budget, mut demands) = (Budget::default(), Demands::default());
+    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let one = u64::from(AdmitRatio::ONE.bits());
+    let pop = |i: u64| Pop {
+        name: format!("pop{i}"),
+        ratio: one,
+        credit: i * one / 6,
+        admitted: 0,
+        asked: 0,
+        asked_reported: 0,
+    };
+    let mut pops: Vec<Pop> = (0..6).map(pop).collect();
+    for ms in 1..=60_000_u64 {
+        let requests = ms * factor / 10 - (ms - 1) * factor / 10;
+        for request in 0..requests {
+            let pop = &mut pops[usize::try_from((ms + request) % 6).unwrap()];
+            pop.asked += 1;
+            pop.credit += pop.ratio;
+            if pop.credit >= one {
+                pop.credit -= one;
+                pop.admitted += 1;
+            }
+        }
+        for (i, pop) in pops.iter_mut().enumerate() {
+            if ms % 250 == i as u64 * 40 {
+                let now = Time::from_nanos(ms * 1_000_000);
+                let source = SourceId { epoch: 1, pop: pop.name.clone() };
+                let demand = demands.observe(now, &id, source, pop.asked, pop.asked - pop.asked_reported);
+                pop.asked_reported = pop.asked;
+                let counts = vec![Count { epoch: 1, admitted: pop.admitted, unconfirmed: pop.admitted }];
+                let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
+                let account = budget.charge(ms * 1_000, &charge);
+                pop.ratio = u64::from(divide(quota, &account, &Terms::default()).ratio.bits());
+            }
+        }
+    }
+    pops.iter().map(|pop| pop.admitted).sum()
+}
+
+#[test]
+fn a_contended_key_is_admitted_at_its_quota() {
+    let ideal = 100 + 60 * 100;
+    for factor in [2, 5, 20] {
+        let admitted = run_loop(factor);
+        let part = admitted * 1_000 / ideal;
+        assert!((975..=1_010).contains(&part), "{factor}x: {admitted} of {ideal}");
+    }
+}

@@ -1,0 +1,190 @@
+//! From the three places to one checked [`Config`].
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_saphyr::Spanned;
+
+use super::settings::{SETTINGS, Setting, find};
+use super::{Config, Token};
+
+/// What every variable of weir-sync begins with.
+pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
+/// The variable that names the file.
+const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
+
+/// A configuration, and what else the flags said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The configuration; its token is read from its file by now.
+    pub config: Config,
+    /// Only check, do not serve.
+    pub check: bool,
+}
+
+/// Everything that is wrong with a configuration, a line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Errors(Vec<String>);
+
+impl Errors {
+    fn add(&mut self, place: impl fmt::Display, expected: impl fmt::Display) {
+        self.0.push(format!("{place}: {expected}"));
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for Errors {}
+
+/// One setting's text, and where it was found.
+struct Found {
+    place: String,
+    setting: &'static Setting,
+    text: String,
+}
+
+/// The command line.
+pub fn command() -> Command {
+    let file = Arg::new("config").long("config").short('c').value_name("FILE");
+    let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
+    let command = Command::new("weir-sync")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Reconciles what every point of presence admitted and grants what it may admit next.")
+        .after_help(
+            "Every setting can also stand in the file (--lease-min-ms is `lease_min_ms: 2000` there) and in the \
+             environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the file.",
+        )
+        .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
+        .arg(check.help("Check the configuration and exit"));
+    SETTINGS.iter().fold(command, |command, setting| {
+        let help = match setting.default {
+            "" => setting.help.to_owned(),
+            default => format!("{} [default: {default}]", setting.help),
+        };
+        command.arg(Arg::new(setting.key).long(setting.flag()).value_name(setting.value).help(help))
+    })
+}
+
+/// Merges the file, `variables` and the flags in `matches`, checks the whole, reads the token's file.
+/// Fails with every error found.
+pub fn load(
+    matches: &ArgMatches,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, Errors> {
+    let mut errors = Errors::default();
+    let (from_environment, file_variable) = environment(variables, &mut errors);
+    let file = matches.get_one::<String>("config").cloned().or(file_variable);
+    let from_file = file.map_or_else(Vec::new, |path| file_layer(&path, &mut errors));
+    let mut config = Config::default();
+    for layer in [from_file, from_environment, flags(matches)] {
+        apply(&mut config, &layer, &mut errors);
+    }
+    check(&mut config, &mut errors);
+    if errors.0.is_empty() { Ok(Loaded { config, check: matches.get_flag("check") }) } else { Err(errors) }
+}
+
+fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
+    for found in layer {
+        if let Err(expected) = (found.setting.set)(config, &found.text) {
+            errors.add(&found.place, expected);
+        }
+    }
+    let place = |key| layer.iter().find(|found| found.setting.key == key).map(|found| &found.place);
+    if let (Some(_), Some(place)) = (place("token"), place("token_file")) {
+        errors.add(place, "expected either a token or a token file, found both");
+    }
+}
+
+/// What no setting can check alone.
+fn check(config: &mut Config, errors: &mut Errors) {
+    if config.lease_min > config.lease_max {
+        errors.add("lease_min_ms", "expected at most lease_max_ms");
+    }
+    if let Token::File(path) = &config.token {
+        match std::fs::read_to_string(path) {
+            Err(error) => errors.add("token_file", format!("cannot read {path}: {error}")),
+            Ok(text) => match Token::read(text.trim_end_matches(['\r', '\n'])) {
+                Ok(secret) => config.token = Token::Given(secret),
+                Err(expected) => errors.add("token_file", format!("{path}: {expected}")),
+            },
+        }
+    }
+    if config.token == Token::None && !config.listen.ip().is_loopback() {
+        let sentence = format!(
+            "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or listen on 127.0.0.1",
+            config.listen
+        );
+        errors.add("listen", sentence);
+    }
+}
+
+fn flags(matches: &ArgMatches) -> Vec<Found> {
+    let found = |setting: &'static Setting| {
+        let text = matches.get_one::<String>(setting.key)?.clone();
+        Some(Found { place: format!("--{}", setting.flag()), setting, text })
+    };
+    SETTINGS.iter().filter_map(found).collect()
+}
+
+/// The variables' settings, and the file they name.
+fn environment(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    errors: &mut Errors,
+) -> (Vec<Found>, Option<String>) {
+    let (mut layer, mut file) = (Vec::new(), None);
+    for (name, text) in variables {
+        let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+        let Some(text) = text.to_str() else {
+            errors.add(name, "expected UTF-8");
+            continue;
+        };
+        match SETTINGS.iter().find(|setting| setting.variable() == name) {
+            Some(setting) => layer.push(Found { place: name.into(), setting, text: text.into() }),
+            None if name == FILE_VARIABLE => file = Some(text.to_owned()),
+            None => errors.add(name, "there is no such setting; --help lists them"),
+        }
+    }
+    (layer, file)
+}
+
+fn is_ours(name: &str) -> bool {
+    // Kubernetes puts WEIR_SYNC_SERVICE_HOST, WEIR_SYNC_PORT_7878_TCP and the like into every
+    // container beside a service called weir-sync (or weir-sync-something).
+    let is_foreign = name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
+    name.starts_with(VARIABLE_PREFIX) && !is_foreign
+}
+
+fn file_layer(path: &str, errors: &mut Errors) -> Vec<Found> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            errors.add("--config", format!("cannot read {path}: {error}"));
+            return Vec::new();
+        }
+    };
+    // A file of nothing but comments sets nothing.
+    let values = match serde_saphyr::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text) {
+        Ok(values) => values.unwrap_or_default(),
+        Err(error) => {
+            // Without the snippet, which could show a secret.
+            errors.add(path, error.without_snippet());
+            return Vec::new();
+        }
+    };
+    let mut layer = Vec::new();
+    for (key, value) in values {
+        let place = format!("{path}:{}: {key}", value.referenced.line());
+        match (find(&key), value.value) {
+            (Some(setting), Some(text)) => layer.push(Found { place, setting, text }),
+            (Some(_), None) => errors.add(place, "expected a value, found nothing"),
+            (None, _) => errors.add(place, "there is no such setting; --help lists them"),
+        }
+    }
+    layer
+}

@@ -1,0 +1,96 @@
+//! What the operator sets, from a file, the environment and flags: the later overrides the earlier.
+//!
+//! Every setting is one row of [`settings::SETTINGS`] and can be given in all three places: `lease_min_ms`
+//! in the file, `WEIR_SYNC_LEASE_MIN_MS` in the environment, `--lease-min-ms` as a flag. An error
+//! names the place and says what was expected; all errors are reported at once.
+
+pub mod layers;
+pub mod settings;
+pub mod values;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use layers::{Errors, Loaded, command, load};
+pub use values::{LogFormat, LogLevel, Secret, StoreAddress, Token};
+
+use weir_budget::divide::Terms;
+
+/// The configuration of one weir-sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where the budgets live.
+    pub store: StoreAddress,
+    /// How long the store may take to answer.
+    pub store_timeout: Duration,
+    /// A file of certificates (PEM) to trust for `rediss://`, instead of the system's.
+    pub store_ca_file: Option<String>,
+    /// The most budgets that the memory store keeps.
+    pub memory_budgets_max: usize,
+    /// This region's name: its demand counts under it.
+    pub region: String,
+    /// The token that reports must carry, if any.
+    pub token: Token,
+    /// How long until a POP's next grant: the sync interval and a round trip.
+    pub grant_interval: Duration,
+    /// The shortest lease.
+    pub lease_min: Duration,
+    /// The longest lease.
+    pub lease_max: Duration,
+    /// How long a POP that says nothing counts as alive.
+    pub pop_ttl: Duration,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// How long a connection may take to send a request's head, or rest between requests.
+    pub header_timeout: Duration,
+    /// How long a request's body may take.
+    pub body_timeout: Duration,
+    /// The largest body, in bytes.
+    pub body_bytes_max: usize,
+    /// The most connections, and so the most requests at a time; any beyond wait.
+    pub connections_max: usize,
+    /// How long requests may take to end after a signal to stop.
+    pub drain_timeout: Duration,
+}
+
+impl Config {
+    /// The terms of every grant.
+    pub fn terms(&self) -> Terms {
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Terms {
+            interval_ns: nanos(self.grant_interval),
+            lease_min_ns: nanos(self.lease_min),
+            lease_max_ns: nanos(self.lease_max),
+        }
+    }
+}
+
+impl Default for Config {
+    /// Every setting's default, as `--help` shows them.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            store: StoreAddress::Memory,
+            store_timeout: Duration::from_millis(500),
+            store_ca_file: None,
+            memory_budgets_max: 100_000,
+            region: "default".into(),
+            token: Token::None,
+            grant_interval: Duration::from_millis(350),
+            lease_min: Duration::from_secs(2),
+            lease_max: Duration::from_mins(1),
+            pop_ttl: Duration::from_secs(10),
+            log_format: LogFormat::Text,
+            log_level: LogLevel::Info,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(5),
+            body_bytes_max: weir_limiter::wire::MESSAGE_BYTES_MAX,
+            connections_max: 1_024,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

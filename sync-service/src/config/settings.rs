@@ -1,0 +1,187 @@
+//! Every setting: its name, what it is for, how it is read. The one list that the file, the
+//! environment, the flags and `--help` come from.
+
+use weir_limiter::wire::MESSAGE_BYTES_MAX;
+
+use super::Config;
+use super::values::{self, LogFormat, LogLevel, StoreAddress, Token};
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name in the file.
+    pub key: &'static str,
+    /// What `--help` calls the value.
+    pub value: &'static str,
+    /// What `--help` shows as the default; empty where there is none.
+    pub default: &'static str,
+    /// What `--help` says.
+    pub help: &'static str,
+    /// Reads a text into the configuration, or says what was expected.
+    pub set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// Its name in the environment.
+    pub fn variable(&self) -> String {
+        format!("{}{}", super::layers::VARIABLE_PREFIX, self.key.to_ascii_uppercase())
+    }
+
+    /// Its name as a flag, without the dashes.
+    pub fn flag(&self) -> String {
+        self.key.replace('_', "-")
+    }
+}
+
+macro_rules! setting {
+    ($key:ident, $value:literal, $default:literal, $help:literal, $read:expr) => {
+        Setting {
+            key: stringify!($key),
+            value: $value,
+            default: $default,
+            help: $help,
+            set: |config, text| {
+                config.$key = $read(text)?;
+                Ok(())
+            },
+        }
+    };
+    ($key:ident as $field:ident, $value:literal, $default:literal, $help:literal, $read:expr) => {
+        Setting {
+            key: stringify!($key),
+            value: $value,
+            default: $default,
+            help: $help,
+            set: |config, text| {
+                config.$field = $read(text)?;
+                Ok(())
+            },
+        }
+    };
+}
+
+/// An hour, in milliseconds: longer spans are mistakes.
+const HOUR_MS: u64 = 3_600_000;
+
+/// All settings, in the order `--help` lists them.
+pub const SETTINGS: &[Setting] = &[
+    setting!(
+        listen,
+        "ADDRESS:PORT",
+        "127.0.0.1:7878",
+        "Where to listen. Anything but a loopback address needs a token. Port 0 takes a free one",
+        |text: &str| text.parse().map_err(|_| format!(
+            "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found `{text}`"
+        ))
+    ),
+    setting!(
+        store,
+        "STORE",
+        "memory",
+        "Where the budgets live: `memory` (this process only), `redis://[user:password@]host[:port][/database]` or `rediss://...` for TLS. \
+         A password in a flag shows in the process list: prefer the environment or the file",
+        StoreAddress::read
+    ),
+    setting!(
+        store_timeout_ms as store_timeout,
+        "MS",
+        "500",
+        "How long the store may take to answer; after that a report is answered without grants",
+        |text| values::millis(text, 1, 60_000)
+    ),
+    setting!(
+        store_ca_file,
+        "FILE",
+        "",
+        "Certificates (PEM) to trust for `rediss://`, instead of the system's",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
+        memory_budgets_max,
+        "N",
+        "100000",
+        "The most budgets the memory store keeps; beyond that, the one closest to full is forgotten",
+        |text| values::count(text, 1, 100_000_000)
+    ),
+    setting!(
+        region,
+        "NAME",
+        "default",
+        "This region's name, different for each weir-sync that shares a store: its demand counts under it",
+        values::name
+    ),
+    setting!(
+        token,
+        "TOKEN",
+        "",
+        "The token that reports must carry. A flag shows in the process list: prefer the environment or --token-file",
+        |text| Token::read(text).map(Token::Given)
+    ),
+    setting!(
+        token_file as token,
+        "FILE",
+        "",
+        "A file that holds the token; a line end after it is ignored",
+        |text| values::path(text).map(Token::File)
+    ),
+    setting!(
+        grant_interval_ms as grant_interval,
+        "MS",
+        "350",
+        "How long until a POP's next grant: its sync interval and a round trip. A grant lets this much of the rate through in advance",
+        |text| values::millis(text, 1, 60_000)
+    ),
+    setting!(lease_min_ms as lease_min, "MS", "2000", "How long a grant is valid at least", |text| {
+        values::millis(text, 1, HOUR_MS)
+    }),
+    setting!(lease_max_ms as lease_max, "MS", "60000", "How long a grant is valid at most", |text| {
+        values::millis(text, 1, HOUR_MS)
+    }),
+    setting!(
+        pop_ttl_ms as pop_ttl,
+        "MS",
+        "10000",
+        "How long a POP that says nothing counts as alive",
+        |text| values::millis(text, 100, 24 * HOUR_MS)
+    ),
+    setting!(log_format, "FORMAT", "text", "How log lines look: `text` or `json`", LogFormat::read),
+    setting!(
+        log_level,
+        "LEVEL",
+        "info",
+        "What is logged: `error`, `warn`, `info`, `debug` or `trace`",
+        LogLevel::read
+    ),
+    setting!(
+        header_timeout_ms as header_timeout,
+        "MS",
+        "30000",
+        "How long a connection may take to send a request's head, or rest between two requests",
+        |text| values::millis(text, 10, HOUR_MS)
+    ),
+    setting!(body_timeout_ms as body_timeout, "MS", "5000", "How long a request's body may take", |text| {
+        values::millis(text, 10, HOUR_MS)
+    }),
+    setting!(body_bytes_max, "BYTES", "262144", "The largest body that is read", |text| {
+        values::count(text, 1_024, MESSAGE_BYTES_MAX)
+    }),
+    setting!(
+        connections_max,
+        "N",
+        "1024",
+        "The most connections, and so the most requests at a time; any beyond wait to be accepted",
+        |text| values::count(text, 1, 1_000_000)
+    ),
+    setting!(
+        drain_timeout_ms as drain_timeout,
+        "MS",
+        "10000",
+        "How long requests in flight may take to end after SIGTERM or SIGINT",
+        |text| values::millis(text, 1, HOUR_MS)
+    ),
+];
+
+/// The setting named `key` in the file.
+pub fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}

@@ -1,0 +1,175 @@
+//! The kinds of values a setting has, each read from text with a sentence about what was expected.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+use url::Url;
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` from being printed.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself; not to be logged.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The shared token, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// No token: reports are not authenticated.
+    None,
+    /// The token itself.
+    Given(Secret),
+    /// A file that holds it.
+    File(String),
+}
+
+impl Token {
+    /// Reads a token: printable ASCII without blanks, as it travels in a header.
+    pub(super) fn read(text: &str) -> Result<Secret, String> {
+        let fits = !text.is_empty() && text.len() <= 1_024 && text.bytes().all(|b| b.is_ascii_graphic());
+        // The text is not repeated: it is a secret.
+        fits.then(|| Secret::new(text))
+            .ok_or_else(|| "expected 1 to 1024 printable ASCII characters without blanks".into())
+    }
+}
+
+/// Where the budgets live.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StoreAddress {
+    /// In this process.
+    Memory,
+    /// In Redis, at this URL (with user and password).
+    Redis(Secret),
+}
+
+impl StoreAddress {
+    /// Reads `memory` or a Redis URL.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        let expected = "expected `memory`, redis://[user:password@]host[:port][/database] or the same with rediss:// for TLS";
+        // The text is not repeated: it may hold a password.
+        let url = Url::parse(text).map_err(|error| format!("{expected} ({error})"))?;
+        let fits = matches!(url.scheme(), "redis" | "rediss") && url.has_host();
+        fits.then(|| Self::Redis(Secret::new(text))).ok_or_else(|| expected.into())
+    }
+}
+
+impl fmt::Display for StoreAddress {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Redis(secret) = self else { return f.write_str("memory") };
+        let Ok(url) = Url::parse(secret.expose()) else { return f.write_str("redis") };
+        write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
+        url.port().map_or(Ok(()), |port| write!(f, ":{port}"))?;
+        f.write_str(url.path())
+    }
+}
+
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("expected `text` or `json`, found `{text}`")),
+        }
+    }
+}
+
+/// What is logged: this and everything graver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What makes weir-sync useless.
+    Error,
+    /// What needs a look.
+    Warn,
+    /// Starts, stops, changes.
+    Info,
+    /// Every refused request.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            "trace" => Ok(Self::Trace),
+            _ => Err(format!("expected `error`, `warn`, `info`, `debug` or `trace`, found `{text}`")),
+        }
+    }
+
+    /// As the logger knows it.
+    pub fn filter(self) -> LevelFilter {
+        match self {
+            Self::Error => LevelFilter::ERROR,
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
+        }
+    }
+}
+
+/// A name as it may stand in metrics and in the store: `[a-z0-9_-]{1,64}`.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let fits = (1..=64).contains(&text.len())
+        && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
+}
+
+/// A path; whether something is there shows when it is read.
+pub(super) fn path(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }
+}
+
+/// Whole milliseconds from `min` to `max`.
+pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String> {
+    let value = text.parse().ok().filter(|ms| (min..=max).contains(ms));
+    value
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("expected whole milliseconds from {min} to {max}, found `{text}`"))
+}
+
+/// A whole number from `min` to `max`.
+pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String> {
+    let value = text.parse().ok().filter(|n| (min..=max).contains(n));
+    value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))
+}

@@ -1,0 +1,61 @@
+//! The binary: reads the configuration, starts the logs, serves until a signal.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing_subscriber::fmt;
+use weir_sync::config::{self, Config, LogFormat};
+
+fn main() -> ExitCode {
+    let matches = config::command().get_matches();
+    let loaded = match config::load(&matches, std::env::vars_os()) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(2);
+        }
+    };
+    if loaded.check {
+        println!("the configuration is good");
+        return ExitCode::SUCCESS;
+    }
+    start_logs(&loaded.config);
+    match serve(loaded.config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir-sync: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_logs(config: &Config) {
+    let logs = fmt().with_max_level(config.log_level.filter()).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => logs.with_ansi(false).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+#[tokio::main]
+async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (ready, address) = oneshot::channel();
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let announce = async {
+        if let Ok(address) = address.await {
+            // For scripts that asked for port 0; the logs go to stderr. Nobody need read it.
+            let _ = writeln!(std::io::stdout(), "listening on {address}");
+        }
+    };
+    let (result, ()) = tokio::join!(weir_sync::run(config, ready, shutdown), announce);
+    Ok(result?)
+}

@@ -1,0 +1,150 @@
+//! What weir-sync counts, as Prometheus reads it (`OpenMetrics` text).
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What became of a report.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Outcome {
+    /// `answered` (with grants), `unsettled` (the store was out of reach, no grants) or `malformed`.
+    pub outcome: &'static str,
+}
+
+/// What went wrong with the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Kind {
+    /// `unreachable`, `slow`, `refused` or `nonsense`.
+    pub kind: &'static str,
+}
+
+/// How a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Status {
+    /// The response's status.
+    pub status: u16,
+}
+
+/// A number that goes up and down and may have digits behind the point.
+pub type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// Every metric of weir-sync.
+pub struct Metrics {
+    registry: Registry,
+    /// Reports, by outcome.
+    pub reports: Family<Outcome, Counter>,
+    /// Reports that were repeated or overtaken.
+    pub reports_stale: Counter,
+    /// Keys charged.
+    pub keys_charged: Counter,
+    /// Tokens charged.
+    pub tokens_charged: Counter,
+    /// Grants sent.
+    pub grants: Counter,
+    /// Grants with an admit ratio below 1.
+    pub grants_limiting: Counter,
+    /// Levels of the charged budgets, as a part of the burst; below 0 is debt.
+    pub level: Histogram,
+    /// Budgets reported here lately.
+    pub budgets: Gauge,
+    /// Those of them that are in debt.
+    pub budgets_in_debt: Gauge,
+    /// What those owe together, in tokens.
+    pub debt: FloatGauge,
+    /// Live POPs in the fleet.
+    pub pops: Gauge,
+    /// How long the store took to charge a report.
+    pub store_latency: Histogram,
+    /// What went wrong with the store, by kind.
+    pub store_errors: Family<Kind, Counter>,
+    /// Whether the store is in reach.
+    pub store_up: Gauge,
+    /// Requests refused, by status.
+    pub http_errors: Family<Status, Counter>,
+    /// Open connections.
+    pub connections: Gauge,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let latency =
+            [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
+        let levels = [-10.0, -5.0, -2.0, -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 0.8, 1.0];
+        let mut metrics = Self {
+            registry: Registry::with_prefix("weir_sync"),
+            reports: Family::default(),
+            reports_stale: Counter::default(),
+            keys_charged: Counter::default(),
+            tokens_charged: Counter::default(),
+            grants: Counter::default(),
+            grants_limiting: Counter::default(),
+            level: Histogram::new(levels),
+            budgets: Gauge::default(),
+            budgets_in_debt: Gauge::default(),
+            debt: FloatGauge::default(),
+            pops: Gauge::default(),
+            store_latency: Histogram::new(latency),
+            store_errors: Family::default(),
+            store_up: Gauge::default(),
+            http_errors: Family::default(),
+            connections: Gauge::default(),
+        };
+        metrics.register_reports();
+        metrics.register_rest();
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The text that Prometheus reads.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    fn register_reports(&mut self) {
+        let r = &mut self.registry;
+        r.register("reports", "Reports, by outcome", self.reports.clone());
+        r.register("reports_stale", "Reports that were repeated or overtaken", self.reports_stale.clone());
+        r.register("keys_charged", "Keys charged", self.keys_charged.clone());
+        r.register("tokens_charged", "Tokens charged", self.tokens_charged.clone());
+        r.register("grants", "Grants sent", self.grants.clone());
+        r.register("grants_limiting", "Grants with an admit ratio below 1", self.grants_limiting.clone());
+        r.register(
+            "level",
+            "Levels of charged budgets, as a part of the burst; below 0 is debt",
+            self.level.clone(),
+        );
+        r.register("budgets", "Budgets reported here within the last second", self.budgets.clone());
+        r.register("budgets_in_debt", "Budgets reported here that are in debt", self.budgets_in_debt.clone());
+        r.register("debt_tokens", "What the budgets reported here owe together", self.debt.clone());
+    }
+
+    fn register_rest(&mut self) {
+        let r = &mut self.registry;
+        r.register("pops", "Live POPs in the fleet", self.pops.clone());
+        let help = "How long the store took to charge a report";
+        r.register_with_unit("store_latency", help, Unit::Seconds, self.store_latency.clone());
+        r.register("store_errors", "What went wrong with the store, by kind", self.store_errors.clone());
+        r.register("store_up", "1 while the store is in reach", self.store_up.clone());
+        r.register("http_errors", "Requests refused, by status", self.http_errors.clone());
+        r.register("connections", "Open connections", self.connections.clone());
+    }
+}

@@ -1,0 +1,192 @@
+//! The exchange: a report comes in, its counts are charged, a grant per key goes out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weir_budget::budget::{Account, BudgetId, Count, SourceId};
+use weir_budget::demand::Demands;
+use weir_budget::divide::{Terms, debt_milli, divide};
+use weir_limiter::time::Time;
+use weir_limiter::wire::{AdmitRatio, Grant, Message, Reply, Report, WireError};
+
+use crate::metrics::{Kind, Metrics, Outcome};
+use crate::sequences::Sequences;
+use crate::store::{Batch, Entry, Store, StoreError};
+
+/// Answers reports.
+pub struct Exchange {
+    store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+    region: String,
+    terms: Terms,
+    demands: Mutex<Demands>,
+    sequences: Mutex<Sequences>,
+    /// Live POPs, as last heard from the store.
+    pops: AtomicU32,
+    /// Zero of the clock that demand is measured by.
+    started: Instant,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("region", &self.region)
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A report's keys as charges: several keys may fall to one budget (a bucket that was made anew).
+struct Plan {
+    entries: Vec<Entry>,
+    /// For each key of the report, its entry.
+    entry_of_key: Vec<usize>,
+}
+
+impl Exchange {
+    /// Charges `store` in the name of `region` and grants by `terms`.
+    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, region: String, terms: Terms) -> Self {
+        Self {
+            store,
+            metrics,
+            region,
+            terms,
+            demands: Mutex::default(),
+            sequences: Mutex::default(),
+            pops: AtomicU32::new(1),
+            started: Instant::now(),
+        }
+    }
+
+    /// The reply to the report in `body`. With the store out of reach it holds no grants, which
+    /// confirms nothing and changes nothing. Fails where `body` is no report.
+    pub async fn answer(&self, body: &[u8]) -> Result<Vec<u8>, WireError> {
+        let report = Report::decode(body).inspect_err(|_| self.count("malformed"))?;
+        let now = self.now();
+        if !lock(&self.sequences).is_fresh(now, &report.pop, report.worker, report.sequence) {
+            self.metrics.reports_stale.inc();
+        }
+        let plan = self.plan(now, &report);
+        let grants = match self.settle(&report, &plan).await {
+            Ok(accounts) => self.grants(&plan, &accounts),
+            Err(error) => {
+                tracing::debug!(%error, pop = report.pop, "a report was not settled");
+                Vec::new()
+            }
+        };
+        let reply = Reply { sequence: report.sequence, pops: self.pops.load(Ordering::Relaxed), grants };
+        Ok(reply.encode())
+    }
+
+    /// Whether the store is in reach; an error says why not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        let result = self.store.ping().await;
+        self.metrics.store_up.set(i64::from(result.is_ok()));
+        result
+    }
+
+    /// Brings the metrics that are not counted as they happen up to date.
+    pub async fn refresh_metrics(&self) {
+        // An error shows in the metric itself.
+        let _ = self.ready().await;
+        let (budgets, in_debt, debt_milli) = lock(&self.demands).debts(self.now());
+        self.metrics.budgets.set(i64::try_from(budgets).unwrap_or(i64::MAX));
+        self.metrics.budgets_in_debt.set(i64::try_from(in_debt).unwrap_or(i64::MAX));
+        self.metrics.debt.set(thousandths(debt_milli));
+        self.metrics.pops.set(i64::from(self.pops.load(Ordering::Relaxed)));
+    }
+
+    fn plan(&self, now: Time, report: &Report) -> Plan {
+        let mut plan = Plan { entries: Vec::new(), entry_of_key: Vec::with_capacity(report.keys.len()) };
+        let mut known: BTreeMap<(u16, &[u8]), usize> = BTreeMap::new();
+        let mut demands = lock(&self.demands);
+        for key in &report.keys {
+            // Checked when the report was read; a key without its rule gets no entry and no grant.
+            let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
+            let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {
+                plan.entries.push(Entry {
+                    id: BudgetId { rule: rule.name.clone(), value: key.value.clone() },
+                    quota: rule.quota,
+                    demand: weir_budget::budget::Demand::default(),
+                    counts: Vec::new(),
+                });
+                plan.entries.len() - 1
+            });
+            let entry = &mut plan.entries[at];
+            let source = SourceId { epoch: key.epoch, pop: report.pop.clone() };
+            entry.demand = demands.observe(now, &entry.id, source, key.asked, key.asked_recently);
+            entry.counts.push(Count {
+                epoch: key.epoch,
+                admitted: key.admitted,
+                unconfirmed: key.unconfirmed,
+            });
+            plan.entry_of_key.push(at);
+        }
+        plan
+    }
+
+    async fn settle(&self, report: &Report, plan: &Plan) -> Result<Vec<Account>, StoreError> {
+        let batch = Batch { member: &self.region, pop: &report.pop, entries: plan.entries.clone() };
+        let asked_at = Instant::now();
+        // Both at once: over Redis they share one round trip.
+        let (accounts, pops) = tokio::join!(self.store.charge(&batch), self.store.register(&report.pop));
+        self.metrics.store_latency.observe(asked_at.elapsed().as_secs_f64());
+        if let Ok(pops) = pops {
+            self.pops.store(pops.max(1), Ordering::Relaxed);
+        }
+        let result = accounts.and_then(|accounts| pops.map(|_| accounts));
+        match &result {
+            Ok(_) => self.count("answered"),
+            Err(error) => {
+                self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
+                self.count("unsettled");
+            }
+        }
+        result
+    }
+
+    fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Grant> {
+        let mut demands = lock(&self.demands);
+        let mut grants = Vec::with_capacity(plan.entries.len());
+        for (entry, account) in plan.entries.iter().zip(accounts) {
+            let grant = divide(entry.quota, account, &self.terms);
+            let debt = debt_milli(entry.quota, account);
+            demands.note_debt(&entry.id, debt);
+            self.observe(entry, account, grant);
+            grants.push(grant);
+        }
+        let of_keys: Vec<_> = plan.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).collect();
+        self.metrics.grants.inc_by(of_keys.len() as u64);
+        of_keys
+    }
+
+    fn observe(&self, entry: &Entry, account: &Account, grant: Grant) {
+        self.metrics.keys_charged.inc();
+        self.metrics.tokens_charged.inc_by(account.charged);
+        if grant.ratio < AdmitRatio::ONE {
+            self.metrics.grants_limiting.inc();
+        }
+        #[allow(clippy::cast_precision_loss, reason = "a metric")]
+        self.metrics.level.observe(1.0 - account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.metrics.reports.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Nothing that runs under these locks panics; should it, what they guard is still good.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a metric")]
+fn thousandths(milli: u64) -> f64 {
+    milli as f64 / 1_000.0
+}

@@ -1,0 +1,134 @@
+//! Which request does what, and who may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Body;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Request, Response, StatusCode};
+use subtle::ConstantTimeEq;
+use tokio::time::timeout;
+use weir_limiter::wire;
+
+use crate::config::Secret;
+use crate::metrics::{self, Metrics, Status};
+use crate::problem::{Problem, json, text};
+use crate::report::Exchange;
+
+/// Answers requests.
+#[derive(Debug)]
+pub struct Routes {
+    /// Answers the reports.
+    pub exchange: Exchange,
+    /// What `/metrics` shows.
+    pub metrics: Arc<Metrics>,
+    /// The token that reports must carry; none lets everyone in.
+    pub token: Option<Secret>,
+    /// How long a body may take.
+    pub body_timeout: Duration,
+    /// The largest body, in bytes.
+    pub body_bytes_max: usize,
+}
+
+impl Routes {
+    /// The response to `request`. Never fails: what goes wrong is a problem response.
+    pub async fn respond<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        self.route(request).await.unwrap_or_else(|problem| {
+            let status = problem.status().as_u16();
+            tracing::debug!(status, detail = problem.detail(), "refused a request");
+            self.metrics.http_errors.get_or_create(&Status { status }).inc();
+            problem.response()
+        })
+    }
+
+    async fn route<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let method = request.method();
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        match request.uri().path() {
+            wire::REPORT_PATH if method == Method::POST => self.report(request).await,
+            wire::REPORT_PATH => Err(Problem::MethodNotAllowed("POST")),
+            "/healthz" | "/readyz" | "/metrics" if !reads => Err(Problem::MethodNotAllowed("GET, HEAD")),
+            "/healthz" => Ok(text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")),
+            "/readyz" => Ok(self.readiness().await),
+            "/metrics" => {
+                self.exchange.refresh_metrics().await;
+                Ok(text(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()))
+            }
+            _ => Err(Problem::NotFound),
+        }
+    }
+
+    async fn report<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        self.authorize(request.headers())?;
+        if !is_report(request.headers()) {
+            return Err(Problem::MediaType(wire::CONTENT_TYPE));
+        }
+        let body = self.read(request.into_body()).await?;
+        let reply = self.exchange.answer(&body).await;
+        let reply = reply.map_err(|error| match error {
+            wire::WireError::TooLarge(_) => Problem::TooLarge(wire::MESSAGE_BYTES_MAX),
+            _ => Problem::Malformed(error.to_string()),
+        })?;
+        Ok(text(StatusCode::OK, wire::CONTENT_TYPE, reply))
+    }
+
+    async fn readiness(&self) -> Response<Full<Bytes>> {
+        let (status, value) = match self.exchange.ready().await {
+            Ok(()) => (StatusCode::OK, serde_json::json!({"ready": true})),
+            Err(error) => {
+                let value = serde_json::json!({"ready": false, "reason": error.to_string()});
+                (StatusCode::SERVICE_UNAVAILABLE, value)
+            }
+        };
+        json(status, "application/json", &value)
+    }
+
+    fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        // Takes as long for a wrong first letter as for a wrong last one.
+        let same = given.is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into());
+        if same { Ok(()) } else { Err(Problem::Unauthorized) }
+    }
+
+    async fn read<B>(&self, body: B) -> Result<Bytes, Problem>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let too_large = Problem::TooLarge(self.body_bytes_max);
+        if body.size_hint().lower() > self.body_bytes_max as u64 {
+            return Err(too_large);
+        }
+        let collected = timeout(self.body_timeout, Limited::new(body, self.body_bytes_max).collect()).await;
+        match collected {
+            Err(_) => Err(Problem::Slow(self.body_timeout.as_millis())),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large),
+            Ok(Err(_)) => Err(Problem::Broken),
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+        }
+    }
+}
+
+/// The token in an `Authorization` header; the scheme's case does not matter (RFC 9110, 11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+/// Whether the content is a report's, whatever its parameters.
+fn is_report(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(wire::CONTENT_TYPE.as_bytes())
+}

@@ -1,0 +1,124 @@
+-- Charges one budget: the same as weir_budget::budget::Budget::charge, atomically and by Redis's clock.
+--
+-- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
+--           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), and
+--           per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
+-- ARGV[1]   the region that speaks
+-- ARGV[2]   its demand, thousandths of a token per second
+-- ARGV[3]   how many of its POPs are asked
+-- ARGV[4]   whole microseconds in which a token refills
+-- ARGV[5]   and the nanoseconds beyond them, below 1000
+-- ARGV[6]   the POP whose counts follow
+-- ARGV[7..] three per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them
+--
+-- Returns   {deficit_us, deficit_ns, charged, now_us, members}
+--
+-- The maxima in capitals are set in front of this text from the constants of weir_budget::budget.
+
+local key, region, pop = KEYS[1], ARGV[1], ARGV[6]
+local token_us, token_ns = tonumber(ARGV[4]), tonumber(ARGV[5])
+local FIXED, FIRST = 4, 7
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+-- tostring() keeps 14 digits only.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members'}
+for i = FIRST, #ARGV, 3 do
+  fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
+end
+local known = redis.pcall('HMGET', key, unpack(fields))
+if known.err then
+  -- Something else lies under our name; a budget that nobody can charge would be worse than a new one.
+  redis.call('DEL', key)
+  known = {}
+end
+
+-- Refill. A clock that stepped back refills nothing.
+local deficit_us = tonumber(known[1] or 0) or 0
+local deficit_ns = tonumber(known[2] or 0) or 0
+local elapsed = math.max(0, now - (tonumber(known[3] or now) or now))
+if deficit_us < elapsed then
+  deficit_us, deficit_ns = 0, 0
+else
+  deficit_us = deficit_us - elapsed
+end
+
+-- Take what the records do not hold yet.
+local charged, records = 0, {}
+for i = FIRST, #ARGV, 3 do
+  local at = FIXED + 1 + (i - FIRST) / 3
+  local field = fields[at]
+  local admitted, unconfirmed = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local record = records[field] or tonumber(string.match(known[at] or '', '^%d+') or 'unknown')
+  if not record then
+    record = admitted - math.min(unconfirmed, admitted)
+  end
+  charged = charged + math.min(CHARGE_TOKENS_MAX, math.max(0, admitted - record))
+  records[field] = math.max(record, admitted)
+end
+charged = math.min(charged, CHARGE_TOKENS_MAX)
+local ns = deficit_ns + charged * token_ns
+local cost_us = charged * token_us + math.floor(ns / 1000)
+deficit_us, deficit_ns = deficit_us + math.min(cost_us, DEFICIT_US_MAX), ns % 1000
+if deficit_us >= DEFICIT_US_MAX then
+  deficit_us, deficit_ns = DEFICIT_US_MAX, 0
+end
+
+-- Note the region's demand, forget regions that fell silent.
+local members = {}
+for name, milli, askers, at in string.gmatch(known[4] or '', '([^=;]+)=(%d+),(%d+),(%d+);') do
+  if name ~= region and now - tonumber(at) <= MEMBER_IDLE_US then
+    members[#members + 1] = {name, milli, askers, tonumber(at)}
+  end
+end
+members[#members + 1] = {region, ARGV[2], ARGV[3], now}
+table.sort(members, function(a, b)
+  if a[4] ~= b[4] then
+    return a[4] < b[4]
+  end
+  return a[1] < b[1]
+end)
+while #members > MEMBERS_MAX do
+  table.remove(members, 1)
+end
+local packed = {}
+for i, member in ipairs(members) do
+  packed[i] = member[1] .. '=' .. member[2] .. ',' .. member[3] .. ',' .. whole(member[4]) .. ';'
+end
+packed = table.concat(packed)
+
+local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed}
+for field, admitted in pairs(records) do
+  updates[#updates + 1] = field
+  updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)
+end
+redis.call('HSET', key, unpack(updates))
+
+-- Forget the sources heard of longest ago.
+if redis.call('HLEN', key) > SOURCES_MAX + FIXED then
+  local all, sources = redis.call('HGETALL', key), {}
+  for i = 1, #all, 2 do
+    local seen = string.match(all[i + 1], '^%d+ (%d+)$')
+    if seen and string.sub(all[i], 1, 7) == 'source:' then
+      sources[#sources + 1] = {all[i], tonumber(seen)}
+    end
+  end
+  table.sort(sources, function(a, b)
+    if a[2] ~= b[2] then
+      return a[2] < b[2]
+    end
+    return a[1] < b[1]
+  end)
+  for i = 1, #sources - SOURCES_KEPT do
+    redis.call('HDEL', key, sources[i][1])
+  end
+end
+
+local until_full_us = deficit_us + (deficit_ns > 0 and 1 or 0)
+redis.call('PEXPIRE', key, whole(math.ceil((until_full_us + GRACE_US) / 1000)))
+return {deficit_us, deficit_ns, charged, now, packed}

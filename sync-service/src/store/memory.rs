@@ -1,0 +1,190 @@
+//! The embedded store: budgets in this process, for one region and for trying things out.
+//!
+//! It forgets everything when the process ends; the next reports then charge what no reply has
+//! confirmed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_budget::budget::{Account, Budget, BudgetId, Charge};
+
+use super::{Answer, Batch, Entry, POPS_MAX, Store};
+
+/// Budgets in memory.
+#[derive(Debug)]
+pub struct Memory {
+    state: Mutex<State>,
+    /// Zero of the store's clock.
+    started: Instant,
+    pop_ttl_us: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    budgets: HashMap<Arc<BudgetId>, Budget>,
+    /// The budgets by when nothing is lost by forgetting them: full ones first, the deepest debt last.
+    expiry: BTreeSet<(u64, Arc<BudgetId>)>,
+    /// POPs by name, with when they were last heard of.
+    pops: BTreeMap<String, u64>,
+    budgets_max: usize,
+}
+
+impl Memory {
+    /// Keeps at most `budgets_max` budgets (at least one), and counts a POP as alive for `pop_ttl`
+    /// after its last word. Beyond the maximum, the budget that is closest to full is forgotten.
+    pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
+        let state = State {
+            budgets: HashMap::new(),
+            expiry: BTreeSet::new(),
+            pops: BTreeMap::new(),
+            budgets_max: budgets_max.max(1),
+        };
+        Self { state: Mutex::new(state), started: Instant::now(), pop_ttl_us: micros(pop_ttl) }
+    }
+
+    /// How many budgets are kept now.
+    pub fn budgets_len(&self) -> usize {
+        self.with(|state| state.budgets.len())
+    }
+
+    fn now_us(&self) -> u64 {
+        micros(self.started.elapsed())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        // Nothing in here panics; should it, the budgets are still good.
+        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Store for Memory {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+        let accounts = self.with(|state| {
+            // Under the lock, so that charges see time in order.
+            let now_us = self.now_us();
+            state.forget_expired(now_us);
+            batch.entries.iter().map(|entry| state.charge(now_us, batch, entry)).collect()
+        });
+        Box::pin(async move { Ok(accounts) })
+    }
+
+    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+        let live = self.with(|state| state.register(self.now_us(), pop, self.pop_ttl_us));
+        Box::pin(async move { Ok(live) })
+    }
+
+    fn ping(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl State {
+    fn charge(&mut self, now_us: u64, batch: &Batch<'_>, entry: &Entry) -> Account {
+        let (id, mut budget) = self.take(&entry.id);
+        let account = budget.charge(
+            now_us,
+            &Charge {
+                quota: entry.quota,
+                member: batch.member,
+                demand: entry.demand,
+                pop: batch.pop,
+                counts: entry.counts.clone(),
+            },
+        );
+        self.expiry.insert((budget.expires_us(), Arc::clone(&id)));
+        self.budgets.insert(id, budget);
+        account
+    }
+
+    /// The budget under `id`, out of the store; a new one, with room made for it, where there is none.
+    fn take(&mut self, id: &BudgetId) -> (Arc<BudgetId>, Budget) {
+        if let Some((id, budget)) = self.budgets.remove_entry(id) {
+            self.expiry.remove(&(budget.expires_us(), Arc::clone(&id)));
+            return (id, budget);
+        }
+        while self.budgets.len() >= self.budgets_max && self.forget_first() {}
+        (Arc::new(id.clone()), Budget::default())
+    }
+
+    fn forget_expired(&mut self, now_us: u64) {
+        while self.expiry.first().is_some_and(|(expires_us, _)| *expires_us <= now_us) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) -> bool {
+        let first = self.expiry.pop_first();
+        first.is_some_and(|(_, id)| self.budgets.remove(&id).is_some())
+    }
+
+    fn register(&mut self, now_us: u64, pop: &str, ttl_us: u64) -> u32 {
+        self.pops.insert(pop.to_owned(), now_us);
+        self.pops.retain(|_, seen_us| now_us.saturating_sub(*seen_us) <= ttl_us);
+        while self.pops.len() > POPS_MAX {
+            let oldest = self.pops.iter().min_by_key(|(_, seen_us)| **seen_us);
+            let Some(oldest) = oldest.map(|(pop, _)| pop.clone()) else { break };
+            self.pops.remove(&oldest);
+        }
+        u32::try_from(self.pops.len()).unwrap_or(u32::MAX)
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_budget::budget::{Count, Demand};
+    use weir_limiter::quota::{Period, Quota, Rate};
+
+    async fn charge(store: &Memory, value: u8, admitted: u64) -> u64 {
+        let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
+        let entry = Entry {
+            id: BudgetId { rule: "r".into(), value: vec![value] },
+            quota,
+            demand: Demand::default(),
+            counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted }],
+        };
+        let batch = Batch { member: "fra", pop: "fra1", entries: vec![entry] };
+        store.charge(&batch).await.unwrap()[0].deficit_ns / quota.token_ns()
+    }
+
+    #[tokio::test]
+    async fn a_full_store_forgets_the_budget_closest_to_full() {
+        let store = Memory::new(3, Duration::from_secs(1));
+        for (value, admitted) in [(1, 90), (2, 0), (3, 50), (4, 70)] {
+            charge(&store, value, admitted).await;
+            assert!(store.budgets_len() <= 3);
+        }
+        charge(&store, 5, 80).await;
+        // Each of these is 1 above what it was, less a moment's refill; 2 and 3 were forgotten.
+        assert_eq!(charge(&store, 1, 91).await, 90);
+        assert_eq!(charge(&store, 4, 71).await, 70);
+        assert_eq!(charge(&store, 5, 81).await, 80);
+        assert_eq!(store.budgets_len(), 3);
+    }
+
+    #[test]
+    fn what_has_expired_is_forgotten() {
+        let store = Memory::new(10, Duration::from_secs(1));
+        let entry = |value| Entry {
+            id: BudgetId { rule: "r".into(), value: vec![value] },
+            quota: Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap(),
+            demand: Demand::default(),
+            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1 }],
+        };
+        let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
+        store.with(|state| {
+            state.charge(0, &batch, &entry(1));
+            state.charge(1_000_000, &batch, &entry(2));
+            // A second to refill, and the grace.
+            state.forget_expired(1_000_000 + weir_budget::budget::GRACE_US);
+            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
+            state.forget_expired(2_000_000 + weir_budget::budget::GRACE_US);
+            assert_eq!((state.budgets.len(), state.expiry.len()), (0, 0));
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! Where the budgets live: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
+//!
+//! A store only does what must be atomic: charge a budget, count the live POPs. It keeps its own
+//! clock, so that all who share it agree on the time. Both stores do the same to the bit, and one
+//! test suite (`tests/tests/stores.rs`) runs over both.
+
+pub mod link;
+pub mod memory;
+pub mod redis;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use thiserror::Error;
+use weir_budget::budget::{Account, BudgetId, Count, Demand};
+use weir_limiter::quota::Quota;
+
+/// The most POPs a store counts; beyond it, those heard of longest ago go first.
+pub const POPS_MAX: usize = 10_000;
+
+/// What a store's method returns.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// What one report says, budget by budget.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    /// The region that speaks.
+    pub member: &'a str,
+    /// The POP that the counts are of.
+    pub pop: &'a str,
+    /// A charge per budget.
+    pub entries: Vec<Entry>,
+}
+
+/// What one report says about one budget.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which budget.
+    pub id: BudgetId,
+    /// How large it is.
+    pub quota: Quota,
+    /// What the region is asked for.
+    pub demand: Demand,
+    /// What the POP's buckets admitted.
+    pub counts: Vec<Count>,
+}
+
+/// Keeps budgets. Every method answers within the store's time-out.
+pub trait Store: Send + Sync {
+    /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for
+    /// each, in order. On an error some entries may have been charged; charging again is harmless.
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>>;
+
+    /// Notes that `pop` is alive and returns how many POPs are, at least 1.
+    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
+
+    /// Whether the store is in reach; an error says why not.
+    fn ping(&self) -> Answer<'_, ()>;
+}
+
+/// Why a store did not answer. None of the texts holds a password.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// There is no connection, and why.
+    #[error("the store is out of reach: {0}")]
+    Unreachable(String),
+    /// No answer in time.
+    #[error("the store did not answer within {0} ms")]
+    Slow(u128),
+    /// The store answered with an error.
+    #[error("the store refused: {0}")]
+    Refused(String),
+    /// The store answered with something else than what was expected.
+    #[error("the store's answer is not what was expected: {0}")]
+    Nonsense(&'static str),
+}
+
+impl StoreError {
+    /// The error's kind, as a metric's label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::Slow(_) => "slow",
+            Self::Refused(_) => "refused",
+            Self::Nonsense(_) => "nonsense",
+        }
+    }
+}

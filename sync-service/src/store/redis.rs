@@ -1,0 +1,205 @@
+//! Budgets in Redis: one hash each, charged by one script, by Redis's own clock.
+//!
+//! Keys are `weir:{<rule>:<value in hex>}`: the braces are Redis Cluster's hash tag, so all of a budget
+//! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
+//! was restarted) they are loaded and the pipeline is sent again, which is harmless.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, TlsCertificates};
+use tokio::time::timeout;
+use weir_budget::budget::{
+    Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
+    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+};
+
+use super::link::Link;
+use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
+
+/// The sorted set of live POPs.
+const FLEET_KEY: &str = "weir:pops";
+
+/// Budgets in Redis.
+#[derive(Debug)]
+pub struct Redis {
+    link: Link,
+    charge: Script,
+    register: Script,
+    response_timeout: Duration,
+    pop_ttl_us: u64,
+}
+
+/// What [`Redis`] needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long an answer may take.
+    pub response_timeout: Duration,
+    /// How long a POP that says nothing counts as alive.
+    pub pop_ttl: Duration,
+    /// Certificates (PEM) to trust for `rediss://`, instead of the system's.
+    pub ca_pem: Option<Vec<u8>>,
+}
+
+impl Redis {
+    /// Starts connecting to `url` (`redis://` or `rediss://`) in the background. Must run inside
+    /// tokio. Errors: the URL or the certificates cannot be used.
+    pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
+        let client = match options.ca_pem {
+            Some(pem) if url.starts_with("rediss://") => {
+                Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(pem) })
+            }
+            _ => Client::open(url),
+        };
+        let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
+        let charge = charge_script();
+        let register = register_script();
+        Ok(Self {
+            link: Link::new(client, options.response_timeout, vec![charge.clone(), register.clone()]),
+            charge: Script::new(&charge),
+            register: Script::new(&register),
+            response_timeout: options.response_timeout,
+            pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
+        })
+    }
+
+    /// Sends `pipeline`; where a script is missing, loads it and sends once more.
+    async fn send<T: redis::FromRedisValue>(
+        &self,
+        pipeline: &Pipeline,
+        script: &Script,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.link.connection()?;
+        let work = async {
+            match pipeline.query_async(&mut connection).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    script.load_async(&mut connection).await?;
+                    pipeline.query_async(&mut connection).await
+                }
+                result => result,
+            }
+        };
+        let result = timeout(self.response_timeout, work).await;
+        let error = match result {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => self.explain(&error),
+            Err(_) => StoreError::Slow(self.response_timeout.as_millis()),
+        };
+        self.link.failed();
+        Err(error)
+    }
+
+    fn explain(&self, error: &RedisError) -> StoreError {
+        match error.kind() {
+            _ if error.is_timeout() => StoreError::Slow(self.response_timeout.as_millis()),
+            ErrorKind::Io => StoreError::Unreachable(error.to_string()),
+            ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
+            _ => StoreError::Refused(error.to_string()),
+        }
+    }
+}
+
+impl Store for Redis {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+        Box::pin(async move {
+            if batch.entries.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut pipeline = Pipeline::with_capacity(batch.entries.len());
+            for entry in &batch.entries {
+                add_charge(&mut pipeline, self.charge.get_hash(), batch, entry);
+            }
+            let rows: Vec<Row> = self.send(&pipeline, &self.charge).await?;
+            if rows.len() != batch.entries.len() {
+                return Err(StoreError::Nonsense("another number of accounts"));
+            }
+            rows.iter().map(account).collect()
+        })
+    }
+
+    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+        Box::pin(async move {
+            let mut pipeline = Pipeline::new();
+            pipeline
+                .cmd("EVALSHA")
+                .arg(self.register.get_hash())
+                .arg(1)
+                .arg(FLEET_KEY)
+                .arg(pop)
+                .arg(self.pop_ttl_us);
+            let (live,): (u32,) = self.send(&pipeline, &self.register).await?;
+            Ok(live.max(1))
+        })
+    }
+
+    fn ping(&self) -> Answer<'_, ()> {
+        Box::pin(async { self.link.connection().map(|_| ()) })
+    }
+}
+
+/// What the script returns: `deficit_us`, `deficit_ns`, `charged`, `now_us`, members.
+type Row = (u64, u64, u64, u64, String);
+
+/// The name of a budget's hash.
+pub fn budget_key(id: &BudgetId) -> String {
+    let mut key = format!("weir:{{{}:", id.rule);
+    for byte in &id.value {
+        // Writing to a string cannot fail.
+        let _ = write!(key, "{byte:02x}");
+    }
+    key.push('}');
+    key
+}
+
+fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &Entry) {
+    let token_ns = entry.quota.token_ns();
+    let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(budget_key(&entry.id));
+    command.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
+    command.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(batch.pop);
+    for count in &entry.counts {
+        let admitted = count.admitted.min(COUNT_MAX);
+        command.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
+    }
+}
+
+fn account((whole_us, rest_ns, charged, now_us, members): &Row) -> Result<Account, StoreError> {
+    let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(*rest_ns));
+    let deficit_ns = deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))?;
+    let members = members.split_terminator(';').map(|text| member(text, *now_us)).collect::<Option<Vec<_>>>();
+    let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;
+    members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(Account { deficit_ns, charged: *charged, now_us: *now_us, members })
+}
+
+/// Reads `region=milli,askers,at_us`.
+fn member(text: &str, now_us: u64) -> Option<Member> {
+    let (name, rest) = text.split_once('=')?;
+    let mut numbers = rest.split(',').map(|number| number.parse::<u64>().ok());
+    let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
+    Some(Member { name: name.to_owned(), demand, age_us: now_us.saturating_sub(at_us) })
+}
+
+/// The script, with weir-budget's maxima in front.
+fn charge_script() -> String {
+    let maxima = [
+        ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("SOURCES_MAX", SOURCES_MAX as u64),
+        ("SOURCES_KEPT", SOURCES_KEPT as u64),
+        ("MEMBERS_MAX", MEMBERS_MAX as u64),
+        ("MEMBER_IDLE_US", MEMBER_IDLE_US),
+        ("GRACE_US", GRACE_US),
+    ];
+    const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
+    with_maxima(&maxima, include_str!("charge.lua"))
+}
+
+fn register_script() -> String {
+    with_maxima(&[("POPS_MAX", POPS_MAX as u64)], include_str!("register.lua"))
+}
+
+fn with_maxima(maxima: &[(&str, u64)], text: &str) -> String {
+    let lines = maxima.iter().map(|(name, value)| format!("local {name} = {value}\n"));
+    lines.chain([text.to_owned()]).collect()
+}

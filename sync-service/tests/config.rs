@@ -1,0 +1,182 @@
+//! The configuration: three places, one order, every error with its place.
+
+use std::ffi::OsString;
+use std::fs;
+
+use weir_sync::config::settings::SETTINGS;
+use weir_sync::config::{Config, Errors, LogFormat, Secret, StoreAddress, Token, command, load};
+
+fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Errors> {
+    let matches = command().get_matches_from([&["weir-sync"], flags].concat());
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    load(&matches, variables).map(|loaded| loaded.config)
+}
+
+fn errors(flags: &[&str], variables: &[(&str, &str)]) -> String {
+    read(flags, variables).unwrap_err().to_string()
+}
+
+/// A file with `text`, and its path.
+fn file(text: &str) -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    (file, path)
+}
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/weir-sync.yaml");
+
+#[test]
+fn the_example_is_the_default() {
+    assert_eq!(read(&["--config", EXAMPLE], &[]).unwrap(), Config::default());
+    assert_eq!(read(&[], &[]).unwrap(), Config::default());
+}
+
+#[test]
+fn the_example_explains_every_setting() {
+    let example = fs::read_to_string(EXAMPLE).unwrap();
+    for setting in SETTINGS {
+        let line = format!("\n{}:", setting.key);
+        let commented = format!("\n# {}:", setting.key);
+        assert!(
+            example.contains(&line) || example.contains(&commented),
+            "{} is not in the example",
+            setting.key
+        );
+    }
+}
+
+#[test]
+fn help_shows_the_true_defaults() {
+    let mut config = Config::default();
+    for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
+        (setting.set)(&mut config, setting.default).unwrap();
+    }
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn a_flag_overrides_the_environment_and_that_the_file() {
+    let (_file, path) = file("region: from-file\nlog_format: json\npop_ttl_ms: 1000\n");
+    let variables = [
+        ("WEIR_SYNC_CONFIG", path.as_str()),
+        ("WEIR_SYNC_REGION", "from-environment"),
+        ("WEIR_SYNC_POP_TTL_MS", "2000"),
+    ];
+    let config = read(&["--pop-ttl-ms", "3000"], &variables).unwrap();
+    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!(config.region, "from-environment");
+    assert_eq!(config.pop_ttl.as_millis(), 3_000);
+}
+
+#[test]
+fn every_error_is_told_with_its_place() {
+    let (_file, path) = file("lisen: 1\nregion: FRA\nlease_min_ms: soon\nlog_format:\n");
+    let text = errors(
+        &["--config", &path, "--log-level", "loud"],
+        &[("WEIR_SYNC_STROE", "memory"), ("WEIR_SYNC_STORE", "redis:/x")],
+    );
+    let expected = [
+        format!("{path}:1: lisen: there is no such setting"),
+        format!("{path}:2: region: expected 1 to 64 of a-z"),
+        format!("{path}:3: lease_min_ms: expected whole milliseconds from 1 to 3600000, found `soon`"),
+        format!("{path}:4: log_format: expected a value, found nothing"),
+        "WEIR_SYNC_STROE: there is no such setting".into(),
+        "WEIR_SYNC_STORE: expected `memory`, redis://".into(),
+        "--log-level: expected `error`, `warn`".into(),
+    ];
+    for line in &expected {
+        assert!(text.contains(line), "no `{line}` in:\n{text}");
+    }
+    assert_eq!(text.lines().count(), expected.len(), "{text}");
+}
+
+#[test]
+fn a_file_that_is_no_settings_is_refused() {
+    for (text, expected) in [
+        ("- a\n", "line 1"),
+        ("region: [a]\n", "line 1"),
+        ("region: a\nregion: b\n", "duplicate"),
+        ("a: b: c\n", "line 1"),
+    ] {
+        let (_file, path) = file(text);
+        let said = errors(&["--config", &path], &[]);
+        assert!(said.contains(&path) && said.contains(expected), "{said}");
+    }
+    assert!(errors(&["--config", "/nowhere/weir.yaml"], &[]).contains("cannot read /nowhere/weir.yaml"));
+    let (_file, path) = file("# nothing but this\n");
+    assert_eq!(read(&["--config", &path], &[]).unwrap(), Config::default());
+}
+
+#[test]
+fn what_kubernetes_puts_into_the_environment_is_not_ours() {
+    let variables = [
+        ("WEIR_SYNC_SERVICE_HOST", "10.0.0.1"),
+        ("WEIR_SYNC_PORT", "tcp://10.0.0.1:7878"),
+        ("WEIR_SYNC_PORT_7878_TCP_ADDR", "10.0.0.1"),
+        ("WEIR_SYNC_METRICS_SERVICE_PORT", "1"),
+        ("WEIR", "x"),
+    ];
+    assert_eq!(read(&[], &variables).unwrap(), Config::default());
+    // So none of our own settings may look like those.
+    for setting in SETTINGS {
+        let name = setting.variable();
+        assert!(
+            !name.ends_with("_PORT") && !name.contains("_PORT_") && !name.contains("_SERVICE_"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn without_a_token_only_loopback_is_listened_on() {
+    let said = errors(&["--listen", "0.0.0.0:7878"], &[]);
+    assert!(
+        said.starts_with("listen: 0.0.0.0:7878 is not a loopback address") && said.contains("token"),
+        "{said}"
+    );
+    read(&["--listen", "0.0.0.0:7878"], &[("WEIR_SYNC_TOKEN", "x")]).unwrap();
+    read(&["--listen", "[::1]:7878"], &[]).unwrap();
+}
+
+#[test]
+fn a_token_is_read_from_its_file() {
+    let (_token, path) = file("s3cret\n");
+    let config = read(&["--token-file", &path], &[]).unwrap();
+    assert_eq!(config.token, Token::Given(Secret::new("s3cret")));
+    assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", "x")]).unwrap().token, config.token);
+    assert!(errors(&["--token-file", &path, "--token", "x"], &[]).contains("found both"));
+    assert!(errors(&["--token-file", "/nowhere/token"], &[]).contains("cannot read /nowhere/token"));
+    let (_empty, path) = file("\n");
+    assert!(errors(&["--token-file", &path], &[]).contains("expected 1 to 1024"));
+}
+
+#[test]
+fn a_token_from_a_file_is_taken_to_the_letter() {
+    for (text, expected) in [("token: 0123\n", "0123"), ("token: 1e5\n", "1e5"), ("token: true\n", "true")] {
+        let (_file, path) = file(text);
+        assert_eq!(read(&["--config", &path], &[]).unwrap().token, Token::Given(Secret::new(expected)));
+    }
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let url = "rediss://weir:pa55word@redis.internal:6380/2?x=pa55word";
+    let config = read(&["--token", "s3cret-token", "--store", url], &[]).unwrap();
+    let printed = format!("{config:?} {}", config.store);
+    assert!(!printed.contains("s3cret") && !printed.contains("pa55"), "{printed}");
+    assert_eq!(config.store.to_string(), "rediss://redis.internal:6380/2");
+    assert_eq!(config.store, StoreAddress::Redis(Secret::new(url)));
+    for bad in ["redis://weir:pa55word@", "http://weir:pa55word@host", "redis://weir:pa55word@host:port"] {
+        assert!(!errors(&["--store", bad], &[]).contains("pa55"), "{bad}");
+    }
+    assert!(!errors(&["--token", "s3cret token"], &[]).contains("s3cret"));
+}
+
+#[test]
+fn the_longest_lease_is_not_below_the_shortest() {
+    assert!(
+        errors(&["--lease-min-ms", "5000", "--lease-max-ms", "4000"], &[])
+            .contains("lease_min_ms: expected at most")
+    );
+}

@@ -1,0 +1,50 @@
+//! The real server over real TCP: the exchange, every refusal, the pages, the end.
+
+mod client;
+mod exchange;
+mod refusals;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use weir_sync::config::Config;
+use weir_sync::server::RunError;
+
+/// A server in this process. Dropping it stops it.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
+impl Server {
+    /// Starts one on a free port.
+    pub(crate) async fn start(config: Config) -> Self {
+        let (ready, address) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config { listen, ..config };
+        let task = tokio::spawn(weir_sync::run(config, ready, async {
+            let _ = stopped.await;
+        }));
+        Self { address: address.await.expect("the server starts"), stop, task }
+    }
+
+    /// Tells it to stop; what it returns when it has, and how it went, is awaited separately.
+    pub(crate) fn stop(self) -> JoinHandle<Result<(), RunError>> {
+        let _ = self.stop.send(());
+        self.task
+    }
+}
+
+/// Short limits, so that tests of them are quick.
+pub(crate) fn impatient() -> Config {
+    Config {
+        body_timeout: Duration::from_millis(200),
+        header_timeout: Duration::from_millis(300),
+        drain_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}

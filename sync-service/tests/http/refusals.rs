@@ -1,0 +1,174 @@
+//! What is refused, and how: always a problem that says what was expected, never a panic.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_limiter::wire::{MESSAGE_BYTES_MAX, Message};
+use weir_sync::config::{Config, Secret, Token};
+
+use crate::client::{Client, ask, get, media_type, one_key, post, report};
+use crate::{Server, impatient};
+
+#[tokio::test]
+async fn a_report_needs_the_token() {
+    let token = Token::Given(Secret::new("s3cret-token"));
+    let server = Server::start(Config { token, ..Config::default() }).await;
+    let one = one_key("fra1", 1, 1, 1, 1);
+    for good in ["authorization: Bearer s3cret-token\r\n", "Authorization: bearer s3cret-token\r\n"] {
+        assert_eq!(report(server.address, good, &one).await.status, 200, "{good}");
+    }
+    let bad = [
+        "",
+        "authorization: Bearer s3cret-toke\r\n",
+        "authorization: Bearer s3cret-token2\r\n",
+        "authorization: Bearer\r\n",
+        "authorization: s3cret-token\r\n",
+        "authorization: Basic s3cret-token\r\n",
+        "authorization: \u{e9}\u{e9}\u{e9}\u{e9}\r\n",
+    ];
+    for bad in bad {
+        let answer = report(server.address, bad, &one).await;
+        assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("bearer")), "{bad}");
+        assert!(!answer.detail().contains("s3cret"));
+    }
+    assert_eq!(get(server.address, "/readyz").await.status, 200, "the pages need none");
+}
+
+#[tokio::test]
+async fn malformed_reports_are_told_what_is_wrong() {
+    let server = Server::start(Config::default()).await;
+    let mut limit = one_key("fra1", 1, 1, 1, 1);
+    limit.keys[0].rule = 7;
+    let mut trailing = one_key("fra1", 1, 1, 1, 1).encode();
+    trailing.push(0);
+    let cases = [
+        (vec![], "empty"),
+        (vec![9, 9, 9], "version 9"),
+        (vec![1, 255, 255], "malformed"),
+        (trailing, "malformed"),
+        (limit.encode(), "keys[].rule"),
+    ];
+    for (body, expected) in cases {
+        let answer = ask(server.address, &post("/v1/report", &media_type(), &body)).await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.detail().contains(expected), "{}", answer.detail());
+    }
+    let metrics = get(server.address, "/metrics").await.text();
+    assert!(metrics.contains(r#"weir_sync_reports_total{outcome="malformed"} 5"#), "{metrics}");
+    assert!(metrics.contains(r#"weir_sync_http_errors_total{status="400"} 5"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn other_paths_methods_and_media_types_are_refused() {
+    let server = Server::start(Config::default()).await;
+    let unknown = get(server.address, "/v2/report?x=1").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.detail().contains("/v1/report"));
+    let wrong = get(server.address, "/v1/report").await;
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("post")));
+    let wrong = ask(server.address, &post("/metrics", "", b"")).await;
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("get, head")));
+    let body = one_key("fra1", 1, 1, 1, 1).encode();
+    for headers in ["", "content-type: application/json\r\n", "content-type: application/vnd.weir.sync2\r\n"]
+    {
+        let answer = ask(server.address, &post("/v1/report", headers, &body)).await;
+        assert_eq!(answer.status, 415, "{headers}");
+        assert!(answer.detail().contains("application/vnd.weir.sync"));
+    }
+    let with_parameter = "content-type: Application/Vnd.Weir.Sync; v=1\r\n";
+    assert_eq!(ask(server.address, &post("/v1/report", with_parameter, &body)).await.status, 200);
+}
+
+#[tokio::test]
+async fn too_large_a_body_is_refused_before_and_while_it_is_read() {
+    let server = Server::start(Config::default()).await;
+    let announced = format!(
+        "POST /v1/report HTTP/1.1\r\nhost: weir\r\n{}content-length: 999999999\r\n\r\n",
+        media_type()
+    );
+    assert_eq!(ask(server.address, announced.as_bytes()).await.status, 413);
+    let mut client = Client::connect(server.address).await;
+    let head = format!(
+        "POST /v1/report HTTP/1.1\r\nhost: weir\r\n{}transfer-encoding: chunked\r\n\r\n",
+        media_type()
+    );
+    client.send(head.as_bytes()).await;
+    // Just beyond the limit: more would race the server closing the connection.
+    let chunk = format!("{:x}\r\n{}\r\n", MESSAGE_BYTES_MAX + 1, "x".repeat(MESSAGE_BYTES_MAX + 1));
+    client.send_anyway(chunk.as_bytes()).await;
+    assert_eq!(client.receive().await.unwrap().status, 413);
+}
+
+#[tokio::test]
+async fn slow_senders_are_cut_off() {
+    let server = Server::start(impatient()).await;
+    let mut slow_body = Client::connect(server.address).await;
+    slow_body
+        .send(
+            format!("POST /v1/report HTTP/1.1\r\nhost: weir\r\n{}content-length: 10\r\n\r\nab", media_type())
+                .as_bytes(),
+        )
+        .await;
+    let answer = slow_body.receive().await.unwrap();
+    assert_eq!(answer.status, 408);
+    assert!(answer.detail().contains("200 ms"), "{}", answer.detail());
+    assert!(slow_body.is_ended().await);
+    let mut slow_head = Client::connect(server.address).await;
+    slow_head.send(b"POST /v1/report HTTP/1.1\r\nhost: we").await;
+    // Some servers answer 408 first; this one may just close.
+    assert!(slow_head.receive().await.is_none_or(|answer| answer.status == 408));
+    let mut silent = Client::connect(server.address).await;
+    assert!(silent.receive().await.is_none_or(|answer| answer.status == 408));
+}
+
+#[tokio::test]
+async fn connections_beyond_the_maximum_wait_for_their_turn() {
+    let config = Config { connections_max: 2, header_timeout: Duration::from_secs(20), ..Config::default() };
+    let server = Server::start(config).await;
+    let ask = b"GET /healthz HTTP/1.1\r\nhost: weir\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(server.address).await;
+        client.send(ask).await;
+        assert_eq!(client.receive().await.unwrap().status, 200);
+        held.push(client);
+    }
+    let mut third = Client::connect(server.address).await;
+    third.send(ask).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), third.receive()).await;
+    assert!(early.is_err(), "served beyond the maximum");
+    held.pop();
+    assert_eq!(third.receive().await.unwrap().status, 200);
+}
+
+#[test]
+fn random_bytes_never_panic_and_leave_it_serving() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start(impatient()));
+    let address = server.address;
+    let whole = one_key("fra1", 1, 1, 1, 1).encode();
+    let bodies = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..300),
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(|rest| [vec![1], rest].concat()),
+        // A good report with one byte changed.
+        (0..whole.len(), any::<u8>()).prop_map(move |(at, byte)| {
+            let mut body = whole.clone();
+            body[at] = byte;
+            body
+        }),
+    ];
+    proptest!(ProptestConfig::with_cases(300), |(body in bodies)| {
+        let answer = runtime.block_on(ask(address, &post("/v1/report", &media_type(), &body)));
+        prop_assert!(matches!(answer.status, 200 | 400), "{answer:?}");
+    });
+    proptest!(ProptestConfig::with_cases(100), |(garbage in prop::collection::vec(any::<u8>(), 1..300))| {
+        runtime.block_on(async {
+            let mut client = Client::connect(address).await;
+            client.send_anyway(&garbage).await;
+            client.finish().await;
+            let answer = client.receive().await;
+            assert!(answer.is_none_or(|answer| answer.status >= 400));
+        });
+    });
+    assert_eq!(runtime.block_on(get(address, "/healthz")).status, 200);
+}

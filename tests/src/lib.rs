@@ -1,0 +1,17 @@
+//! What the tests share: real Envoys, weir-syncs and servers on free ports of loopback, clients, load.
+//!
+//! Each test starts what it needs and ends it by process id when the test ends, however it ends.
+//! A harness that cannot go on panics with a sentence that says what is missing: that is how a test fails.
+#![allow(clippy::missing_panics_doc, reason = "a helper that panics is a test that fails, see above")]
+
+pub mod artefact;
+pub mod client;
+pub mod envoy;
+pub mod load;
+pub mod mock_host;
+pub mod port;
+pub mod process;
+pub mod redis;
+pub mod server;
+pub mod wait;
+pub mod weir_sync;

@@ -1,0 +1,128 @@
+//! A real Redis for one test: on a free port, in a folder of its own, without persistence.
+//!
+//! Killed and started again it is empty and at the same address, as a Redis without persistence is
+//! after a crash.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redis::aio::MultiplexedConnection;
+use tempfile::TempDir;
+
+use crate::port;
+use crate::process::Process;
+use crate::wait::until;
+
+/// How a Redis is started.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// The password it asks for.
+    pub password: Option<String>,
+    /// Certificate and key (PEM); with them it speaks TLS only.
+    pub tls: Option<(String, String)>,
+}
+
+/// A running Redis. Dropping it ends it.
+#[derive(Debug)]
+pub struct Redis {
+    process: Process,
+    port: u16,
+    setup: Setup,
+    folder: TempDir,
+}
+
+impl Redis {
+    /// Starts one without password and TLS, and waits until it answers.
+    pub async fn start() -> Self {
+        Self::start_with(Setup::default()).await
+    }
+
+    /// Starts one and waits until it takes connections.
+    pub async fn start_with(setup: Setup) -> Self {
+        let folder = tempfile::Builder::new().prefix("weir-redis-").tempdir();
+        let folder = folder.unwrap_or_else(|e| panic!("no temporary folder: {e}"));
+        let port = port::free();
+        let process = spawn(port, &setup, folder.path());
+        let mut redis = Self { process, port, setup, folder };
+        redis.up().await;
+        redis
+    }
+
+    /// Where it is, with the password if there is one.
+    pub fn url(&self) -> String {
+        let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
+        let user = self.setup.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{user}127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again where it was, empty, and waits until it takes connections.
+    pub async fn restart(&mut self) {
+        self.process = spawn(self.port, &self.setup, self.folder.path());
+        self.up().await;
+    }
+
+    /// Stops it from answering while its connections stay open, as a hung machine would.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    /// A connection of the test's own, to look at what is stored. Not over TLS.
+    pub async fn connection(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url()).unwrap_or_else(|e| panic!("{}: {e}", self.port));
+        let connection = client.get_multiplexed_async_connection().await;
+        connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))
+    }
+
+    fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.process.id());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        assert!(status.is_ok_and(|status| status.success()), "cannot run `{command}`");
+    }
+
+    async fn up(&mut self) {
+        until("Redis to take connections", async || {
+            self.process.assert_alive();
+            tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.ok()
+        })
+        .await;
+    }
+}
+
+fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
+    let mut command = Command::new(binary());
+    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
+    if let Some(password) = &setup.password {
+        command.args(["--requirepass", password]);
+    }
+    if let Some((certificate, key)) = &setup.tls {
+        let (certificate_file, key_file) = (folder.join("certificate.pem"), folder.join("key.pem"));
+        for (file, text) in [(&certificate_file, certificate), (&key_file, key)] {
+            std::fs::write(file, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+        }
+        command.args(["--port", "0", "--tls-auth-clients", "no", "--tls-port"]).arg(port.to_string());
+        command.arg("--tls-cert-file").arg(certificate_file).arg("--tls-key-file").arg(key_file);
+    } else {
+        command.arg("--port").arg(port.to_string());
+    }
+    Process::spawn("redis-server", command, &folder.join("redis.log"))
+}
+
+/// The server's binary, wherever the path leads to one.
+fn binary() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file());
+    found.unwrap_or_else(|| {
+        panic!("there is no redis-server: install it (Debian: apt-get install redis-server)")
+    })
+}

@@ -1,0 +1,103 @@
+//! The script in Redis and the reference in weir-budget agree to the bit, on anything.
+
+use std::collections::BTreeMap;
+
+use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
+use weir_limiter::quota::{Period, Quota};
+use weir_sync::store::{Batch, Entry, Store};
+use weir_tests::redis::Redis;
+
+use crate::{connected, id, memory, quota};
+
+/// Reports per seed.
+const REPORTS: usize = 150;
+
+/// A small generator (xorshift64*): the same sequence for the same seed, everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+
+    /// Mostly small, sometimes at a limit.
+    fn tokens(&mut self) -> u64 {
+        let edges =
+            [0, 1, 1 << 31, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, COUNT_MAX - 1, COUNT_MAX, u64::MAX];
+        if self.below(12) == 0 { self.pick(&edges) } else { self.below(500) }
+    }
+
+    fn quota(&mut self) -> Quota {
+        match self.below(5) {
+            0 => quota(1, Period::Day, 400),
+            1 => quota(1_000_000, Period::Second, 1),
+            2 => quota(7, Period::Minute, 20),
+            3 => quota(999_983, Period::Second, 1_000_000),
+            _ => quota(100, Period::Second, 100),
+        }
+    }
+
+    fn entry(&mut self) -> Entry {
+        let counts = (0..self.below(4)).map(|_| Count {
+            epoch: self.pick(&[0, 1, 2, u64::MAX]),
+            admitted: self.tokens(),
+            unconfirmed: self.tokens(),
+        });
+        let counts = counts.collect();
+        Entry {
+            id: id(&[self.pick(b"abc")]),
+            quota: self.quota(),
+            demand: Demand { milli: self.tokens(), askers: u32::try_from(self.below(400)).unwrap() },
+            counts,
+        }
+    }
+}
+
+/// Charges `store` at random and, with the times that it says, the reference; they must agree.
+async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
+    let mut random = Random(seed);
+    let mut reference: BTreeMap<BudgetId, Budget> = BTreeMap::new();
+    for report in 0..REPORTS {
+        let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry()).collect();
+        let (member, pop) = (random.pick(&["fra", "iad", "sin"]), random.pick(&["one", "two"]));
+        let batch = Batch { member, pop, entries };
+        let accounts = store.charge(&batch).await.unwrap();
+        for (entry, account) in batch.entries.iter().zip(accounts) {
+            let budget = reference.entry(entry.id.clone()).or_default();
+            let (quota, demand, counts) = (entry.quota, entry.demand, entry.counts.clone());
+            let expected = budget.charge(account.now_us, &Charge { quota, member, demand, pop, counts });
+            assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
+        }
+    }
+    let deepest = reference.values().map(Budget::deficit_ns).max().unwrap();
+    assert!(deepest > DEFICIT_NS_MAX / 2, "seed {seed} never came near the limit: it tests too little");
+}
+
+#[tokio::test]
+async fn redis_agrees_with_the_reference_to_the_bit() {
+    let redis = Redis::start().await;
+    let store = connected(&redis).await;
+    for seed in [1, 2, 3, 0x5eed, u64::MAX] {
+        agrees_with_the_reference(&store, seed).await;
+        let mut connection = redis.connection().await;
+        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn memory_agrees_with_the_reference_to_the_bit() {
+    for seed in [1, 2, 3, 0x5eed, u64::MAX] {
+        agrees_with_the_reference(&memory(), seed).await;
+    }
+}

@@ -1,0 +1,173 @@
+//! What only a store outside this process can do: forget, expire, vanish, hang, ask for a password.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use weir_budget::budget::{GRACE_US, MEMBERS_MAX, SOURCES_MAX};
+use weir_sync::store::redis::budget_key;
+use weir_sync::store::{Store, StoreError};
+use weir_tests::redis::{Redis, Setup};
+use weir_tests::wait::until;
+
+use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, slow};
+
+/// A report must never wait for a dead store longer than this; its time-out is 500 ms.
+const QUICK: Duration = Duration::from_millis(900);
+
+#[tokio::test]
+async fn a_flushed_redis_heals_at_the_next_report() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap().charged, 10);
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    // 10 were confirmed, 3 came since.
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 13, 3)])).await.unwrap().charged, 3);
+}
+
+#[tokio::test]
+async fn scripts_that_redis_has_lost_are_loaded_again() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
+    redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(store.register("fra1").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_budget_expires_a_grace_after_it_is_full() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let account = charge(&store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();
+    let ttl_ms: u64 = connection.pttl(budget_key(&id(b"a"))).await.unwrap();
+    let expected_ms = (account.deficit_ns / 1_000 + GRACE_US) / 1_000;
+    assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{ttl_ms} of {expected_ms}");
+    store.register("fra1").await.unwrap();
+    let keys: Vec<String> = connection.keys("*").await.unwrap();
+    for key in keys {
+        let ttl_ms: i64 = connection.pttl(&key).await.unwrap();
+        assert!(ttl_ms > 0, "{key} stays forever");
+    }
+}
+
+#[tokio::test]
+async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_fields() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    for first in (0..SOURCES_MAX as u64 * 2).step_by(700) {
+        let counts = (first..first + 700).map(|epoch| count(epoch, 1, 1)).collect();
+        charge_as(&store, &format!("region-{first}"), "fra1", entry(&[10, 0xff], slow(), counts))
+            .await
+            .unwrap();
+    }
+    let key = "weir:{per-address:0aff}";
+    let fields: usize = connection.hlen(key).await.unwrap();
+    assert!(fields > SOURCES_MAX / 2 && fields <= SOURCES_MAX + 4, "{fields}");
+    for region in 0..MEMBERS_MAX * 2 {
+        charge_as(&store, &format!("more-{region}"), "fra1", entry(&[10, 0xff], slow(), vec![]))
+            .await
+            .unwrap();
+    }
+    let members: String = connection.hget(key, "members").await.unwrap();
+    assert_eq!(members.matches(';').count(), MEMBERS_MAX);
+}
+
+#[tokio::test]
+async fn something_else_under_a_budgets_name_is_replaced() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let () = connection.set(budget_key(&id(b"a")), "no hash").await.unwrap();
+    let () = connection.set("weir:pops", "no set").await.unwrap();
+    let () = connection.hset(budget_key(&id(b"b")), "deficit_us", "no number").await.unwrap();
+    for value in [b"a", b"b"] {
+        assert_eq!(charge(&store, entry(value, slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
+    }
+    assert_eq!(store.register("fra1").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
+    let mut redis = Redis::start().await;
+    let store = connected(&redis).await;
+    charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
+    redis.kill();
+    for _ in 0..20 {
+        let start = Instant::now();
+        let error = charge(&store, entry(b"a", slow(), vec![count(1, 11, 1)])).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
+        assert!(start.elapsed() < QUICK, "{:?}", start.elapsed());
+    }
+    until("the store to know", async || store.ping().await.err()).await;
+    redis.restart().await;
+    in_reach(&store).await;
+    // Nothing of these has been confirmed since the 10.
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.unwrap().charged, 2);
+}
+
+#[tokio::test]
+async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
+    let redis = Redis::start().await;
+    let store = connected(&redis).await;
+    redis.freeze();
+    let start = Instant::now();
+    let error = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
+    assert!(start.elapsed() < QUICK, "{:?}", start.elapsed());
+    assert!(matches!(error, StoreError::Slow(_) | StoreError::Unreachable(_)), "{error:?}");
+    let start = Instant::now();
+    for _ in 0..100 {
+        charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
+    }
+    assert!(start.elapsed() < QUICK / 2, "a hundred reports must not wait: {:?}", start.elapsed());
+    redis.thaw();
+    in_reach(&store).await;
+    let again = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
+    // The first try may have been charged when Redis woke up; either way it is charged once.
+    assert!(again.deficit_ns > 9 * slow().token_ns() && again.deficit_ns <= 10 * slow().token_ns());
+}
+
+#[tokio::test]
+async fn a_store_that_starts_before_redis_connects_later() {
+    let mut redis = Redis::start().await;
+    redis.kill();
+    let store = open(&redis.url(), None);
+    let error = charge(&store, entry(b"a", slow(), vec![])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    redis.restart().await;
+    in_reach(&store).await;
+    charge(&store, entry(b"a", slow(), vec![])).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_is_given_and_a_wrong_one_is_told() {
+    let setup = Setup { password: Some("correct-horse".into()), ..Setup::default() };
+    let redis = Redis::start_with(setup).await;
+    let store = connected(&redis).await;
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
+    let wrong = open(&redis.url().replace("correct", "battery"), None);
+    let error = until("the refusal", async || {
+        let error = wrong.ping().await.expect_err("a wrong password let us in").to_string();
+        (!error.contains("not connected yet")).then_some(error)
+    })
+    .await;
+    assert!(error.to_lowercase().contains("password"), "{error}");
+    assert!(!error.contains("battery"), "the password shows: {error}");
+}
+
+#[tokio::test]
+async fn speaks_tls_and_trusts_only_the_certificates_it_is_given() {
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
+    let redis =
+        Redis::start_with(Setup { tls: Some((pem.clone(), key)), password: Some("over-tls".into()) }).await;
+    let store = open(&redis.url(), Some(pem.into_bytes()));
+    in_reach(&store).await;
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
+    let stranger = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let distrustful = open(&redis.url(), Some(stranger.cert.pem().into_bytes()));
+    let error = until("the refusal", async || {
+        let error = distrustful.ping().await.expect_err("a strange certificate was trusted").to_string();
+        (!error.contains("not connected yet")).then_some(error)
+    })
+    .await;
+    assert!(error.contains("certificate"), "{error}");
+}

@@ -1,0 +1,72 @@
+//! One suite for every store: what holds for budgets in memory holds for budgets in a real Redis.
+
+mod equality;
+mod failing;
+mod suite;
+
+use std::time::Duration;
+
+use weir_budget::budget::{Account, BudgetId, Count, Demand};
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_sync::store::memory::Memory;
+use weir_sync::store::redis::{Options, Redis as RedisStore};
+use weir_sync::store::{Batch, Entry, Store, StoreError};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+/// How long a POP counts as alive in these tests: long enough for the slowest machine to say two
+/// things within it.
+const POP_TTL: Duration = Duration::from_secs(2);
+
+fn memory() -> Memory {
+    Memory::new(1_000, POP_TTL)
+}
+
+/// A store on `redis`, connected.
+async fn connected(redis: &Redis) -> RedisStore {
+    let store = open(&redis.url(), None);
+    in_reach(&store).await;
+    store
+}
+
+fn open(url: &str, ca_pem: Option<Vec<u8>>) -> RedisStore {
+    let options = Options { response_timeout: Duration::from_millis(500), pop_ttl: POP_TTL, ca_pem };
+    RedisStore::new(url, options).unwrap()
+}
+
+async fn in_reach(store: &dyn Store) {
+    until("the store to be in reach", async || store.ping().await.ok()).await;
+}
+
+fn quota(count: u32, period: Period, burst: u32) -> Quota {
+    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
+}
+
+/// So slow that nothing refills while a test runs: a token is worth a day.
+fn slow() -> Quota {
+    quota(1, Period::Day, 100)
+}
+
+fn id(value: &[u8]) -> BudgetId {
+    BudgetId { rule: "per-address".into(), value: value.to_vec() }
+}
+
+fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
+    Count { epoch, admitted, unconfirmed }
+}
+
+fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {
+    Entry { id: id(value), quota, demand: Demand::default(), counts }
+}
+
+/// Charges one budget in the name of region "fra" and POP "fra1".
+async fn charge(store: &dyn Store, entry: Entry) -> Result<Account, StoreError> {
+    charge_as(store, "fra", "fra1", entry).await
+}
+
+async fn charge_as(store: &dyn Store, member: &str, pop: &str, entry: Entry) -> Result<Account, StoreError> {
+    let batch = Batch { member, pop, entries: vec![entry] };
+    let mut accounts = store.charge(&batch).await?;
+    assert_eq!(accounts.len(), 1);
+    Ok(accounts.remove(0))
+}

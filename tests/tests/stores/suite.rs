@@ -1,0 +1,166 @@
+//! What every store does.
+
+use std::time::Instant;
+
+use weir_budget::budget::{Demand, SOURCES_KEPT, SOURCES_MAX};
+use weir_limiter::quota::Period;
+use weir_sync::store::{Batch, POPS_MAX, Store};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::{POP_TTL, charge, charge_as, connected, count, entry, memory, quota, slow};
+
+/// Runs each of these over both stores.
+macro_rules! for_every_store {
+    ($($test:ident),* $(,)?) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $test() { super::$test(&super::memory()).await; })*
+        }
+        mod in_redis {
+            $(#[tokio::test] async fn $test() {
+                let redis = super::Redis::start().await;
+                super::$test(&super::connected(&redis).await).await;
+            })*
+        }
+    };
+}
+
+for_every_store!(
+    charges_what_is_new,
+    charges_repeats_and_the_overtaken_once,
+    charges_what_is_unconfirmed_of_an_unknown_epoch,
+    tells_sources_apart,
+    debt_is_kept_and_paid_by_time,
+    a_batch_is_answered_in_order,
+    remembers_every_regions_demand,
+    counts_live_pops,
+    bounds_the_sources_of_a_budget,
+    bounds_the_pops,
+    takes_any_name,
+);
+
+async fn charges_what_is_new(store: &dyn Store) {
+    let first = charge(store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
+    assert_eq!((first.charged, first.deficit_ns), (10, 10 * slow().token_ns()));
+    let second = charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.unwrap();
+    let refilled_ns = (second.now_us - first.now_us) * 1_000;
+    assert_eq!((second.charged, second.deficit_ns), (2, 12 * slow().token_ns() - refilled_ns));
+    let other = charge(store, entry(b"b", slow(), vec![count(1, 1, 1)])).await.unwrap();
+    assert_eq!(other.deficit_ns, slow().token_ns(), "another budget");
+}
+
+async fn charges_repeats_and_the_overtaken_once(store: &dyn Store) {
+    let mut charged = 0;
+    // Sent: 5, 8, 11. Arrives: 8, 8 (a retry), 5 (overtaken), 11, 11. No reply came through.
+    for admitted in [8, 8, 5, 11, 11] {
+        charged +=
+            charge(store, entry(b"a", slow(), vec![count(1, admitted, admitted)])).await.unwrap().charged;
+    }
+    assert_eq!(charged, 11);
+}
+
+async fn charges_what_is_unconfirmed_of_an_unknown_epoch(store: &dyn Store) {
+    let unknown = charge(store, entry(b"a", slow(), vec![count(7, 1_000, 3)])).await.unwrap();
+    assert_eq!(unknown.charged, 3);
+    let known = charge(store, entry(b"a", slow(), vec![count(7, 1_001, 4)])).await.unwrap();
+    assert_eq!(known.charged, 1, "on record by now, so the count decides");
+}
+
+async fn tells_sources_apart(store: &dyn Store) {
+    let both = vec![count(1, 5, 5), count(2, 7, 7), count(1, 6, 6)];
+    assert_eq!(charge(store, entry(b"a", slow(), both)).await.unwrap().charged, 13);
+    let elsewhere = entry(b"a", slow(), vec![count(1, 5, 5)]);
+    assert_eq!(charge_as(store, "iad", "iad1", elsewhere).await.unwrap().charged, 5);
+}
+
+async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
+    let quota = quota(1_000, Period::Second, 100);
+    let start = charge(store, entry(b"a", quota, vec![count(1, 400, 400)])).await.unwrap();
+    assert_eq!(start.deficit_ns, 4 * quota.fill_ns(), "300 tokens of debt");
+    let paid = until("the debt to be paid", async || {
+        let account = charge(store, entry(b"a", quota, vec![count(1, 400, 0)])).await.unwrap();
+        (account.deficit_ns <= quota.fill_ns()).then_some(account)
+    })
+    .await;
+    let elapsed_ns = (paid.now_us - start.now_us) * 1_000;
+    assert_eq!(
+        paid.deficit_ns,
+        start.deficit_ns.saturating_sub(elapsed_ns),
+        "by time alone, to the nanosecond"
+    );
+}
+
+async fn a_batch_is_answered_in_order(store: &dyn Store) {
+    let entries = (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
+    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries }).await.unwrap();
+    let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
+    assert_eq!(charged, (1..=200).collect::<Vec<_>>());
+    let none = Batch { member: "fra", pop: "fra1", entries: vec![] };
+    assert_eq!(store.charge(&none).await.unwrap(), vec![]);
+}
+
+async fn remembers_every_regions_demand(store: &dyn Store) {
+    let with = |milli, askers| {
+        let mut entry = entry(b"a", slow(), vec![]);
+        entry.demand = Demand { milli, askers };
+        entry
+    };
+    charge_as(store, "fra", "fra1", with(1_000, 1)).await.unwrap();
+    let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
+    let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
+    let said: Vec<_> =
+        account.members.iter().map(|m| (m.name.as_str(), m.demand.milli, m.demand.askers)).collect();
+    assert_eq!(said, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
+    assert_eq!(account.members[0].age_us, 0);
+    assert_eq!(account.members[1].age_us, account.now_us - first.now_us);
+}
+
+async fn counts_live_pops(store: &dyn Store) {
+    let start = Instant::now();
+    assert_eq!(store.register("fra1").await.unwrap(), 1);
+    assert_eq!(store.register("fra2").await.unwrap(), 2);
+    assert_eq!(store.register("fra1").await.unwrap(), 2, "the same again");
+    until("the silent POP to be forgotten", async || {
+        (store.register("fra1").await.unwrap() == 1).then_some(())
+    })
+    .await;
+    assert!(start.elapsed() >= POP_TTL, "not before its time: {:?}", start.elapsed());
+}
+
+async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
+    let epochs = SOURCES_MAX as u64 + 1;
+    for first in (1..=epochs).step_by(500) {
+        let counts = (first..=epochs.min(first + 499)).map(|epoch| count(epoch, 1, 1)).collect();
+        charge(store, entry(b"a", slow(), counts)).await.unwrap();
+    }
+    let forgotten = epochs - SOURCES_KEPT as u64;
+    let kept = charge(store, entry(b"a", slow(), vec![count(epochs, 1, 1), count(forgotten + 1, 1, 1)]))
+        .await
+        .unwrap();
+    assert_eq!(kept.charged, 0, "the newest are on record");
+    let lost =
+        charge(store, entry(b"a", slow(), vec![count(1, 1, 1), count(forgotten, 1, 1)])).await.unwrap();
+    assert_eq!(lost.charged, 2, "the oldest are not");
+}
+
+async fn bounds_the_pops(store: &dyn Store) {
+    let mut live = 0;
+    // All within the time to live, unless the machine is very slow: then there are fewer.
+    for pop in 0..POPS_MAX + 50 {
+        live = store.register(&format!("pop-{pop}")).await.unwrap();
+        assert!(live as usize <= POPS_MAX);
+    }
+    assert!(live > 1);
+}
+
+async fn takes_any_name(store: &dyn Store) {
+    let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
+    let mut charged = 0;
+    for _ in 0..2 {
+        let mut entry = entry(&[0, 255, b'}', b':'], slow(), vec![count(u64::MAX, 5, 5)]);
+        entry.id.rule = odd.into();
+        charged += charge_as(store, "fra", odd, entry).await.unwrap().charged;
+        assert_eq!(store.register(odd).await.unwrap(), 1);
+    }
+    assert_eq!(charged, 5);
+}
