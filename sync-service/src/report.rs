@@ -1,27 +1,25 @@
 //! The exchange: a report comes in, its counts are charged, a grant per key goes out.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir_budget::budget::{Account, BudgetId, Count, SourceId};
-use weir_budget::demand::Demands;
-use weir_budget::divide::{Terms, debt_milli, divide};
+use weir_budget::budget::Account;
+use weir_budget::divide::Terms;
+use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
 use weir_limiter::wire::{AdmitRatio, Grant, Message, Reply, Report, WireError};
 
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::sequences::Sequences;
-use crate::store::{Batch, Entry, Store, StoreError};
+use crate::store::{Batch, Store, StoreError};
 
 /// Answers reports.
 pub struct Exchange {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
     region: String,
-    terms: Terms,
-    demands: Mutex<Demands>,
+    state: Mutex<Region>,
     sequences: Mutex<Sequences>,
     /// Live POPs, as last heard from the store.
     pops: AtomicU32,
@@ -31,18 +29,8 @@ pub struct Exchange {
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange")
-            .field("region", &self.region)
-            .field("terms", &self.terms)
-            .finish_non_exhaustive()
+        f.debug_struct("Exchange").field("region", &self.region).finish_non_exhaustive()
     }
-}
-
-/// A report's keys as charges: several keys may fall to one budget (a bucket that was made anew).
-struct Plan {
-    entries: Vec<Entry>,
-    /// For each key of the report, its entry.
-    entry_of_key: Vec<usize>,
 }
 
 impl Exchange {
@@ -52,8 +40,7 @@ impl Exchange {
             store,
             metrics,
             region,
-            terms,
-            demands: Mutex::default(),
+            state: Mutex::new(Region::new(terms)),
             sequences: Mutex::default(),
             pops: AtomicU32::new(1),
             started: Instant::now(),
@@ -68,7 +55,7 @@ impl Exchange {
         if !lock(&self.sequences).is_fresh(now, &report.pop, report.worker, report.sequence) {
             self.metrics.reports_stale.inc();
         }
-        let plan = self.plan(now, &report);
+        let plan = lock(&self.state).hear(now, &report);
         let grants = match self.settle(&report, &plan).await {
             Ok(accounts) => self.grants(&plan, &accounts),
             Err(error) => {
@@ -91,40 +78,11 @@ impl Exchange {
     pub async fn refresh_metrics(&self) {
         // An error shows in the metric itself.
         let _ = self.ready().await;
-        let (budgets, in_debt, debt_milli) = lock(&self.demands).debts(self.now());
+        let (budgets, in_debt, debt_milli) = lock(&self.state).debts(self.now());
         self.metrics.budgets.set(i64::try_from(budgets).unwrap_or(i64::MAX));
         self.metrics.budgets_in_debt.set(i64::try_from(in_debt).unwrap_or(i64::MAX));
         self.metrics.debt.set(thousandths(debt_milli));
         self.metrics.pops.set(i64::from(self.pops.load(Ordering::Relaxed)));
-    }
-
-    fn plan(&self, now: Time, report: &Report) -> Plan {
-        let mut plan = Plan { entries: Vec::new(), entry_of_key: Vec::with_capacity(report.keys.len()) };
-        let mut known: BTreeMap<(u16, &[u8]), usize> = BTreeMap::new();
-        let mut demands = lock(&self.demands);
-        for key in &report.keys {
-            // Checked when the report was read; a key without its rule gets no entry and no grant.
-            let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
-            let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {
-                plan.entries.push(Entry {
-                    id: BudgetId { rule: rule.name.clone(), value: key.value.clone() },
-                    quota: rule.quota,
-                    demand: weir_budget::budget::Demand::default(),
-                    counts: Vec::new(),
-                });
-                plan.entries.len() - 1
-            });
-            let entry = &mut plan.entries[at];
-            let source = SourceId { epoch: key.epoch, pop: report.pop.clone() };
-            entry.demand = demands.observe(now, &entry.id, source, key.asked, key.asked_recently);
-            entry.counts.push(Count {
-                epoch: key.epoch,
-                admitted: key.admitted,
-                unconfirmed: key.unconfirmed,
-            });
-            plan.entry_of_key.push(at);
-        }
-        plan
     }
 
     async fn settle(&self, report: &Report, plan: &Plan) -> Result<Vec<Account>, StoreError> {
@@ -148,16 +106,11 @@ impl Exchange {
     }
 
     fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Grant> {
-        let mut demands = lock(&self.demands);
-        let mut grants = Vec::with_capacity(plan.entries.len());
-        for (entry, account) in plan.entries.iter().zip(accounts) {
-            let grant = divide(entry.quota, account, &self.terms);
-            let debt = debt_milli(entry.quota, account);
-            demands.note_debt(&entry.id, debt);
-            self.observe(entry, account, grant);
-            grants.push(grant);
+        let grants = lock(&self.state).grant(plan, accounts);
+        for ((entry, account), grant) in plan.entries.iter().zip(accounts).zip(&grants) {
+            self.observe(entry, account, *grant);
         }
-        let of_keys: Vec<_> = plan.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).collect();
+        let of_keys = plan.of_keys(&grants);
         self.metrics.grants.inc_by(of_keys.len() as u64);
         of_keys
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_budget::budget::{Account, Budget, BudgetId, Charge};
+use weir_budget::budget::{Account, Budget, BudgetId};
 
 use super::{Answer, Batch, Entry, POPS_MAX, Store};
 
@@ -82,16 +82,7 @@ impl Store for Memory {
 impl State {
     fn charge(&mut self, now_us: u64, batch: &Batch<'_>, entry: &Entry) -> Account {
         let (id, mut budget) = self.take(&entry.id);
-        let account = budget.charge(
-            now_us,
-            &Charge {
-                quota: entry.quota,
-                member: batch.member,
-                demand: entry.demand,
-                pop: batch.pop,
-                counts: entry.counts.clone(),
-            },
-        );
+        let account = budget.charge(now_us, &entry.charge(batch.member, batch.pop));
         self.expiry.insert((budget.expires_us(), Arc::clone(&id)));
         self.budgets.insert(id, budget);
         account

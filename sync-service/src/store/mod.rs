@@ -12,8 +12,8 @@ use std::future::Future;
 use std::pin::Pin;
 
 use thiserror::Error;
-use weir_budget::budget::{Account, BudgetId, Count, Demand};
-use weir_limiter::quota::Quota;
+use weir_budget::budget::Account;
+use weir_budget::region::Entry;
 
 /// The most POPs a store counts; beyond it, those heard of longest ago go first.
 pub const POPS_MAX: usize = 10_000;
@@ -30,19 +30,6 @@ pub struct Batch<'a> {
     pub pop: &'a str,
     /// A charge per budget.
     pub entries: Vec<Entry>,
-}
-
-/// What one report says about one budget.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Which budget.
-    pub id: BudgetId,
-    /// How large it is.
-    pub quota: Quota,
-    /// What the region is asked for.
-    pub demand: Demand,
-    /// What the POP's buckets admitted.
-    pub counts: Vec<Count>,
 }
 
 /// Keeps budgets. Every method answers within the store's time-out.
