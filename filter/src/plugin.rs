@@ -29,6 +29,8 @@ pub(crate) struct Plugin {
 struct Sync {
     config: SyncConfig,
     authorization: Option<String>,
+    /// The call under way; an answer to any other is too late.
+    call: Option<u32>,
     /// Why the last exchange failed; logged when it changes, not at every tick.
     trouble: Option<String>,
 }
@@ -49,12 +51,19 @@ impl Plugin {
             config.sync = None;
         }
         let tick_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
-        self.sync = config.sync.clone().map(Sync::new);
-        self.worker = Some(Rc::new(RefCell::new(Worker::new(config))));
+        let sync = config.sync.clone().map(Sync::new);
+        let worker = Worker::new(config).map_err(|error| vec![error])?;
+        (self.worker, self.sync) = (Some(Rc::new(RefCell::new(worker))), sync);
         if let Err(status) = host::set_tick_period_ms(tick_ms) {
             log::warn!("the host has no tick (status {}): no metrics, no sync", status.0);
         }
         Ok(())
+    }
+
+    fn flush_metrics(&mut self) {
+        if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
+            worker.flush_metrics();
+        }
     }
 
     /// Sends what there is to report.
@@ -69,8 +78,11 @@ impl Plugin {
     }
 
     /// Takes in the answer to a report.
-    fn answered(&mut self, headers: usize, body_size: usize) {
+    fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
+        if sync.call.take_if(|under_way| *under_way == call).is_none() {
+            return;
+        }
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         let outcome = read_answer(headers, body_size).and_then(|body| {
             worker.apply(&body).map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
@@ -103,10 +115,10 @@ fn read_answer(headers: usize, body_size: usize) -> Result<Vec<u8>, String> {
 impl Sync {
     fn new(config: SyncConfig) -> Self {
         let authorization = config.token.as_ref().map(|token| format!("Bearer {token}"));
-        Self { config, authorization, trouble: None }
+        Self { config, authorization, call: None, trouble: None }
     }
 
-    fn send(&self, report: &Report) -> Result<(), String> {
+    fn send(&mut self, report: &Report) -> Result<(), String> {
         let cluster = self.config.cluster.as_str();
         let mut headers = vec![
             (":method", "POST"),
@@ -116,9 +128,11 @@ impl Sync {
         ];
         headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
         let timeout = Duration::from_millis(self.config.timeout_ms.into());
-        proxy_wasm::hostcalls::dispatch_http_call(cluster, headers, Some(&report.encode()), vec![], timeout)
-            .map(|_| ())
-            .map_err(|status| format!("the host made no call to cluster {cluster:?}: {status:?}"))
+        let body = report.encode();
+        let call = proxy_wasm::hostcalls::dispatch_http_call(cluster, headers, Some(&body), vec![], timeout)
+            .map_err(|status| format!("the host made no call to cluster {cluster:?}: {status:?}"))?;
+        self.call = Some(call);
+        Ok(())
     }
 
     /// Logs a change between working and not working.
@@ -135,8 +149,14 @@ impl Sync {
 }
 
 impl Context for Plugin {
-    fn on_http_call_response(&mut self, _: u32, headers: usize, body_size: usize, _: usize) {
-        self.answered(headers, body_size);
+    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _: usize) {
+        self.answered(call, headers, body_size);
+    }
+
+    /// The end of this configuration: what it counted since the last tick is not lost.
+    fn on_done(&mut self) -> bool {
+        self.flush_metrics();
+        true
     }
 }
 
@@ -157,9 +177,7 @@ impl RootContext for Plugin {
     }
 
     fn on_tick(&mut self) {
-        if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
-            worker.flush_metrics();
-        }
+        self.flush_metrics();
         self.exchange();
     }
 

@@ -13,6 +13,8 @@ use crate::host::{self, Status};
 /// Holds the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
+/// The most slots a worker keeps in its own memory: 8 MiB, of the 1 GiB at most that a host gives it.
+const OWN_SLOTS_MAX: u32 = 16_384;
 /// Holds how many slots were made, as four bytes.
 const CREATED_KEY: &[u8] = b"weir.slots";
 
@@ -80,7 +82,7 @@ impl Table {
                 "the host's shared data does not work: every worker keeps buckets of its own, so a \
                  client may get its quota once per worker"
             );
-            return Self::Own(LocalSlots::new(count));
+            return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
             let _ = host::set_shared_data(CREATED_KEY, &count.to_le_bytes(), 0);

@@ -23,17 +23,18 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(config: Config) -> Self {
+    /// Fails where the POP would report without a name: two POPs of one name would pass for one.
+    pub(crate) fn new(config: Config) -> Result<Self, String> {
         let answers = config.rules.rules().iter().map(Answers::of).collect();
         let metrics = Metrics::define(&config.rules);
-        let reporter = config.sync.as_ref().map(reporter);
-        Self {
+        let reporter = config.sync.as_ref().map(reporter).transpose()?;
+        Ok(Self {
             limiter: Limiter::new(config.rules, shared::identity(), reporter),
             table: Table::open(config.slots),
             answers,
             metrics,
             clock: Clock::default(),
-        }
+        })
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -87,13 +88,15 @@ pub(crate) fn note_in_filter_state(decision: &Decision, rule: &str) {
     let _ = host::set_property("weir.rule", rule);
 }
 
-fn reporter(sync: &SyncConfig) -> Reporter {
-    let pop = sync.pop.clone().or_else(node_id).unwrap_or_else(|| {
-        log::warn!("sync.pop is not set and the host has no node id: this POP reports as \"unnamed\"");
-        "unnamed".to_owned()
-    });
+fn reporter(sync: &SyncConfig) -> Result<Reporter, String> {
+    let pop = sync.pop.clone().or_else(node_id).ok_or_else(|| {
+        format!(
+            "sync.pop: missing: expected this POP's name, because the host has no node id of 1 to \
+             {POP_NAME_MAX} bytes to take instead"
+        )
+    })?;
     let worker = host::random().map_or_else(host::unix_ns, u64::from_le_bytes);
-    Reporter { pop, worker }
+    Ok(Reporter { pop, worker })
 }
 
 /// The proxy's own name: Envoy's `node.id`, by its name of today or an older one.

@@ -13,5 +13,6 @@ pub mod port;
 pub mod process;
 pub mod redis;
 pub mod server;
+pub mod simulation;
 pub mod wait;
 pub mod weir_sync;

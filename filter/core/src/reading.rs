@@ -1,6 +1,6 @@
 //! Reading configuration: every error with its place, not only the first.
 //!
-//! Configuration arrives as JSON. A [`Reader`] walks it, notes what is wrong and where, and goes on;
+//! Configuration arrives as JSON. [`Fields`] walks it, notes in [`Errors`] what is wrong and where, and goes on;
 //! what it returns for a wrong value is `None`. A document is good when no error was noted.
 
 use alloc::borrow::ToOwned;

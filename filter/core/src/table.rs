@@ -12,6 +12,11 @@ const READS_MAX: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(pub u32);
 
+impl Version {
+    /// A slot that is not there yet.
+    pub const NONE: Self = Self(0);
+}
+
 /// Why a slot could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
@@ -46,7 +51,9 @@ pub trait Slots {
 pub(crate) struct Loaded {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
-    version: Version,
+    /// What was read; none where the host did not answer. Then nothing is known of the slot, and it
+    /// must not be written: on Envoy that could replace what others have there.
+    version: Option<Version>,
 }
 
 /// What reading a slot met on the way.
@@ -60,29 +67,37 @@ impl Loaded {
     /// Reads slot `index`. A slot that is missing, unreadable or corrupt reads as empty: the
     /// request gets a decision.
     pub(crate) fn read(slots: &mut dyn Slots, index: u32, buffer: &mut Vec<u8>) -> (Self, Mishaps) {
-        let mut version = Version(0);
+        let mut version = Version::NONE;
         for _ in 0..READS_MAX {
             match slots.read(index, buffer) {
                 Ok(read) => version = read,
-                Err(error) => {
-                    let unavailable = error == ReadError::Unavailable;
-                    return (Self::empty(index, Version(0)), Mishaps { unavailable, corrupt: false });
+                Err(ReadError::Missing) => {
+                    return (Self::empty(index, Some(Version::NONE)), Mishaps::default());
+                }
+                Err(ReadError::Unavailable) => {
+                    return (Self::empty(index, None), Mishaps { unavailable: true, corrupt: false });
                 }
             }
             if let Ok(slot) = Slot::read(buffer) {
-                return (Self { index, slot, version }, Mishaps::default());
+                return (Self { index, slot, version: Some(version) }, Mishaps::default());
             }
         }
-        (Self::empty(index, version), Mishaps { corrupt: true, unavailable: false })
+        (Self::empty(index, Some(version)), Mishaps { corrupt: true, unavailable: false })
     }
 
-    fn empty(index: u32, version: Version) -> Self {
+    fn empty(index: u32, version: Option<Version>) -> Self {
         Self { index, slot: Slot::empty(), version }
+    }
+
+    /// Whether the host answered; if not, the slot can be judged but not written.
+    pub(crate) fn is_known(&self) -> bool {
+        self.version.is_some()
     }
 
     /// Writes the slot back.
     pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
-        slots.write(self.index, self.slot.sealed(), self.version)
+        let version = self.version.ok_or(WriteError::Unavailable)?;
+        slots.write(self.index, self.slot.sealed(), version)
     }
 }
 

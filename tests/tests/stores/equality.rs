@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
-use weir_limiter::quota::{Period, Quota};
 use weir_budget::region::Entry;
+use weir_limiter::quota::{Period, Quota};
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
 

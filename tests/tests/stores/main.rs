@@ -7,10 +7,10 @@ mod suite;
 use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
+use weir_budget::region::Entry;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_sync::store::memory::Memory;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
-use weir_budget::region::Entry;
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;

@@ -223,6 +223,9 @@ impl Limiter {
         now: Time,
     ) -> bool {
         for _ in 0..WRITES_MAX {
+            if !loaded.is_known() {
+                return true;
+            }
             match loaded.write(slots) {
                 Ok(()) => return true,
                 Err(WriteError::Unavailable) => {

@@ -1,0 +1,92 @@
+# One target per step. `make` alone lists them.
+
+# Found even where the shell has not read rustup's environment yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+SHELL := /bin/sh
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+
+# Where the tests find what they start.
+export WEIR_WASM := $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/weir_filter.wasm
+export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
+
+LAB := python3 -B envoy/lab
+# What runs natively: all but the filter. Every step names the same packages, whatever it runs of
+# them: cargo would build the dependencies once more for another selection.
+NATIVE := --locked --workspace --exclude weir-filter
+FILTER := --locked -p weir-filter --target wasm32-wasip1
+# For who works on the code, private items included: a link may go to one.
+DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
+VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vectors
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# Everything else that is missing, the lab says.
+python3:
+	@command -v python3 >/dev/null || { echo "weir: python3 is missing: install it." >&2; exit 1; }
+
+run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
+	@$(LAB) ports single
+	@$(LAB) tools rust packages envoy
+	@$(MAKE) --no-print-directory wasm sync
+	@exec $(LAB) --end-with-parent run single
+
+run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 10003, and a Redis
+	@$(LAB) ports regions
+	@$(LAB) tools rust packages envoy redis
+	@$(MAKE) --no-print-directory wasm sync
+	@exec $(LAB) --end-with-parent run regions
+
+test: tools fmt clippy doc wasm sync native vectors lab ## every check, as .ci/run does
+	@echo "make test: every step passed"
+
+tools: python3 ## install what is missing (.tools/; redis-server and node by apt)
+	@$(LAB) tools rust packages envoy redis node wasm-bindgen
+
+fmt: ## is every file formatted?
+	cargo fmt --all --check
+
+clippy: ## lints, warnings denied
+	cargo clippy $(NATIVE) --all-targets -- -D warnings
+	cargo clippy $(FILTER) -- -D warnings
+
+doc: ## documentation, warnings denied
+	$(DOC) $(NATIVE)
+	$(DOC) $(FILTER)
+
+wasm: ## build the filter
+	cargo build $(FILTER) --profile wasm
+
+sync: ## build weir-sync
+	cargo build --locked --release -p weir-sync
+
+native: wasm ## every native test: unit, property, stores, mock host, end to end
+	cargo test $(NATIVE)
+
+unit: ## of these, the unit and property tests beside the code, alone
+	cargo test $(NATIVE) --lib --bins
+
+stores: ## of these, the store suite (in memory and in a real Redis), alone
+	cargo test $(NATIVE) --test stores
+
+e2e: wasm ## of these, the end-to-end tests in real Envoys, alone
+	cargo build $(NATIVE) --bins
+	cargo test $(NATIVE) --test e2e
+
+vectors: ## the core's vectors on wasm32, under Node
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
+	cargo test $(VECTORS)
+
+lab: python3 ## the supervisor behind `make run`
+	cd envoy/lab && python3 -B -m unittest
+
+bench: ## the native cost of one decision
+	cargo bench --locked -p weir-tests
+
+clean: ## remove what was built, and the installed tools
+	rm -rf target .tools

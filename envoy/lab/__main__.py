@@ -1,0 +1,76 @@
+"""The lab: Weir on one machine, to look at and to try. `make` calls it.
+
+    python3 -B envoy/lab ports single|regions     are the ports free?
+    python3 -B envoy/lab run   single|regions     start everything, end it on Ctrl-C
+    python3 -B envoy/lab tools NAME...            install what is missing (see tools.py)
+"""
+
+import argparse
+import os
+import sys
+
+import deployments
+import ports
+import supervisor
+import tools
+from problem import Problem, complain, say
+
+_DEPLOYMENTS = {"single": deployments.single, "regions": deployments.regions}
+
+
+def main():
+    """Run one command; the exit status is 0 where it did what it was asked, and 1 elsewhere."""
+    arguments = _arguments()
+    if arguments.end_with_parent:
+        supervisor.end_with_parent()
+    try:
+        arguments.run(arguments)
+    except Problem as problem:
+        complain(problem)
+        return 1
+    except (supervisor.Stopped, KeyboardInterrupt):
+        say("\nStopped: nothing is left running.")
+    return 0
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(prog="envoy/lab", description="Weir on one machine.")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when the calling process does")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, about in (("ports", _ports, "are the ports free?"), ("run", _run, "start everything")):
+        command = commands.add_parser(name, help=about)
+        command.add_argument("deployment", choices=_DEPLOYMENTS)
+        command.set_defaults(run=run)
+    command = commands.add_parser("tools", help="install what is missing")
+    command.add_argument("names", nargs="+", choices=tools.NAMES, metavar="NAME")
+    command.set_defaults(run=lambda arguments: tools.ensure(arguments.names))
+    return parser.parse_args()
+
+
+def _ports(arguments):
+    ports.require_free(_deployment(arguments).ports)
+
+
+def _run(arguments):
+    deployment = _deployment(arguments)
+    ports.require_free(deployment.ports)
+    deployment.prepare()
+    with supervisor.Supervisor(deployment.run_dir) as running:
+        for part in deployment.parts:
+            say(f"starting {part.name}")
+            running.start(part)
+        say("\nWeir runs, and a request has passed through.\n")
+        say("\n".join(deployment.lines))
+        say("\nCtrl-C ends everything.")
+        running.watch()
+
+
+def _deployment(arguments):
+    offset = os.environ.get("PORT_OFFSET") or "0"
+    if not offset.lstrip("-").isdigit():
+        raise Problem(f"PORT_OFFSET must be a whole number, not {offset!r}.")
+    return _DEPLOYMENTS[arguments.deployment](int(offset))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What runs where: one edge (`single`), or three regions that share a Redis (`regions`)."""
+
+import os
+
+import bootstrap
+import parts
+import paths
+from problem import Problem
+
+_REGIONS = ("fra1", "iad1", "sin1")
+# As written in envoy/regions/envoy.yaml: what the first region uses. The others count on from there.
+_REGION_TOKEN = "change-me"
+
+_TRY_BURST = (
+    "for i in $(seq 1 200); do curl -s -o /dev/null -w '%{{http_code}}\\n' "
+    "http://127.0.0.1:{port}/; done | sort | uniq -c"
+)
+
+
+class Deployment:
+    """Parts in the order they start, the ports they take, and what the user is told."""
+
+    def __init__(self, name, offset):
+        self.run_dir = os.path.join(paths.TOOLS, "run", f"{name}+{offset}" if offset else name)
+        self.ports = {}
+        self.parts = []
+        self.lines = []
+        self._offset = offset
+        self.files = {}
+
+    def port(self, number, use):
+        """The port that stands for `number` in this run; `use` says what for."""
+        moved = number + self._offset
+        if not 0 < moved < 65536:
+            raise Problem(f"PORT_OFFSET={self._offset} moves port {number} to {moved}, and there is none: choose a smaller number.")
+        self.ports[moved] = use
+        return moved
+
+    def add(self, part):
+        """Run `part` after those added before."""
+        self.parts.append(part)
+
+    def add_file(self, name, text):
+        """Have a file written into the run's folder; returns its path."""
+        path = os.path.join(self.run_dir, name)
+        self.files[path] = text
+        return path
+
+    def tell(self, what, where):
+        """Add a line to what the user is told once everything runs."""
+        self.lines.append(f"  {what:<16} {where}")
+
+    def prepare(self):
+        """Write the files that the parts need."""
+        os.makedirs(self.run_dir, exist_ok=True)
+        for path, text in self.files.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+
+def single(offset):
+    """An upstream, a weir-sync with its memory store, an Envoy."""
+    run = Deployment("single", offset)
+    edge, admin = run.port(10000, "Envoy"), run.port(9901, "Envoy's admin page")
+    sync, upstream = run.port(7878, "weir-sync"), run.port(10080, "the upstream")
+    text = bootstrap.render("single", {10000: edge, 9901: admin, 7878: sync, 10080: upstream})
+    run.add(parts.upstream(upstream))
+    run.add(parts.weir_sync("weir-sync", sync, "local", "memory", run.run_dir))
+    run.add(parts.envoy("envoy", run.add_file("envoy.yaml", text), edge))
+    run.tell("edge", f"http://127.0.0.1:{edge}/  (Envoy with the filter; rules: envoy/single/envoy.yaml)")
+    run.tell("Envoy's admin", f"http://127.0.0.1:{admin}/stats?filter=wasmcustom")
+    run.tell("weir-sync", f"http://127.0.0.1:{sync}/metrics  (memory store)")
+    run.tell("upstream", f"http://127.0.0.1:{upstream}/")
+    run.tell("logs", f"{os.path.relpath(run.run_dir, paths.ROOT)}/*.log")
+    run.lines += ["", "Try:", "  " + _TRY_BURST.format(port=edge), f"  curl -i http://127.0.0.1:{edge}/"]
+    return run
+
+
+def regions(offset):
+    """Three regions, an Envoy and a weir-sync each, with one upstream and one Redis for all."""
+    run = Deployment("regions", offset)
+    redis, upstream = run.port(6390, "Redis"), run.port(10080, "the upstream")
+    run.add(parts.upstream(upstream))
+    run.add(parts.redis(redis, run.run_dir))
+    edges = [_region(run, index, name, redis, upstream) for index, name in enumerate(_REGIONS)]
+    run.tell("Redis", f"redis://127.0.0.1:{redis}")
+    run.tell("upstream", f"http://127.0.0.1:{upstream}/")
+    run.tell("logs", f"{os.path.relpath(run.run_dir, paths.ROOT)}/*.log")
+    run.lines += ["", "Try the quota in one region, then what is left of it in another:"]
+    run.lines += ["  " + _TRY_BURST.format(port=edge) for edge in edges[:2]]
+    return run
+
+
+def _region(run, index, name, redis, upstream):
+    edge, admin = run.port(10001 + index, f"Envoy of {name}"), run.port(9901 + index, f"admin page of {name}")
+    sync = run.port(7881 + index, f"weir-sync of {name}")
+    ports = {10001: edge, 9901: admin, 7881: sync, 10080: upstream}
+    text = bootstrap.render("regions", ports, {"id: fra1": f"id: {name}", "pop: fra1": f"pop: {name}"})
+    store = f"redis://127.0.0.1:{redis}"
+    run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, _REGION_TOKEN))
+    run.add(parts.envoy(f"envoy-{name}", run.add_file(f"envoy-{name}.yaml", text), edge))
+    run.tell(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")
+    return edge

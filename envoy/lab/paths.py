@@ -1,0 +1,16 @@
+"""Where things are in the project."""
+
+import os
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOLS = os.path.join(ROOT, ".tools")
+ENVOY_DIR = os.path.join(TOOLS, "envoy")
+ENVOY = os.path.join(ENVOY_DIR, "envoy", "_bin", "envoy")
+ENVOY_REQUIREMENTS = os.path.join(ROOT, "envoy", "requirements.txt")
+LOCK = os.path.join(ROOT, "Cargo.lock")
+TARGET = os.path.abspath(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"))
+# What the bootstraps name, and where cargo puts it.
+WASM_IN_BOOTSTRAP = "target/wasm32-wasip1/wasm/weir_filter.wasm"
+WASM = os.path.join(TARGET, "wasm32-wasip1", "wasm", "weir_filter.wasm")
+WEIR_SYNC = os.path.join(TARGET, "release", "weir-sync")
+UPSTREAM = os.path.join(ROOT, "envoy", "lab", "upstream.py")

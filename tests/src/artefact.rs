@@ -1,0 +1,48 @@
+//! Where the things under test are: the filter's wasm, the weir-sync binary, Envoy.
+//!
+//! The Makefile says so through environment variables; a bare `cargo test` finds them where the
+//! Makefile's targets put them. What is missing fails the test and names the target that makes it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The filter, built for wasm32-wasip1: `WEIR_WASM`.
+pub fn filter_wasm() -> PathBuf {
+    find("WEIR_WASM", &built("wasm32-wasip1/wasm/weir_filter.wasm"), "wasm")
+}
+
+/// The weir-sync binary: `WEIR_SYNC_BIN`, else the one built, for debugging or for release.
+pub fn weir_sync() -> PathBuf {
+    let places = [built("debug/weir-sync"), built("release/weir-sync")].concat();
+    find("WEIR_SYNC_BIN", &places, "sync")
+}
+
+/// The Envoy binary: `WEIR_ENVOY`, else the one in the project's tools folder.
+pub fn envoy() -> PathBuf {
+    let tools = workspace().join(".tools/envoy");
+    // The package's own layout, then its launcher.
+    find("WEIR_ENVOY", &[tools.join("envoy/_bin/envoy"), tools.join("bin/envoy")], "tools")
+}
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests)
+}
+
+/// Where a build puts `path`: into the target directory that this test was built in, or into the usual one.
+fn built(path: &str) -> Vec<PathBuf> {
+    // The test is <target>/<profile>/deps/<test>.
+    let test = env::current_exe().ok();
+    let target = test.as_deref().and_then(|test| test.ancestors().nth(3)).map(Path::to_path_buf);
+    target.into_iter().chain([workspace().join("target")]).map(|target| target.join(path)).collect()
+}
+
+fn find(variable: &str, defaults: &[PathBuf], make_target: &str) -> PathBuf {
+    let named = env::var_os(variable).map(PathBuf::from);
+    let places = named.as_ref().map_or(defaults, std::slice::from_ref);
+    places.iter().find(|place| place.is_file()).cloned().unwrap_or_else(|| {
+        let place = places.last().map_or("?".into(), |place| place.display().to_string());
+        panic!("there is no {place}: run `make {make_target}`, or name the file in {variable}")
+    })
+}

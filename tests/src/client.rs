@@ -1,0 +1,227 @@
+//! HTTP clients: one connection each, so that a test knows which connection carried what.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpSocket, UnixStream};
+
+/// A request to send, as often as wanted.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+}
+
+impl Ask {
+    /// `GET` of `path`.
+    pub fn get(path: &str) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// `method` on `path`, with the host `edge.test`.
+    pub fn new(method: Method, path: &str) -> Self {
+        Self { method, path: path.into(), headers: HeaderMap::new() }.header("host", "edge.test")
+    }
+
+    /// `GET /` with `address` in X-Forwarded-For.
+    pub fn from(address: &str) -> Self {
+        Self::get("/").forwarded_for(address)
+    }
+
+    /// The same with this X-Forwarded-For.
+    #[must_use]
+    pub fn forwarded_for(self, addresses: &str) -> Self {
+        self.header("x-forwarded-for", addresses)
+    }
+
+    /// The same with this header instead of any other of its name.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_str(value).unwrap_or_else(|_| panic!("no header value: {value:?}"));
+        self.headers.insert(HeaderName::from_static(name), value);
+        self
+    }
+
+    /// HTTP/2 takes the host from the URI, HTTP/1 from the header.
+    fn request(&self, absolute: bool) -> Request<Full<Bytes>> {
+        let mut headers = self.headers.clone();
+        let host = if absolute { headers.remove(HOST) } else { None };
+        let uri = match host.as_ref().and_then(|host| host.to_str().ok()) {
+            Some(host) => format!("http://{host}{}", self.path),
+            None => self.path.clone(),
+        };
+        let mut request = Request::new(Full::default());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri.parse().unwrap_or_else(|e| panic!("no URI: {uri:?}: {e}"));
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// A response, read to its end.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// A header's value, or "" where there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// A header that holds a number.
+    pub fn number(&self, name: &str) -> u64 {
+        let text = self.header(name);
+        text.parse().unwrap_or_else(|_| panic!("{name} is no number but {text:?} in {self:?}"))
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {:?}", self.body))
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Where a client connects to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix domain socket.
+    Pipe(PathBuf),
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// A client with one connection, opened when first needed and again after the server closed it.
+pub struct Client {
+    target: Target,
+    local: Option<IpAddr>,
+    http2: bool,
+    sender: Option<Sender>,
+}
+
+impl Client {
+    /// An HTTP/1.1 client.
+    pub fn new(target: Target) -> Self {
+        Self { target, local: None, http2: false, sender: None }
+    }
+
+    /// An HTTP/1.1 client of a port on 127.0.0.1.
+    pub fn of_port(port: u16) -> Self {
+        Self::new(Target::Tcp((Ipv4Addr::LOCALHOST, port).into()))
+    }
+
+    /// The same, but connecting from `local`.
+    #[must_use]
+    pub fn bound_to(mut self, local: IpAddr) -> Self {
+        self.local = Some(local);
+        self
+    }
+
+    /// The same, but speaking HTTP/2 from the first byte.
+    #[must_use]
+    pub fn over_http2(mut self) -> Self {
+        self.http2 = true;
+        self
+    }
+
+    /// Sends and reads the answer; panics where there is none, for the edge must always answer.
+    pub async fn send(&mut self, ask: &Ask) -> Answer {
+        self.try_send(ask).await.unwrap_or_else(|e| panic!("no answer to {ask:?}: {e}"))
+    }
+
+    /// Sends and reads the answer, or says why there is none.
+    pub async fn try_send(&mut self, ask: &Ask) -> Result<Answer, String> {
+        let answer = match self.ready().await? {
+            Sender::Http1(sender) => sender.send_request(ask.request(false)).await,
+            Sender::Http2(sender) => sender.send_request(ask.request(true)).await,
+        };
+        match answer {
+            Ok(answer) => read(answer).await,
+            Err(e) => {
+                self.sender = None;
+                Err(format!("{e:?}"))
+            }
+        }
+    }
+
+    /// The open connection, or a new one.
+    async fn ready(&mut self) -> Result<&mut Sender, String> {
+        let open = match &mut self.sender {
+            Some(Sender::Http1(sender)) => sender.ready().await.is_ok(),
+            Some(Sender::Http2(sender)) => sender.ready().await.is_ok(),
+            None => false,
+        };
+        if !open {
+            self.sender = None;
+        }
+        match &mut self.sender {
+            Some(sender) => Ok(sender),
+            none => Ok(none.insert(connect(&self.target, self.local, self.http2).await?)),
+        }
+    }
+}
+
+async fn connect(target: &Target, local: Option<IpAddr>, http2: bool) -> Result<Sender, String> {
+    let fail = |e: std::io::Error| format!("cannot connect to {target:?}: {e}");
+    match target {
+        Target::Tcp(address) => {
+            let socket =
+                if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(fail)?;
+            if let Some(local) = local {
+                socket.bind((local, 0).into()).map_err(fail)?;
+            }
+            let stream = socket.connect(*address).await.map_err(fail)?;
+            stream.set_nodelay(true).map_err(fail)?;
+            handshake(stream, http2).await
+        }
+        Target::Pipe(path) => handshake(UnixStream::connect(path).await.map_err(fail)?, http2).await,
+    }
+}
+
+async fn handshake<S>(stream: S, http2: bool) -> Result<Sender, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(stream);
+    // A connection's end shows at the next request; its task has nobody to tell.
+    if http2 {
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), io).await.map_err(|e| e.to_string())?;
+        drop(tokio::spawn(connection));
+        Ok(Sender::Http2(sender))
+    } else {
+        let (sender, connection) = http1::handshake(io).await.map_err(|e| e.to_string())?;
+        drop(tokio::spawn(connection));
+        Ok(Sender::Http1(sender))
+    }
+}
+
+async fn read(answer: Response<Incoming>) -> Result<Answer, String> {
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.map_err(|e| format!("the body broke off: {e}"))?.to_bytes();
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+}

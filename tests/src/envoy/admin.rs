@@ -1,0 +1,58 @@
+//! Envoy's admin page.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::client::{Ask, Client, Target};
+use crate::process::Process;
+use crate::wait::until;
+
+/// The admin page of one Envoy.
+pub(super) struct Admin(SocketAddr);
+
+impl Admin {
+    /// Waits until `process` has written the page's address into `file`.
+    pub(super) async fn at(file: &Path, process: &mut Process) -> Self {
+        let address = until("Envoy's admin page", async || {
+            process.assert_alive();
+            fs::read_to_string(file).ok()?.trim().parse().ok()
+        });
+        Self(address.await)
+    }
+
+    /// Where the listener "edge" listens, once it does.
+    pub(super) async fn listener(&self) -> Option<SocketAddr> {
+        if !self.listening().await {
+            return None;
+        }
+        let page: Value = serde_json::from_str(&self.page("/listeners?format=json").await?).ok()?;
+        let listeners = page["listener_statuses"].as_array()?;
+        let edge = listeners.iter().find(|listener| listener["name"] == "edge")?;
+        let address = &edge["local_address"]["socket_address"];
+        let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port != 0)?;
+        Some(SocketAddr::new(address["address"].as_str()?.parse().ok()?, port))
+    }
+
+    /// Whether Envoy is live and its workers accept connections.
+    pub(super) async fn listening(&self) -> bool {
+        let live = self.page("/ready").await.is_some_and(|state| state.trim() == "LIVE");
+        live && self.stat("listener_manager.workers_started").await == Some(1)
+            && self.stat("listener_manager.total_listeners_active").await.is_some_and(|count| count > 0)
+    }
+
+    /// A counter or gauge.
+    pub(super) async fn stat(&self, name: &str) -> Option<u64> {
+        let page = self.page("/stats").await?;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
+        line.trim().parse().ok()
+    }
+
+    /// A page's text, if it is there.
+    async fn page(&self, path: &str) -> Option<String> {
+        let answer = Client::new(Target::Tcp(self.0)).try_send(&Ask::get(path)).await.ok()?;
+        (answer.status == 200).then(|| answer.text())
+    }
+}

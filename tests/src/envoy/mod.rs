@@ -1,0 +1,205 @@
+//! A real Envoy, started for one test.
+
+mod admin;
+mod setup;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::artefact;
+use crate::client::{Client, Target};
+use crate::process::Process;
+use crate::wait::until;
+
+use admin::Admin;
+pub use setup::Setup;
+use setup::{Delivery, Listen};
+
+/// A running Envoy. Dropping it ends it.
+pub struct Envoy {
+    // Before the folder: the process ends first, then its files go.
+    process: Process,
+    admin: Admin,
+    edge: Target,
+    setup: Setup,
+    folder: TempDir,
+}
+
+impl Envoy {
+    /// Starts it and waits until its workers accept connections.
+    pub async fn start(setup: Setup) -> Self {
+        let folder = folder();
+        let mut process = spawn(&setup, folder.path());
+        let admin = Admin::at(&admin_file(folder.path()), &mut process).await;
+        let edge = until("Envoy's listener", async || {
+            process.assert_alive();
+            match setup.listen {
+                Listen::Tcp => admin.listener().await.map(Target::Tcp),
+                Listen::Pipe => {
+                    admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path())))
+                }
+            }
+        })
+        .await;
+        Self { process, admin, edge, setup, folder }
+    }
+
+    /// Starts it, waits until it ends by itself, and gives how, and what it said.
+    pub async fn start_refused(setup: Setup) -> (ExitStatus, String) {
+        let folder = folder();
+        let mut process = spawn(&setup, folder.path());
+        let status = until("Envoy to refuse to start", async || process.exited()).await;
+        (status, process.log())
+    }
+
+    /// A new client of the listener.
+    pub fn client(&self) -> Client {
+        Client::new(self.edge.clone())
+    }
+
+    /// So many clients of the listener.
+    pub fn clients(&self, count: usize) -> Vec<Client> {
+        (0..count).map(|_| self.client()).collect()
+    }
+
+    /// Replaces the configuration of the filter, by renaming a new listener file over the old one.
+    /// Whether Envoy took it shows in its stats.
+    pub fn reconfigure(&mut self, plugin: Value) {
+        assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");
+        self.setup.plugin = Some(plugin);
+        write_listener(&self.setup, self.folder.path());
+    }
+
+    /// A counter or gauge of Envoy's; `None` until it exists.
+    pub async fn stat(&self, name: &str) -> Option<u64> {
+        self.admin.stat(name).await
+    }
+
+    /// A counter of the filter's; 0 until it exists. The filter hands its counts over at its tick, so a
+    /// request shows some time after its answer.
+    pub async fn counter(&self, name: &str) -> u64 {
+        self.stat(&format!("wasmcustom.{name}")).await.unwrap_or_default()
+    }
+
+    /// Waits until a counter of the filter's is at least `least`.
+    pub async fn counter_reaches(&self, name: &str, least: u64) {
+        self.stat_reaches(&format!("wasmcustom.{name}"), least).await;
+    }
+
+    /// Waits until a counter of the filter's has grown by `more` from what it is now.
+    pub async fn counter_grows(&self, name: &str, more: u64) {
+        self.counter_reaches(name, self.counter(name).await + more).await;
+    }
+
+    /// Waits until these counters of the filter's add up to `total`, and gives them.
+    pub async fn counters_of<const N: usize>(&self, names: [&str; N], total: u64) -> [u64; N] {
+        until(&format!("{names:?} to add up to {total}"), async || {
+            let mut counts = [0; N];
+            for (count, name) in counts.iter_mut().zip(names) {
+                *count = self.counter(name).await;
+            }
+            (counts.iter().sum::<u64>() >= total).then_some(counts)
+        })
+        .await
+    }
+
+    /// Waits until a stat of Envoy's is at least `least`.
+    pub async fn stat_reaches(&self, name: &str, least: u64) {
+        until(&format!("{name} to reach {least}"), async || {
+            self.stat(name).await.filter(|count| *count >= least)
+        })
+        .await;
+    }
+
+    /// The connections that each worker has accepted on the listener, ever.
+    pub async fn connections_per_worker(&self) -> Vec<u64> {
+        let Target::Tcp(address) = &self.edge else { return vec![] };
+        let mut counts = vec![];
+        for worker in 0..self.setup.concurrency {
+            // Stat names know no colon; the listener is named after the port it asked for.
+            let name = |port| format!("listener.{}_{port}.worker_{worker}.downstream_cx_total", address.ip());
+            let count = self.stat(&name(0)).await;
+            counts.push(count.or(self.stat(&name(address.port())).await).unwrap_or_default());
+        }
+        counts
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Waits until the access log has `count` lines, and gives them.
+    pub async fn access_log(&self, count: usize) -> Vec<String> {
+        let path = setup::access_log_file(self.folder.path());
+        until(&format!("{count} lines in the access log"), async || {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+        .await
+    }
+
+    /// Its resident memory, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        self.process.resident_kib()
+    }
+
+    /// Panics if it has ended.
+    pub fn assert_alive(&mut self) {
+        self.process.assert_alive();
+    }
+
+    /// The port of its listener.
+    pub fn address(&self) -> SocketAddr {
+        match &self.edge {
+            Target::Tcp(address) => *address,
+            Target::Pipe(path) => panic!("the listener has no port but {}", path.display()),
+        }
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("weir-envoy-")
+        .tempdir()
+        .unwrap_or_else(|e| panic!("no temporary folder: {e}"))
+}
+
+fn admin_file(folder: &Path) -> PathBuf {
+    folder.join("admin")
+}
+
+fn spawn(setup: &Setup, folder: &Path) -> Process {
+    let bootstrap = folder.join("bootstrap.json");
+    write(&bootstrap, &setup.bootstrap(folder));
+    if setup.delivery == Delivery::File {
+        write_listener(setup, folder);
+    }
+    let mut command = Command::new(artefact::envoy());
+    command.arg("--config-path").arg(bootstrap).arg("--admin-address-path").arg(admin_file(folder));
+    command.arg("--concurrency").arg(setup.concurrency.to_string());
+    // Hot restart is what makes two Envoys on one machine get into each other's way.
+    command.arg("--disable-hot-restart");
+    command.args(["--drain-time-s", "1", "--drain-strategy", "immediate"]);
+    command.args(["--file-flush-interval-msec", "20"]);
+    // Of Envoy itself what went wrong, of the filter what it has to say.
+    command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
+    Process::spawn("Envoy", command, &folder.join("envoy.log"))
+}
+
+fn write_listener(setup: &Setup, folder: &Path) {
+    let fresh = folder.join("listener.new");
+    write(&fresh, &setup.discovery(folder));
+    let file = setup::listener_file(folder);
+    fs::rename(&fresh, &file).unwrap_or_else(|e| panic!("cannot replace {}: {e}", file.display()));
+}
+
+fn write(path: &Path, value: &Value) {
+    fs::write(path, value.to_string()).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
+}

@@ -1,0 +1,263 @@
+//! What a test asks of an Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::artefact;
+
+/// A port that Envoy picks.
+const FREE_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// How a listener comes to Envoy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// In the bootstrap.
+    Static,
+    /// By LDS from a file, which can be replaced.
+    File,
+}
+
+/// Where the listener listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listen {
+    /// A free port of 127.0.0.1.
+    Tcp,
+    /// A Unix domain socket.
+    Pipe,
+}
+
+/// How the filter's configuration is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// As a `google.protobuf.StringValue` of JSON.
+    Text,
+    /// As a `google.protobuf.Struct`, which an operator can write as YAML.
+    Struct,
+}
+
+/// An Envoy to start: one listener, the filter in front of one route.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub(super) plugin: Option<Value>,
+    form: Form,
+    pub(super) delivery: Delivery,
+    pub(super) listen: Listen,
+    pub(super) concurrency: u32,
+    pub(super) node: String,
+    trusted_hops: u32,
+    access_log: String,
+    upstream: Option<SocketAddr>,
+    clusters: Vec<(String, SocketAddr)>,
+}
+
+impl Setup {
+    /// With the filter, configured by `plugin`. One worker, one trusted hop (so a test says by
+    /// X-Forwarded-For who is asking), and 200 from Envoy itself for what gets through.
+    pub fn with(plugin: Value) -> Self {
+        Self {
+            plugin: Some(plugin),
+            form: Form::Text,
+            delivery: Delivery::Static,
+            listen: Listen::Tcp,
+            concurrency: 1,
+            node: "edge".into(),
+            trusted_hops: 1,
+            access_log: "%RESPONSE_CODE%".into(),
+            upstream: None,
+            clusters: Vec::new(),
+        }
+    }
+
+    /// Without the filter: to tell a broken harness from a broken filter.
+    pub fn plain() -> Self {
+        Self { plugin: None, ..Self::with(Value::Null) }
+    }
+
+    /// With the filter's configuration as a Struct instead of text.
+    #[must_use]
+    pub fn as_struct(self) -> Self {
+        Self { form: Form::Struct, ..self }
+    }
+
+    /// With so many workers, among whom connections are spread evenly.
+    #[must_use]
+    pub fn concurrency(self, concurrency: u32) -> Self {
+        Self { concurrency, ..self }
+    }
+
+    /// With so many trusted proxies in front; none makes the peer's address the client's.
+    #[must_use]
+    pub fn trusted_hops(self, trusted_hops: u32) -> Self {
+        Self { trusted_hops, ..self }
+    }
+
+    /// With this line per request in the access log.
+    #[must_use]
+    pub fn access_log(self, line: &str) -> Self {
+        Self { access_log: line.into(), ..self }
+    }
+
+    /// With a real upstream behind it.
+    #[must_use]
+    pub fn upstream(self, upstream: SocketAddr) -> Self {
+        Self { upstream: Some(upstream), ..self }
+    }
+
+    /// With one more cluster, for weir-sync.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, address: SocketAddr) -> Self {
+        self.clusters.push((name.into(), address));
+        self
+    }
+
+    /// With this node id.
+    #[must_use]
+    pub fn node(self, id: &str) -> Self {
+        Self { node: id.into(), ..self }
+    }
+
+    /// With its listener from a file that [`super::Envoy::reconfigure`] replaces.
+    #[must_use]
+    pub fn from_file(self) -> Self {
+        Self { delivery: Delivery::File, ..self }
+    }
+
+    /// With a Unix domain socket instead of a port.
+    #[must_use]
+    pub fn on_a_pipe(self) -> Self {
+        Self { listen: Listen::Pipe, ..self }
+    }
+
+    /// The bootstrap; the listener's files are in `folder`.
+    pub(super) fn bootstrap(&self, folder: &Path) -> Value {
+        let mut clusters = vec![];
+        clusters.extend(self.upstream.map(|address| cluster("upstream", address)));
+        clusters.extend(self.clusters.iter().map(|(name, address)| cluster(name, *address)));
+        let mut bootstrap = json!({
+            "node": {"id": self.node, "cluster": "weir-tests"},
+            "admin": {"address": tcp(FREE_PORT)},
+            "static_resources": {"clusters": clusters},
+        });
+        match self.delivery {
+            Delivery::Static => bootstrap["static_resources"]["listeners"] = json!([self.listener(folder)]),
+            Delivery::File => {
+                bootstrap["dynamic_resources"] = json!({"lds_config": {
+                    "resource_api_version": "V3",
+                    "path_config_source": {"path": listener_file(folder)},
+                }});
+            }
+        }
+        bootstrap
+    }
+
+    /// What the listener's file says.
+    pub(super) fn discovery(&self, folder: &Path) -> Value {
+        let mut listener = self.listener(folder);
+        listener["@type"] = "type.googleapis.com/envoy.config.listener.v3.Listener".into();
+        json!({"resources": [listener]})
+    }
+
+    fn listener(&self, folder: &Path) -> Value {
+        let address = match self.listen {
+            Listen::Tcp => tcp(FREE_PORT),
+            Listen::Pipe => json!({"pipe": {"path": pipe_file(folder)}}),
+        };
+        json!({
+            "name": "edge",
+            "address": address,
+            "connection_balance_config": {"exact_balance": {}},
+            "filter_chains": [{"filters": [{
+                "name": "http",
+                "typed_config": self.connection_manager(folder),
+            }]}],
+        })
+    }
+
+    fn connection_manager(&self, folder: &Path) -> Value {
+        let mut filters = vec![];
+        filters.extend(self.plugin.as_ref().map(|plugin| wasm_filter(plugin, self.form)));
+        filters.push(json!({
+            "name": "router",
+            "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+        }));
+        let mut route = json!({"match": {"prefix": "/"}});
+        if self.upstream.is_some() {
+            route["route"] = json!({"cluster": "upstream"});
+        } else {
+            route["direct_response"] = json!({"status": 200, "body": {"inline_string": "through\n"}});
+        }
+        json!({
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "stat_prefix": "edge",
+            "use_remote_address": true,
+            "xff_num_trusted_hops": self.trusted_hops,
+            "access_log": [{"name": "file", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+                "path": access_log_file(folder),
+                "log_format": {"text_format_source": {"inline_string": format!("{}\n", self.access_log)}},
+            }}],
+            "http_filters": filters,
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        })
+    }
+}
+
+pub(super) fn listener_file(folder: &Path) -> PathBuf {
+    folder.join("listener.json")
+}
+
+pub(super) fn pipe_file(folder: &Path) -> PathBuf {
+    folder.join("edge.sock")
+}
+
+pub(super) fn access_log_file(folder: &Path) -> PathBuf {
+    folder.join("access.log")
+}
+
+fn wasm_filter(plugin: &Value, form: Form) -> Value {
+    let configuration = match form {
+        Form::Text => json!({
+            "@type": "type.googleapis.com/google.protobuf.StringValue",
+            "value": plugin.to_string(),
+        }),
+        Form::Struct => json!({
+            "@type": "type.googleapis.com/google.protobuf.Struct",
+            "value": plugin,
+        }),
+    };
+    json!({
+        "name": "weir",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+            "config": {
+                "name": "weir",
+                "root_id": "weir",
+                "failure_policy": "FAIL_RELOAD",
+                "vm_config": {
+                    "vm_id": "weir",
+                    "runtime": "envoy.wasm.runtime.v8",
+                    "code": {"local": {"filename": artefact::filter_wasm()}},
+                },
+                "configuration": configuration,
+            },
+        },
+    })
+}
+
+fn cluster(name: &str, address: SocketAddr) -> Value {
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "0.25s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": tcp(address)}}]}],
+        },
+    })
+}
+
+fn tcp(address: SocketAddr) -> Value {
+    json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
+}

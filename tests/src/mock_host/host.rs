@@ -1,0 +1,214 @@
+//! The host as one worker's VM sees it.
+
+use std::collections::BTreeMap;
+
+use super::script::{Answer, Script};
+use super::shared::SharedData;
+
+/// A test's clocks start here, in nanoseconds: the monotonic one an hour after the machine did.
+const MONOTONIC_NS: u64 = 3_600_000_000_000;
+/// 2026-01-01, as nanoseconds since 1970.
+const UNIX_NS: u64 = 1_767_225_600_000_000_000;
+/// How much of the log a failure shows.
+const LOG_TAIL_LINES: usize = 12;
+
+/// A request's side of the host.
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    /// Header names and values.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// Properties; the parts of a path are separated by NUL.
+    pub properties: BTreeMap<String, Vec<u8>>,
+}
+
+impl Ask {
+    /// A plain GET of `/` whose peer is `address`, as a host writes it.
+    pub fn from(address: impl AsRef<[u8]>) -> Self {
+        let mut ask = Self::default().header(":method", "GET").header(":path", "/");
+        ask.properties.insert("source\0address".into(), address.as_ref().to_vec());
+        ask.header(":authority", "api.example.com")
+    }
+
+    /// The same with this header, in place of one that it has.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.push((name.into(), value.as_ref().to_vec()));
+        self
+    }
+}
+
+/// A response that the filter gave for the upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalResponse {
+    /// The HTTP status.
+    pub status: u32,
+    /// What access logs say.
+    pub details: String,
+    /// Header names and values.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: String,
+    /// The status of a gRPC request.
+    pub grpc_status: i32,
+}
+
+impl LocalResponse {
+    /// A header's value; empty if it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+}
+
+/// An HTTP call that the filter made.
+#[derive(Clone, Debug)]
+pub struct HttpCall {
+    /// Names the call in its answer.
+    pub token: u32,
+    /// The cluster.
+    pub upstream: String,
+    /// Header names and values.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// In milliseconds.
+    pub timeout_ms: u32,
+}
+
+/// The answer to an HTTP call.
+#[derive(Clone, Debug, Default)]
+pub struct CallAnswer {
+    /// Header names and values; none is a call that failed or timed out.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// What the host says of the body's size, if that is not the truth.
+    pub claimed_size: Option<u32>,
+}
+
+impl CallAnswer {
+    /// A status and a body.
+    pub fn new(status: &str, body: Vec<u8>) -> Self {
+        Self { headers: vec![(":status".into(), status.into())], body, claimed_size: None }
+    }
+
+    /// No connection, or no answer in time.
+    pub fn timeout() -> Self {
+        Self::default()
+    }
+}
+
+/// The host as one worker's VM sees it. Fields are what a test sets and reads.
+pub struct Host {
+    /// The monotonic clock, in nanoseconds.
+    pub monotonic_ns: u64,
+    /// The wall clock, in nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// The proxy's properties, beside a request's.
+    pub properties: BTreeMap<String, Vec<u8>>,
+    /// Levels (0 trace to 5 critical) and lines.
+    pub logs: Vec<(u32, String)>,
+    /// HTTP calls that no test has answered yet.
+    pub http_calls: Vec<HttpCall>,
+    /// As the filter set it, in milliseconds.
+    pub tick_period_ms: Option<u32>,
+    /// Runs once, before the next write to shared data: another worker's chance to come between.
+    pub before_write: Option<Box<dyn FnOnce()>>,
+    /// Filter state that the last request left behind.
+    pub filter_state: BTreeMap<String, String>,
+    pub(super) shared: SharedData,
+    pub(super) configuration: Vec<u8>,
+    pub(super) ask: Ask,
+    pub(super) responses: Vec<LocalResponse>,
+    pub(super) added_headers: Vec<(String, String)>,
+    pub(super) call_answer: CallAnswer,
+    pub(super) last_token: u32,
+    pub(super) metrics: Vec<(String, u64)>,
+    pub(super) random_state: u64,
+    script: Script,
+    called: BTreeMap<String, u32>,
+}
+
+impl Host {
+    /// A host that works, for a worker of the proxy that has this shared data.
+    pub fn new(shared: &SharedData) -> Self {
+        Self {
+            monotonic_ns: MONOTONIC_NS,
+            unix_ns: UNIX_NS,
+            properties: BTreeMap::new(),
+            logs: Vec::new(),
+            http_calls: Vec::new(),
+            tick_period_ms: None,
+            before_write: None,
+            filter_state: BTreeMap::new(),
+            shared: shared.clone(),
+            configuration: Vec::new(),
+            ask: Ask::default(),
+            responses: Vec::new(),
+            added_headers: Vec::new(),
+            call_answer: CallAnswer::default(),
+            last_token: 0,
+            metrics: Vec::new(),
+            // Each worker draws other bytes than its neighbours, and the same in every run.
+            random_state: shared.next_worker().wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            script: Script::work(),
+            called: BTreeMap::new(),
+        }
+    }
+
+    /// The same with these answers.
+    #[must_use]
+    pub fn with(mut self, script: Script) -> Self {
+        self.follow(script);
+        self
+    }
+
+    /// Answers by `script` from now on; calls are counted anew.
+    pub fn follow(&mut self, script: Script) {
+        self.script = script;
+        self.called.clear();
+    }
+
+    /// How often the module called `function` since the script began.
+    pub fn called(&self, function: &str) -> u32 {
+        self.called.get(function).copied().unwrap_or(0)
+    }
+
+    /// What a counter stands at; `None` if nobody defined it.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        self.metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// The names of all counters.
+    pub fn metric_names(&self) -> Vec<&str> {
+        self.metrics.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// How many log lines contain `text`.
+    pub fn logged(&self, text: &str) -> usize {
+        self.logs.iter().filter(|(_, line)| line.contains(text)).count()
+    }
+
+    /// The keys of the shared data.
+    pub fn shared_keys(&self) -> Vec<Vec<u8>> {
+        self.shared.keys()
+    }
+
+    pub(super) fn log_tail(&self) -> String {
+        let tail = self.logs.len().saturating_sub(LOG_TAIL_LINES);
+        let lines: Vec<_> =
+            self.logs[tail..].iter().map(|(level, line)| format!("  [{level}] {line}")).collect();
+        lines.join("\n")
+    }
+
+    pub(super) fn answer(&mut self, function: &str) -> Answer {
+        let nth = match self.called.get_mut(function) {
+            Some(count) => {
+                *count += 1;
+                *count
+            }
+            None => *self.called.entry(function.to_owned()).or_insert(1),
+        };
+        self.script.answer(function, nth)
+    }
+}

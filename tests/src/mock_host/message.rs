@@ -1,0 +1,55 @@
+//! Configurations and weir-sync's answers, as bytes.
+
+use serde_json::Value;
+use weir_limiter::wire::{AdmitRatio, Grant, Message, Reply};
+
+/// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
+pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
+    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, lease_ms }
+}
+
+/// A reply to report `sequence`, in a fleet of so many POPs.
+pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
+    Reply { sequence, pops, grants }.encode()
+}
+
+/// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,
+/// so that the filter's own reader is not checked against itself.
+pub fn protobuf_struct(object: &Value) -> Vec<u8> {
+    let fields = object.as_object().into_iter().flatten();
+    fields
+        .flat_map(|(name, value)| {
+            let entry = [delimited(1, name.as_bytes()), delimited(2, &protobuf_value(value))].concat();
+            delimited(1, &entry)
+        })
+        .collect()
+}
+
+fn protobuf_value(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Null => vec![1 << 3, 0],
+        Value::Number(number) => {
+            let double = number.as_f64().unwrap_or(f64::NAN);
+            [vec![2 << 3 | 1], double.to_le_bytes().to_vec()].concat()
+        }
+        Value::String(text) => delimited(3, text.as_bytes()),
+        Value::Bool(truth) => vec![4 << 3, u8::from(*truth)],
+        Value::Object(_) => delimited(5, &protobuf_struct(value)),
+        Value::Array(items) => {
+            let items: Vec<u8> = items.iter().flat_map(|item| delimited(1, &protobuf_value(item))).collect();
+            delimited(6, &items)
+        }
+    }
+}
+
+fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![field << 3 | 2];
+    let mut size = bytes.len();
+    while size > 0x7f {
+        out.push(u8::try_from(size & 0x7f).unwrap_or(0) | 0x80);
+        size >>= 7;
+    }
+    out.push(u8::try_from(size).unwrap_or(0));
+    out.extend(bytes);
+    out
+}

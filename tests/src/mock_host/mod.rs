@@ -1,0 +1,29 @@
+//! A proxy-wasm host that runs the real filter and answers it as a test says.
+//!
+//! ```text
+//! shared.rs    shared data with compare-and-swap, for several workers
+//! script.rs    what a host function answers instead of working
+//! host.rs      the host as one worker's VM sees it: clocks, request, logs, metrics, calls
+//! guest.rs     the VM's memory
+//! imports.rs   every function that the module imports
+//! worker.rs    a VM, driven through its exports in a real host's order
+//! message.rs   configurations and weir-sync's answers, as bytes
+//! ```
+//!
+//! Real hosts cannot be made to fail in a chosen way at a chosen call; this one can. The module runs
+//! in an interpreter, so the same script gives the same run.
+
+mod guest;
+mod host;
+mod imports;
+mod message;
+mod script;
+mod shared;
+mod worker;
+
+pub use host::{Ask, CallAnswer, Host, HttpCall, LocalResponse};
+pub use imports::function_names;
+pub use message::{grant, protobuf_struct, reply};
+pub use script::{Answer, Script};
+pub use shared::{SharedData, ZeroCas};
+pub use worker::{Decision, Served, Trap, Worker};

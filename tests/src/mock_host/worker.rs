@@ -1,0 +1,253 @@
+//! A worker's VM, driven through its exports in a real host's order.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use wasmi::{Engine, Instance, Linker, Module, Store, WasmParams, WasmResults};
+
+use super::host::{Ask, CallAnswer, Host, LocalResponse};
+use super::imports;
+use super::shared::SharedData;
+use crate::artefact;
+
+/// The first root context's id; later ones and requests count up from it.
+const FIRST_ROOT: u32 = 1;
+/// What a callback returns to let the request go on.
+const CONTINUE: u32 = 0;
+/// What it returns to hold it.
+const PAUSE: u32 = 1;
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes on to the upstream.
+    Continue,
+    /// The filter answered it.
+    Answered(LocalResponse),
+}
+
+/// A request that went through the filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// What became of it.
+    pub decision: Decision,
+    /// Headers that the filter added to the response.
+    pub added_headers: Vec<(String, String)>,
+}
+
+impl Served {
+    /// Whether it went on to the upstream.
+    pub fn allowed(&self) -> bool {
+        self.decision == Decision::Continue
+    }
+
+    /// The filter's answer; panics if the request went on.
+    pub fn answer(&self) -> &LocalResponse {
+        match &self.decision {
+            Decision::Answered(response) => response,
+            Decision::Continue => panic!("the request went on to the upstream"),
+        }
+    }
+}
+
+/// A VM that died, or did what no filter may; says where, and the end of its log.
+pub struct Trap(String);
+
+impl fmt::Debug for Trap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One worker of a proxy: a VM of the real module, and its host. Methods panic if the VM traps;
+/// those named `try_...` give the trap to the caller.
+pub struct Worker {
+    store: Store<Host>,
+    instance: Instance,
+    root: u32,
+    last_context: u32,
+}
+
+/// The module, compiled once per test process.
+pub(super) fn module() -> &'static (Engine, Module) {
+    static MODULE: OnceLock<(Engine, Module)> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        let path = artefact::filter_wasm();
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let engine = Engine::default();
+        let module =
+            Module::new(&engine, &bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (engine, module)
+    })
+}
+
+impl Worker {
+    /// A worker on `host`, up to and with `proxy_on_vm_start`.
+    pub fn try_start(host: Host) -> Result<Self, Trap> {
+        let (engine, module) = module();
+        let (mut store, mut linker) = (Store::new(engine, host), Linker::new(engine));
+        let instance = imports::link(module, &mut linker)
+            .and_then(|()| linker.instantiate_and_start(&mut store, module));
+        let instance = instance.map_err(|error| Trap(format!("the module does not start: {error}")))?;
+        let mut worker = Self { store, instance, root: FIRST_ROOT, last_context: FIRST_ROOT };
+        worker.call::<_, ()>("_initialize", ())?;
+        worker.call::<_, ()>("proxy_on_context_create", (FIRST_ROOT, 0u32))?;
+        worker.call::<_, u32>("proxy_on_vm_start", (FIRST_ROOT, 0u32))?;
+        Ok(worker)
+    }
+
+    /// A worker of the proxy with this shared data, with a configuration it must accept.
+    pub fn configured(shared: &SharedData, configuration: &serde_json::Value) -> Self {
+        Self::configured_on(Host::new(shared), configuration)
+    }
+
+    /// A worker on `host`, with a configuration it must accept.
+    pub fn configured_on(host: Host, configuration: &serde_json::Value) -> Self {
+        let mut worker = expect(Self::try_start(host));
+        let accepted = worker.configure(configuration.to_string().into_bytes());
+        assert!(accepted, "the configuration is refused\n{}", worker.host().log_tail());
+        worker
+    }
+
+    /// Hands over a configuration; whether the filter accepts it.
+    pub fn configure(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
+        expect(self.try_configure(configuration))
+    }
+
+    /// [`Worker::configure`], with the trap if there is one.
+    pub fn try_configure(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
+        let configuration = configuration.into();
+        let size = u32::try_from(configuration.len()).unwrap_or(u32::MAX);
+        self.host_mut().configuration = configuration;
+        Ok(self.call::<_, u32>("proxy_on_configure", (self.root, size))? != 0)
+    }
+
+    /// What Envoy does when an operator changes the plugin's configuration: a new root context in the same
+    /// VM, and if that accepts, the end of the old one. Whether it accepts.
+    pub fn update(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
+        let old = self.root;
+        self.last_context += 1;
+        self.root = self.last_context;
+        expect(self.call::<_, ()>("proxy_on_context_create", (self.root, 0u32)));
+        let accepted = self.configure(configuration);
+        let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
+        expect(self.call::<_, u32>("proxy_on_done", ended));
+        expect(self.call::<_, ()>("proxy_on_delete", ended));
+        accepted
+    }
+
+    /// A whole request: headers, the response's headers (a local one's too), the end.
+    pub fn request(&mut self, ask: &Ask) -> Served {
+        expect(self.try_request(ask))
+    }
+
+    /// [`Worker::request`], with the trap if there is one.
+    pub fn try_request(&mut self, ask: &Ask) -> Result<Served, Trap> {
+        self.last_context += 1;
+        let id = self.last_context;
+        let host = self.host_mut();
+        host.ask = ask.clone();
+        host.responses.clear();
+        host.added_headers.clear();
+        host.filter_state.clear();
+        let count = u32::try_from(ask.headers.len()).unwrap_or(0);
+        self.call::<_, ()>("proxy_on_context_create", (id, self.root))?;
+        let action = self.call::<_, u32>("proxy_on_request_headers", (id, count, 1u32))?;
+        let decision = self.decision(action)?;
+        let on_response = self.call::<_, u32>("proxy_on_response_headers", (id, 1u32, 0u32))?;
+        if on_response != CONTINUE {
+            return Err(self.complaint(&format!("the response is held: action {on_response}")));
+        }
+        self.call::<_, u32>("proxy_on_done", id)?;
+        self.call::<_, ()>("proxy_on_log", id)?;
+        self.call::<_, ()>("proxy_on_delete", id)?;
+        if self.host().responses.len() > usize::from(decision != Decision::Continue) {
+            return Err(self.complaint("a second local response"));
+        }
+        Ok(Served { decision, added_headers: self.host().added_headers.clone() })
+    }
+
+    /// A request goes on without an answer, or is held with exactly one.
+    fn decision(&self, action: u32) -> Result<Decision, Trap> {
+        match (action, self.host().responses.as_slice()) {
+            (CONTINUE, []) => Ok(Decision::Continue),
+            (PAUSE, [response]) => Ok(Decision::Answered(response.clone())),
+            (action, responses) => {
+                let count = responses.len();
+                Err(self.complaint(&format!("no decision: action {action} with {count} local responses")))
+            }
+        }
+    }
+
+    /// How many requests like this one go on, of `count`.
+    pub fn allowed_of(&mut self, count: usize, ask: &Ask) -> usize {
+        (0..count).filter(|_| self.request(ask).allowed()).count()
+    }
+
+    /// A tick.
+    pub fn tick(&mut self) {
+        expect(self.try_tick());
+    }
+
+    /// [`Worker::tick`], with the trap if there is one.
+    pub fn try_tick(&mut self) -> Result<(), Trap> {
+        self.call("proxy_on_tick", self.root)
+    }
+
+    /// Answers the HTTP call `token`.
+    pub fn answer_call(&mut self, token: u32, answer: CallAnswer) {
+        expect(self.try_answer_call(token, answer));
+    }
+
+    /// [`Worker::answer_call`], with the trap if there is one.
+    pub fn try_answer_call(&mut self, token: u32, answer: CallAnswer) -> Result<(), Trap> {
+        let headers = u32::try_from(answer.headers.len()).unwrap_or(0);
+        let size = answer.claimed_size.unwrap_or(u32::try_from(answer.body.len()).unwrap_or(u32::MAX));
+        let host = self.host_mut();
+        host.http_calls.retain(|call| call.token != token);
+        host.call_answer = answer;
+        self.call("proxy_on_http_call_response", (self.root, token, headers, size, 0u32))
+    }
+
+    /// Moves both clocks on.
+    pub fn advance_ms(&mut self, ms: u64) {
+        let host = self.host_mut();
+        host.monotonic_ns += ms * 1_000_000;
+        host.unix_ns += ms * 1_000_000;
+    }
+
+    /// What a counter stands at after a tick has handed it over; panics if nobody defined it.
+    pub fn counted(&mut self, metric: &str) -> u64 {
+        self.tick();
+        self.host().metric(metric).unwrap_or_else(|| panic!("there is no metric {metric}"))
+    }
+
+    /// The host's side.
+    pub fn host(&self) -> &Host {
+        self.store.data()
+    }
+
+    /// The host's side, to change it.
+    pub fn host_mut(&mut self) -> &mut Host {
+        self.store.data_mut()
+    }
+
+    /// The VM's linear memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.instance.get_memory(&self.store, "memory").map_or(0, |memory| memory.data_size(&self.store))
+    }
+
+    fn call<P: WasmParams, R: WasmResults>(&mut self, export: &str, params: P) -> Result<R, Trap> {
+        let function = self.instance.get_typed_func::<P, R>(&self.store, export);
+        let result = function.and_then(|function| function.call(&mut self.store, params));
+        result.map_err(|error| self.complaint(&format!("{export} trapped: {error}")))
+    }
+
+    fn complaint(&self, what: &str) -> Trap {
+        Trap(format!("{what}\nthe end of its log:\n{}", self.host().log_tail()))
+    }
+}
+
+fn expect<T>(result: Result<T, Trap>) -> T {
+    result.unwrap_or_else(|trap| panic!("{trap:?}"))
+}

@@ -1,0 +1,86 @@
+//! A child process: its log in a file, its end by process id, its last words when a test fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+/// Lines of a log that a failing test shows.
+const TAIL_LINES: usize = 40;
+
+/// A running child process. Dropping it ends it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`; what it prints is appended to the file `log`. `name` is what messages call it.
+    pub fn spawn(name: &str, mut command: Command, log: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(log);
+        let file = file.unwrap_or_else(|e| panic!("cannot write {}: {e}", log.display()));
+        let copy = file.try_clone().unwrap_or_else(|e| panic!("cannot share {}: {e}", log.display()));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(copy)
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {name} ({}): {e}", command.get_program().display()));
+        Self { name: name.into(), child, log: log.into() }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, once it has.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Panics with the end of the log if the process has ended.
+    pub fn assert_alive(&mut self) {
+        if let Some(status) = self.exited() {
+            panic!("{} ended ({status}):\n{}", self.name, self.tail());
+        }
+    }
+
+    /// Ends it at once (SIGKILL), as a crash would, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // Both fail only where the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Everything it has printed.
+    pub fn log(&self) -> String {
+        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Its resident memory, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.id());
+        let status = fs::read_to_string(&path).unwrap_or_else(|e| panic!("cannot read {path}: {e}"));
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let value = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no VmRSS in {path}"))
+    }
+
+    fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if thread::panicking() {
+            eprintln!("--- the end of what {} said ---\n{}", self.name, self.tail());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Small HTTP/1.1 servers inside the test: an upstream that counts, a weir-sync that lies.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, http};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What a server was asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Method, URI and headers.
+    pub head: Arc<http::request::Parts>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What a server answers.
+#[derive(Clone, Debug)]
+pub enum Say {
+    /// A status and a body.
+    Now(StatusCode, Bytes),
+    /// Nothing, ever.
+    Nothing,
+}
+
+type Answerer = dyn FnMut(&Asked) -> Say + Send;
+
+/// A server on a free port of 127.0.0.1, up until dropped.
+pub struct Server {
+    address: SocketAddr,
+    answerer: Arc<Mutex<Box<Answerer>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Answers every request with what `answer` says to it.
+    pub async fn start(answer: impl FnMut(&Asked) -> Say + Send + 'static) -> Self {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap_or_else(|e| panic!("no port: {e}"));
+        let address = listener.local_addr().unwrap_or_else(|e| panic!("no port: {e}"));
+        let answerer: Arc<Mutex<Box<Answerer>>> = Arc::new(Mutex::new(Box::new(answer)));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&asked)));
+        Self { address, answerer, asked, tasks }
+    }
+
+    /// An upstream that answers 200 to everything.
+    pub async fn upstream() -> Self {
+        Self::start(|_| Say::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Changes what it answers from now on.
+    pub fn answer(&self, answer: impl FnMut(&Asked) -> Say + Send + 'static) {
+        *lock(&self.answerer) = Box::new(answer);
+    }
+
+    /// What it was asked so far, oldest first.
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.asked).clone()
+    }
+
+    /// How many requests it has had.
+    pub fn count(&self) -> usize {
+        lock(&self.asked).len()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+async fn accept(listener: TcpListener, answerer: Arc<Mutex<Box<Answerer>>>, asked: Arc<Mutex<Vec<Asked>>>) {
+    // Dropped with this task, and the connections with it.
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, Arc::clone(&answerer), Arc::clone(&asked)));
+    }
+}
+
+async fn serve(stream: TcpStream, answerer: Arc<Mutex<Box<Answerer>>>, asked: Arc<Mutex<Vec<Asked>>>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (answerer, asked) = (Arc::clone(&answerer), Arc::clone(&asked));
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let request = Asked { head: Arc::new(head), body };
+            lock(&asked).push(request.clone());
+            let say = lock(&answerer)(&request);
+            match say {
+                Say::Now(status, body) => Ok::<_, Infallible>(response(status, body)),
+                Say::Nothing => std::future::pending().await,
+            }
+        }
+    });
+    // A client that goes away ends its connection; that is no news.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response
+}
+
+/// A test that failed while it held the lock must not hide its reason behind a second panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,79 @@
+//! A real weir-sync, started for one test, at a port that it keeps when it is killed and started again.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::client::{Ask, Client};
+use crate::process::Process;
+use crate::wait::until;
+use crate::{artefact, port};
+
+/// The token that the tests' points of presence send.
+pub const TOKEN: &str = "a-token-of-the-tests";
+
+/// A weir-sync. Dropping it ends it.
+pub struct WeirSync {
+    process: Process,
+    port: u16,
+    region: String,
+    store: String,
+    folder: TempDir,
+}
+
+impl WeirSync {
+    /// Starts that of `region`, with `store` (`memory`, or a `redis://` address), and waits until it is up.
+    pub async fn start(region: &str, store: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("weir-sync-").tempdir();
+        let folder = folder.unwrap_or_else(|e| panic!("no temporary folder: {e}"));
+        let port = port::free();
+        let process = spawn(port, region, store, &folder);
+        let mut weir_sync = Self { process, port, region: region.into(), store: store.into(), folder };
+        weir_sync.up().await;
+        weir_sync
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again where it was, and waits until it is up.
+    pub async fn restart(&mut self) {
+        self.process = spawn(self.port, &self.region, &self.store, &self.folder);
+        self.up().await;
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The status of one of its pages, if it answers.
+    pub async fn status_of(&self, path: &str) -> Option<u16> {
+        Client::of_port(self.port).try_send(&Ask::get(path)).await.ok().map(|answer| answer.status)
+    }
+
+    /// Waits until a page answers with `status`.
+    pub async fn answers(&mut self, path: &str, status: u16) {
+        until(&format!("weir-sync to answer {path} with {status}"), async || {
+            self.process.assert_alive();
+            (self.status_of(path).await == Some(status)).then_some(())
+        })
+        .await;
+    }
+
+    async fn up(&mut self) {
+        self.answers("/healthz", 200).await;
+    }
+}
+
+fn spawn(port: u16, region: &str, store: &str, folder: &TempDir) -> Process {
+    let mut command = Command::new(artefact::weir_sync());
+    command.arg("--listen").arg(format!("127.0.0.1:{port}"));
+    command.args(["--region", region, "--store", store]);
+    // The Makefile's word for the binary is no setting of weir-sync's.
+    command.env_remove("WEIR_SYNC_BIN").env("WEIR_SYNC_TOKEN", TOKEN);
+    Process::spawn("weir-sync", command, &folder.path().join("weir-sync.log"))
+}

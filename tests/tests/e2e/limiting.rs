@@ -1,0 +1,165 @@
+//! What a limited request is told, and an allowed one where the rule says so.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hyper::Method;
+use serde_json::json;
+use tokio::time::sleep_until;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::{drain, repeat};
+use weir_tests::server::Server;
+
+use crate::plugin::{one, rule, rules, with};
+
+#[tokio::test]
+async fn admits_the_burst_and_limits_what_follows() {
+    let upstream = Server::upstream().await;
+    let edge = Envoy::start(Setup::with(one("per-address", "10/m", 5)).upstream(upstream.address())).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    let tally = repeat(&mut client, &ask, 20).await;
+    assert_eq!((tally.admitted(), tally.limited()), (5, 15));
+    assert_eq!(upstream.count(), 5, "a limited request never reaches the upstream");
+    assert_eq!(
+        client.send(&Ask::from("203.0.113.8")).await.status,
+        200,
+        "another address has its own bucket"
+    );
+}
+
+#[tokio::test]
+async fn a_limited_answer_says_what_and_how_long() {
+    let edge = Envoy::start(Setup::with(one("per-address", "10/m", 5))).await;
+    let (answer, admitted) = drain(&mut edge.client(), &Ask::from("203.0.113.7"), 50).await;
+    assert_eq!((answer.status, admitted), (429, 5));
+    assert_eq!(answer.header("retry-after"), "6");
+    assert_eq!(answer.header("ratelimit-policy"), r#""per-address";q=5;w=30"#);
+    assert_eq!(answer.header("ratelimit"), r#""per-address";r=0;t=6"#);
+    assert_eq!(answer.header("x-ratelimit-limit"), "5");
+    assert_eq!(answer.header("x-ratelimit-remaining"), "0");
+    assert_eq!(answer.header("x-ratelimit-reset"), "30");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(answer.header("content-type"), "application/problem+json");
+    let problem = answer.json();
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(problem["status"], 429);
+    assert_eq!(problem["violated-policies"], json!(["per-address"]));
+    assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{problem}");
+}
+
+#[tokio::test]
+async fn retry_after_is_true_to_the_second() {
+    let edge = Envoy::start(Setup::with(one("per-address", "10/m", 2))).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    let emptying_began = Instant::now();
+    let (limited, admitted) = drain(&mut client, &ask, 10).await;
+    let limited_at = Instant::now();
+    assert_eq!(admitted, 2);
+    let wait = Duration::from_secs(limited.number("retry-after"));
+    assert_eq!(wait.as_secs(), 6, "one token refills in 6 s");
+
+    // The token that the first request took cannot be back before 6 s have passed since.
+    sleep_until((emptying_began + Duration::from_millis(5_800)).into()).await;
+    let early = client.send(&ask).await;
+    // Only a probe that was answered in time proves anything; the machine may have stalled.
+    if emptying_began.elapsed() < Duration::from_secs(6) {
+        assert_eq!(early.status, 429, "a request before Retry-After has passed is limited");
+        assert_eq!(early.header("retry-after"), "1");
+    }
+    sleep_until((limited_at + wait).into()).await;
+    let first = client.send(&ask).await;
+    assert_eq!(first.status, 200, "a request when Retry-After has passed is admitted");
+    assert_eq!(client.send(&ask).await.status, 429, "there was one token");
+}
+
+#[tokio::test]
+async fn sends_only_the_header_families_asked_for() {
+    let with_headers = |name, path: &str, headers| {
+        let matching = with(rule(name, "1/h", 1), "match", json!({"path": {"exact": path}}));
+        with(matching, "response", json!({"headers": headers}))
+    };
+    let plugin = rules([
+        with_headers("none", "/none", json!([])),
+        with_headers("retry", "/retry", json!(["retry_after"])),
+        with_headers("draft", "/draft", json!(["ratelimit"])),
+        with_headers("x", "/x", json!(["x_ratelimit"])),
+    ]);
+    let edge = Envoy::start(Setup::with(plugin)).await;
+    let expected = [
+        ("/none", vec![]),
+        ("/retry", vec!["retry-after"]),
+        ("/draft", vec!["ratelimit", "ratelimit-policy"]),
+        ("/x", vec!["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]),
+    ];
+    for (path, names) in expected {
+        let ask = Ask::get(path).forwarded_for("203.0.113.7");
+        let (answer, _) = drain(&mut edge.client(), &ask, 5).await;
+        let mut sent: Vec<&str> = answer.headers.keys().map(hyper::header::HeaderName::as_str).collect();
+        sent.retain(|name| name.contains("ratelimit") || *name == "retry-after");
+        sent.sort_unstable();
+        assert_eq!(sent, names, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn answers_with_the_status_the_rule_says() {
+    let plugin = rules([with(rule("per-address", "1/h", 1), "response", json!({"status": 503}))]);
+    let edge = Envoy::start(Setup::with(plugin)).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    assert_eq!(client.send(&ask).await.status, 200);
+    let limited = client.send(&ask).await;
+    assert_eq!(limited.status, 503);
+    assert_eq!(limited.json()["status"], 503);
+}
+
+#[tokio::test]
+async fn allowed_responses_carry_the_quota_only_where_asked() {
+    let on_allowed = with(rule("loud", "10/m", 5), "response", json!({"on_allowed": true}));
+    let plugin = rules([
+        with(on_allowed, "match", json!({"path": {"exact": "/loud"}})),
+        with(rule("quiet", "10/m", 5), "match", json!({"path": {"exact": "/quiet"}})),
+    ]);
+    let edge = Envoy::start(Setup::with(plugin)).await;
+    let loud = edge.client().send(&Ask::get("/loud").forwarded_for("203.0.113.7")).await;
+    assert_eq!(loud.status, 200);
+    assert_eq!(loud.header("ratelimit-policy"), r#""loud";q=5;w=30"#);
+    assert!(loud.header("ratelimit").starts_with(r#""loud";r=4;t="#), "{loud:?}");
+    assert_eq!(loud.header("x-ratelimit-limit"), "5");
+    assert_eq!(loud.header("x-ratelimit-remaining"), "4");
+    assert_eq!(loud.header("x-ratelimit-reset"), "6", "one token is missing");
+    assert_eq!(loud.header("retry-after"), "", "nothing to wait for");
+
+    let quiet = edge.client().send(&Ask::get("/quiet").forwarded_for("203.0.113.7")).await;
+    assert_eq!(quiet.status, 200);
+    for name in ["ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining"] {
+        assert_eq!(quiet.header(name), "", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn gives_the_reset_as_unix_time_where_asked() {
+    let plugin = rules([with(rule("per-address", "10/m", 5), "response", json!({"reset": "epoch"}))]);
+    let edge = Envoy::start(Setup::with(plugin)).await;
+    let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let before = unix();
+    let (answer, _) = drain(&mut edge.client(), &Ask::from("203.0.113.7"), 10).await;
+    let reset = answer.number("x-ratelimit-reset");
+    // Full again 30 s after the burst; whole seconds, rounded up.
+    assert!((before + 29..=unix() + 31).contains(&reset), "{reset} is not 30 s from {before}");
+}
+
+#[tokio::test]
+async fn a_limited_grpc_request_gets_resource_exhausted() {
+    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 1))).await;
+    let mut client = edge.client().over_http2();
+    let ask = Ask::new(Method::POST, "/weir.Test/Ask")
+        .forwarded_for("203.0.113.7")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let allowed = client.send(&ask).await;
+    assert_ne!(allowed.header("grpc-status"), "8", "{allowed:?}");
+    let limited = client.send(&ask).await;
+    assert_eq!(limited.status, 200, "gRPC says its errors in grpc-status: {limited:?}");
+    assert_eq!(limited.header("grpc-status"), "8");
+    assert_eq!(limited.header("content-type"), "application/grpc");
+}

@@ -1,0 +1,45 @@
+//! What an operator sees: the access log and the metrics.
+
+use serde_json::json;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::repeat;
+
+use crate::plugin::{one, rule, rules, with};
+
+#[tokio::test]
+async fn the_access_log_tells_the_decision_and_the_rule() {
+    let line =
+        "%RESPONSE_CODE% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
+    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 2)).access_log(line)).await;
+    repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
+    let lines = edge.access_log(3).await;
+    assert!(lines[0].starts_with("200 allow"), "{lines:?}");
+    assert!(lines[1].starts_with("200 allow"), "{lines:?}");
+    assert_eq!(lines[2], "429 limit per-address");
+}
+
+#[tokio::test]
+async fn each_rule_counts_what_it_allowed_and_limited() {
+    let login = with(rule("login", "1/h", 2), "match", json!({"path": {"exact": "/login"}}));
+    let edge = Envoy::start(Setup::with(rules([rule("all", "1/h", 100), login]))).await;
+    let mut client = edge.client();
+    repeat(&mut client, &Ask::get("/login").forwarded_for("203.0.113.7"), 10).await;
+    repeat(&mut client, &Ask::get("/").forwarded_for("203.0.113.7"), 5).await;
+    let names = ["login.allowed", "login.limited", "all.allowed", "all.limited"];
+    let names = names.map(|name| format!("weir.rule.{name}"));
+    let counts = edge.counters_of(names.each_ref().map(String::as_str), 17).await;
+    // What "login" limited, "all" neither allowed nor limited.
+    assert_eq!(counts, [2, 8, 7, 0]);
+}
+
+#[tokio::test]
+async fn a_throttled_address_is_answered_from_the_deny_cache() {
+    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 1))).await;
+    let tally = repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 50).await;
+    assert_eq!(tally.limited(), 49);
+    // The first limited request fills the cache, the others are answered from it.
+    edge.counter_reaches("weir.deny_cache.answered", 48).await;
+    let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
+    assert_eq!(edge.counters_of(names, 50).await, [1, 49]);
+}

@@ -1,0 +1,247 @@
+//! The budget loop beside the request path: whatever weir-sync does, requests never notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use weir_limiter::wire::{AdmitRatio, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report};
+use weir_tests::client::{Ask, Client};
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
+use weir_tests::server::{Asked, Say, Server};
+use weir_tests::wait::until;
+use weir_tests::weir_sync::{TOKEN, WeirSync};
+
+use crate::plugin::{one, rule, rules, with};
+
+/// What a request may take at most on a busy machine; one that waited for weir-sync takes longer.
+const NOTICED: Duration = Duration::from_millis(500);
+/// When the filter gives an answer of weir-sync up: later than [`NOTICED`], to tell the two apart.
+const TIMEOUT_MS: u64 = 1_000;
+
+/// `plugin` with a budget loop to the cluster "weir-sync".
+pub(crate) fn synced(plugin: Value, pop: &str) -> Value {
+    let sync = json!({
+        "cluster": "weir-sync", "pop": pop, "token": TOKEN, "interval_ms": 100, "timeout_ms": TIMEOUT_MS,
+    });
+    with(plugin, "sync", sync)
+}
+
+/// Two rules: one that the traffic of these tests never reaches, and one for `/slow` that it exhausts at
+/// once, so that there is always a key to report.
+pub(crate) fn fast_and_slow() -> Value {
+    let slow = with(rule("slow", "1/h", 5), "match", json!({"path": {"exact": "/slow"}}));
+    let fast = with(rule("fast", "1000/s", 1_000), "match", json!({"path": {"exact": "/"}}));
+    rules([fast, slow])
+}
+
+/// Traffic in the background, until stopped.
+pub(crate) struct Traffic {
+    status: u16,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Vec<Run>>,
+}
+
+impl Traffic {
+    /// Traffic of `ask`, all of which is to be answered with `status`.
+    fn start(mut client: Client, ask: Ask, status: u16) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            let mut runs = vec![];
+            while !*stopped.borrow() {
+                runs.push(open_loop(&mut client, &ask, 50, Duration::from_millis(100)).await);
+            }
+            runs
+        });
+        Self { status, stop, task }
+    }
+
+    /// Traffic to both rules of [`fast_and_slow`].
+    pub(crate) async fn start_both(edge: &Envoy) -> [Self; 2] {
+        let [fast, slow] = ["/", "/slow"].map(|path| Ask::get(path).forwarded_for("203.0.113.7"));
+        assert_eq!(drain(&mut edge.client(), &slow, 10).await.1, 5);
+        [Self::start(edge.client(), fast, 200), Self::start(edge.client(), slow, 429)]
+    }
+
+    /// Stops it, and panics if a request was answered late, or otherwise than it was to be.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        let runs = self.task.await.unwrap_or_else(|e| panic!("the traffic broke off: {e}"));
+        let mut tally = Tally::default();
+        for run in &runs {
+            tally.merge(&run.tally);
+            assert!(run.slowest < NOTICED, "a request took {:?}", run.slowest);
+        }
+        assert!(tally.total() > 0, "there was no traffic");
+        assert_eq!(tally.of(self.status), tally.total(), "all were to be {}: {tally:?}", self.status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weir_sync_killed_and_started_again_is_not_noticed_by_requests() {
+    let mut weir_sync = WeirSync::start("fra1", "memory").await;
+    let plugin = synced(fast_and_slow(), "a");
+    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", weir_sync.address())).await;
+    let traffic = Traffic::start_both(&edge).await;
+    edge.counter_grows("weir.sync.answered", 5).await;
+
+    weir_sync.kill();
+    edge.counter_grows("weir.sync.failed", 5).await;
+
+    weir_sync.restart().await;
+    edge.counter_grows("weir.sync.answered", 5).await;
+    for traffic in traffic {
+        traffic.stop().await;
+    }
+}
+
+/// A reply that grants everything to every key of the report.
+fn honest(asked: &Asked) -> Say {
+    grant_all(asked, AdmitRatio::ONE, 1_000_000)
+}
+
+/// A reply with this grant for every key of the report.
+fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
+    let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
+    let grant = Grant { ratio, level_milli, lease_ms: 60_000 };
+    let reply = Reply { sequence: report.sequence, pops: 2, grants: vec![grant; report.keys.len()] };
+    Say::Now(StatusCode::OK, reply.encode().into())
+}
+
+fn garbage(_: &Asked) -> Say {
+    Say::Now(StatusCode::OK, Bytes::from_static(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff<html>"))
+}
+
+fn oversize(_: &Asked) -> Say {
+    Say::Now(StatusCode::OK, vec![1; 4 * 1_024 * 1_024].into())
+}
+
+fn nothing(_: &Asked) -> Say {
+    Say::Now(StatusCode::OK, Bytes::new())
+}
+
+fn an_error(_: &Asked) -> Say {
+    Say::Now(StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"{}"))
+}
+
+/// A well-formed reply to nothing that was asked, with grants for nobody.
+fn another_conversation(_: &Asked) -> Say {
+    let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, lease_ms: u32::MAX };
+    Say::Now(
+        StatusCode::OK,
+        Reply { sequence: u64::MAX, pops: u32::MAX, grants: vec![grant; 999] }.encode().into(),
+    )
+}
+
+fn silence(_: &Asked) -> Say {
+    Say::Nothing
+}
+
+type Lie = fn(&Asked) -> Say;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_weir_sync_that_lies_is_not_noticed_by_requests() {
+    let liar = Server::start(honest).await;
+    let plugin = synced(one("per-address", "1000/h", 1_000), "a");
+    let mut edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", liar.address())).await;
+    // A key that there is something to say about, before the first lie.
+    drain(&mut edge.client(), &Ask::from("192.0.2.1"), 2_000).await;
+    let lies: [(&str, Lie); 6] = [
+        ("garbage", garbage),
+        ("oversize", oversize),
+        ("an empty body", nothing),
+        ("an error", an_error),
+        ("grants for nobody", another_conversation),
+        ("silence", silence),
+    ];
+    for (number, (lie, say)) in lies.into_iter().enumerate() {
+        let asking = Ask::from(&format!("203.0.113.{number}"));
+        let traffic = Traffic::start(edge.client(), asking, 200);
+        liar.answer(say);
+        edge.counter_grows("weir.sync.failed", 2).await;
+        traffic.stop().await;
+        // A whole burst, no more, no less, whatever was said.
+        let fresh = Ask::from(&format!("198.51.100.{number}"));
+        assert_eq!(drain(&mut edge.client(), &fresh, 2_000).await.1, 1_000, "after {lie}");
+        edge.assert_alive();
+    }
+    liar.answer(honest);
+    edge.counter_grows("weir.sync.answered", 2).await;
+}
+
+/// The reports that the server got, oldest first.
+fn reports(server: &Server) -> Vec<Report> {
+    let decode = |asked: &Asked| Report::decode(&asked.body).unwrap_or_else(|e| panic!("no report: {e}"));
+    server.asked().iter().map(decode).collect()
+}
+
+#[tokio::test]
+async fn what_was_admitted_while_weir_sync_was_away_is_reported_when_it_is_back() {
+    let server = Server::start(an_error).await;
+    let plugin = synced(one("per-address", "1/h", 10), "fra1");
+    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", server.address())).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    assert_eq!(repeat(&mut client, &ask, 15).await.admitted(), 10);
+    // Nobody confirms: the whole count stays unconfirmed in every report.
+    let all = |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 10));
+    until("three reports of all 10", async || {
+        (reports(&server).iter().filter(|report| all(report)).count() >= 3).then_some(())
+    })
+    .await;
+
+    server.answer(honest);
+    let failed = server.count();
+    until("a report of what is confirmed", async || {
+        client.send(&ask).await;
+        let confirmed =
+            |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 0));
+        reports(&server).iter().skip(failed).any(confirmed).then_some(())
+    })
+    .await;
+    let mut numbers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for report in reports(&server) {
+        numbers.entry(report.worker).or_default().push(report.sequence);
+    }
+    let ascending = numbers.values().all(|numbers| numbers.is_sorted_by(|a, b| a < b));
+    assert!(ascending, "each worker numbers its reports: {numbers:?}");
+    assert!(reports(&server).iter().all(|report| report.pop == "fra1"));
+}
+
+#[tokio::test]
+async fn a_report_carries_its_token_and_type() {
+    let server = Server::start(honest).await;
+    let plugin = synced(one("per-address", "1/h", 10), "fra1");
+    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", server.address())).await;
+    repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 15).await;
+    let first = until("a report", async || server.asked().into_iter().next()).await;
+    let header = |name: &str| first.head.headers.get(name).and_then(|value| value.to_str().ok());
+    assert_eq!((first.head.method.as_str(), first.head.uri.path()), ("POST", REPORT_PATH));
+    assert_eq!(header("content-type"), Some(CONTENT_TYPE));
+    assert_eq!(header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+}
+
+#[tokio::test]
+async fn a_grant_in_debt_limits_what_the_bucket_alone_would_admit() {
+    let server = Server::start(|asked| grant_all(asked, AdmitRatio::ZERO, -1_000)).await;
+    let plugin = synced(one("per-address", "1/h", 1_000), "fra1");
+    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", server.address())).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    // The worker and the main thread, which has a VM of its own, know now that there are two POPs.
+    until("greetings of both VMs", async || {
+        let names: BTreeSet<u64> = reports(&server).iter().map(|report| report.worker).collect();
+        (names.len() == 2).then_some(())
+    })
+    .await;
+    edge.counter_reaches("weir.sync.answered", 2).await;
+    repeat(&mut client, &ask, 700).await;
+    until("a report of the key", async || {
+        reports(&server).iter().any(|report| !report.keys.is_empty()).then_some(())
+    })
+    .await;
+    edge.counter_grows("weir.sync.answered", 5).await;
+    assert_eq!(client.send(&ask).await.status, 429, "of 1,000, at most 700 were asked for here");
+}

@@ -1,0 +1,62 @@
+//! The table under an attacker who rotates addresses.
+
+use serde_json::json;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::{Tally, drain, together};
+
+use crate::plugin::{one, with};
+
+/// Buckets that the table tracks.
+const ADDRESSES: usize = 2_048;
+/// What a worker may gain through noise of its allocators, in KiB. A shared-data entry per address
+/// would gain several times as much.
+const NOISE_KIB: u64 = 3 * 1_024;
+const CLIENTS: usize = 8;
+
+/// One request from each of `count` addresses, from number `first` on.
+async fn rotate(edge: &Envoy, first: usize, count: usize) -> Tally {
+    let share = count / CLIENTS;
+    let asks = move |client: usize| {
+        let first = first + client * share;
+        (first..first + share)
+            .map(|n| Ask::from(&format!("10.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255)))
+    };
+    let tally = together(edge.clients(CLIENTS), asks).await;
+    assert_eq!(tally.total(), count);
+    tally.assert_only_decisions();
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotating_addresses_cost_no_memory_and_free_no_throttled_address() {
+    let plugin = with(one("per-address", "10/h", 10), "table", json!({"addresses": ADDRESSES}));
+    let mut edge = Envoy::start(Setup::with(plugin)).await;
+    let throttled = Ask::from("203.0.113.7");
+    assert_eq!(drain(&mut edge.client(), &throttled, 20).await.1, 10);
+
+    // More than the table holds, so that all of it is in use before memory is measured.
+    let warm_up = rotate(&edge, 0, 3 * ADDRESSES).await;
+    assert!(warm_up.admitted() > ADDRESSES / 2, "the first addresses find room: {warm_up:?}");
+    let before = edge.resident_kib();
+    let rotated = rotate(&edge, 3 * ADDRESSES, 50_000).await;
+    let grown = edge.resident_kib().saturating_sub(before);
+    assert!(grown < NOISE_KIB, "50,000 addresses cost {grown} KiB, of {before} KiB before");
+
+    let still = drain(&mut edge.client(), &throttled, 1).await;
+    assert_eq!(still.1, 0, "the throttled address is still throttled");
+    assert!(still.0.number("retry-after") > 300, "and for as long as before: {:?}", still.0);
+    // Every bucket of the table owes something by now: the attacker shares what is left with himself.
+    assert!(rotated.limited() > 40_000, "{rotated:?}");
+    edge.counter_reaches("weir.table.overflowed", 40_000).await;
+    edge.assert_alive();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_buckets_make_room_for_new_addresses() {
+    // A token is back within a millisecond: what an address leaves behind holds no information.
+    let plugin = with(one("per-address", "1000/s", 10), "table", json!({"addresses": ADDRESSES}));
+    let edge = Envoy::start(Setup::with(plugin)).await;
+    let tally = rotate(&edge, 0, 8 * ADDRESSES).await;
+    assert_eq!(tally.limited(), 0, "nobody asked for more than one token: {tally:?}");
+}

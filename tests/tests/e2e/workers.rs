@@ -1,0 +1,38 @@
+//! The workers of one Envoy share their buckets.
+
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::together;
+
+use crate::plugin::one;
+
+const CLIENTS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_share_one_bucket() {
+    let edge = Envoy::start(Setup::with(one("per-address", "100/d", 20_000)).concurrency(2)).await;
+    let ask = Ask::from("203.0.113.7");
+    let tally = together(edge.clients(CLIENTS), |_| vec![ask.clone(); 3_000]).await;
+    assert_eq!((tally.admitted(), tally.limited()), (20_000, 4_000), "{tally:?}");
+    let workers = edge.connections_per_worker().await;
+    assert_eq!(workers, [4, 4], "each worker served half of the connections");
+    // What each worker decided adds up in the metrics too.
+    let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
+    assert_eq!(edge.counters_of(names, 24_000).await, [20_000, 4_000]);
+    // They really met in the bucket, or this proves nothing.
+    edge.counter_reaches("weir.table.cas_retried", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_keep_many_buckets_apart() {
+    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 3)).concurrency(2)).await;
+    // Every client asks for every address, from another one on: both workers in each bucket at once.
+    let asks = |index: usize| {
+        (0..5 * 50)
+            .map(move |step| Ask::from(&format!("203.0.113.{}", (step + index * 7) % 50)))
+            .collect::<Vec<_>>()
+    };
+    let tally = together(edge.clients(CLIENTS), asks).await;
+    tally.assert_only_decisions();
+    assert_eq!((tally.admitted(), tally.total()), (3 * 50, CLIENTS * 5 * 50), "{tally:?}");
+}

@@ -1,0 +1,153 @@
+//! What a client, an access log and an operator are told.
+
+use serde_json::json;
+use weir_tests::mock_host::{Answer, Script, Worker};
+
+use crate::harness::{client, plugin, rule, shared, synced, with};
+
+#[test]
+fn a_limited_request_gets_one_complete_answer() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("10/m", 5)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    for _ in 0..2 {
+        // The second comes from the deny cache.
+        let served = worker.request(&client(1));
+        let answer = served.answer();
+        assert_eq!((answer.status, answer.details.as_str()), (429, "weir_limited"));
+        assert_eq!(answer.grpc_status, 8, "RESOURCE_EXHAUSTED for gRPC");
+        for (name, value) in [
+            ("retry-after", "6"),
+            ("ratelimit-policy", r#""per-address";q=5;w=30"#),
+            ("ratelimit", r#""per-address";r=0;t=6"#),
+            ("x-ratelimit-limit", "5"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "30"),
+            ("cache-control", "no-store"),
+            ("content-type", "application/problem+json"),
+        ] {
+            assert_eq!(answer.header(name), value, "{name}");
+        }
+        assert_eq!(answer.headers.len(), 8, "{:?}", answer.headers);
+        let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+        assert_eq!(
+            (&problem["status"], &problem["violated-policies"]),
+            (&json!(429), &json!(["per-address"]))
+        );
+        assert_eq!(served.added_headers, [], "nothing is added to the filter's own answer");
+    }
+    assert_eq!(worker.counted("weir.deny_cache.answered"), 1);
+}
+
+#[test]
+fn the_answer_is_as_the_rule_says() {
+    let response = json!({"status": 503, "headers": ["retry_after"]});
+    let mut worker = Worker::configured(&shared(), &plugin(&with(rule("1/h", 1), "response", response)));
+    assert!(worker.request(&client(1)).allowed());
+    let served = worker.request(&client(1));
+    assert_eq!(served.answer().status, 503);
+    let names: Vec<_> = served.answer().headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["retry-after", "content-type", "cache-control"]);
+}
+
+#[test]
+fn an_allowed_response_says_what_is_left_where_asked() {
+    let loud = with(rule("10/m", 5), "response", json!({"on_allowed": true}));
+    let mut worker = Worker::configured(&shared(), &plugin(&loud));
+    let served = worker.request(&client(1));
+    let expected = [
+        ("ratelimit-policy", r#""per-address";q=5;w=30"#),
+        ("ratelimit", r#""per-address";r=4;t=6"#),
+        ("x-ratelimit-limit", "5"),
+        ("x-ratelimit-remaining", "4"),
+        ("x-ratelimit-reset", "6"),
+    ];
+    assert_eq!(served.added_headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let mut quiet = Worker::configured(&shared(), &plugin(&rule("10/m", 5)));
+    assert_eq!(quiet.request(&client(1)).added_headers, []);
+}
+
+#[test]
+fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
+    assert!(worker.request(&client(1)).allowed());
+    worker.host_mut().follow(Script::always("proxy_send_local_response", Answer::Status(2)));
+    assert!(worker.request(&client(1)).allowed());
+    assert_eq!(worker.host().logged("did not take a local response: status 2"), 1);
+    worker.host_mut().follow(Script::work());
+    assert!(!worker.request(&client(1)).allowed());
+}
+
+#[test]
+fn access_logs_can_tell_the_decision_and_the_rule() {
+    let matching = with(rule("1/h", 1), "match", json!({"path": {"exact": "/x"}}));
+    let mut worker = Worker::configured(&shared(), &plugin(&matching));
+    let ask = client(1).header(":path", "/x");
+    for decision in ["allow", "limit"] {
+        worker.request(&ask);
+        let state = &worker.host().filter_state;
+        assert_eq!((&state["weir.decision"][..], &state["weir.rule"][..]), (decision, "per-address"));
+    }
+    worker.request(&client(1));
+    assert!(worker.host().filter_state.is_empty(), "no rule counted it");
+}
+
+#[test]
+fn every_counter_is_there_at_zero_from_the_start() {
+    let worker = Worker::configured(&shared(), &synced(&rule("1/h", 1)));
+    let mut names = worker.host().metric_names();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "weir.address.unreadable",
+            "weir.deny_cache.answered",
+            "weir.rule.per-address.allowed",
+            "weir.rule.per-address.limited",
+            "weir.sync.answered",
+            "weir.sync.dropped",
+            "weir.sync.failed",
+            "weir.sync.reported",
+            "weir.table.cas_gave_up",
+            "weir.table.cas_retried",
+            "weir.table.corrupt",
+            "weir.table.evicted",
+            "weir.table.overflowed",
+            "weir.table.unavailable",
+        ]
+    );
+    assert!(names.iter().all(|name| worker.host().metric(name) == Some(0)));
+}
+
+#[test]
+fn a_tick_hands_over_what_was_counted_once() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 3)));
+    worker.allowed_of(10, &client(1));
+    assert_eq!(
+        worker.host().metric("weir.rule.per-address.allowed"),
+        Some(0),
+        "a request pays for no metric"
+    );
+    for _ in 0..2 {
+        assert_eq!(worker.counted("weir.rule.per-address.allowed"), 3);
+        assert_eq!(worker.counted("weir.rule.per-address.limited"), 7);
+    }
+    worker.allowed_of(1, &client(2));
+    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 4);
+}
+
+#[test]
+fn a_host_without_metrics_or_ticks_limits_all_the_same() {
+    let broken = |function: &str, _| match function {
+        "proxy_define_metric" | "proxy_increment_metric" | "proxy_set_tick_period_milliseconds" => {
+            Answer::Status(12)
+        }
+        _ => Answer::Work,
+    };
+    let host = weir_tests::mock_host::Host::new(&shared()).with(Script::of(broken));
+    let mut worker = Worker::configured_on(host, &plugin(&rule("1/h", 3)));
+    assert_eq!(worker.allowed_of(10, &client(1)), 3);
+    worker.tick();
+    assert_eq!(worker.host().called("proxy_increment_metric"), 0);
+    assert_eq!(worker.host().logged("the host has no tick"), 1);
+}

@@ -1,0 +1,162 @@
+//! Good and bad configurations, in both of the forms in which hosts hand them over.
+
+use serde_json::json;
+use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, protobuf_struct};
+
+use crate::harness::{client, plugin, rule, shared, synced, with};
+
+const LOG_ERROR: u32 = 4;
+
+fn started() -> Worker {
+    Worker::try_start(Host::new(&shared())).unwrap()
+}
+
+#[test]
+fn json_and_a_protobuf_struct_mean_the_same() {
+    let configuration = synced(&with(rule("1/h", 3), "match", json!({"path": {"prefix": "/"}})));
+    for bytes in [configuration.to_string().into_bytes(), protobuf_struct(&configuration)] {
+        let mut worker = started();
+        assert!(worker.configure(bytes));
+        assert_eq!(worker.allowed_of(5, &client(1)), 3);
+        assert_eq!(worker.host().tick_period_ms, Some(250));
+    }
+}
+
+#[test]
+fn every_error_is_one_log_line_with_its_place() {
+    let bad = json!({
+        "rules": [
+            {"name": "Bad Name", "key": ["client_address"], "rate": "5 per second"},
+            {"name": "b", "key": ["client_address"], "rate": "5/s", "brust": 3},
+        ],
+        "table": {"addresses": 0},
+    });
+    for bytes in [bad.to_string().into_bytes(), protobuf_struct(&bad)] {
+        let mut worker = started();
+        assert!(!worker.configure(bytes));
+        let lines: Vec<_> = worker.host().logs.iter().filter(|(level, _)| *level == LOG_ERROR).collect();
+        for place in [
+            "rules[0].name: expected",
+            "rules[0].rate: expected",
+            "rules[1].brust: unknown",
+            "table.addresses: expected",
+        ] {
+            assert!(
+                lines.iter().any(|(_, line)| line.starts_with(&format!("weir: {place}"))),
+                "{place}: {lines:?}"
+            );
+        }
+        assert_eq!(lines.len(), 5, "four errors and what to do: {lines:?}");
+    }
+}
+
+#[test]
+fn what_is_no_configuration_is_refused() {
+    let nested = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+    let protobuf_nested = (0..200).fold(Vec::new(), |inner, _| {
+        [b"\n".to_vec(), vec![u8::try_from(inner.len().min(127)).unwrap()], inner].concat()
+    });
+    let good = plugin(&rule("1/h", 1)).to_string().into_bytes();
+    let huge = [good, vec![b' '; 1024 * 1024]].concat();
+    for bytes in
+        [Vec::new(), b"rules: []".to_vec(), vec![0xff; 40], vec![0; 1000], nested, protobuf_nested, huge]
+    {
+        let mut worker = started();
+        assert!(!worker.configure(bytes.clone()), "{:?}...", bytes.get(..20));
+        assert!(worker.host().logs.iter().any(|(level, _)| *level == LOG_ERROR));
+    }
+}
+
+#[test]
+fn a_configuration_that_the_host_keeps_is_refused() {
+    for answer in [Answer::Status(1), Answer::Status(12), Answer::Nothing] {
+        let script = Script::always("proxy_get_buffer_bytes", answer);
+        let mut worker = Worker::try_start(Host::new(&shared()).with(script)).unwrap();
+        assert!(!worker.configure(plugin(&rule("1/h", 1)).to_string()));
+    }
+}
+
+#[test]
+fn requests_pass_where_no_configuration_was_accepted() {
+    let mut worker = started();
+    assert_eq!(worker.allowed_of(3, &client(1)), 3, "before any configuration");
+    worker.tick();
+    assert!(!worker.configure("{}"));
+    assert_eq!(worker.allowed_of(3, &client(1)), 3, "after a refused one");
+    worker.tick();
+    assert!(worker.host().shared_keys().is_empty(), "a refused configuration leaves nothing behind");
+}
+
+#[test]
+fn an_update_takes_over_the_buckets_and_a_refused_one_changes_nothing() {
+    let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 6)));
+    worker.tick();
+    let (token, _) = crate::harness::report(&worker);
+    assert_eq!(worker.allowed_of(2, &client(1)), 2);
+    assert!(!worker.update("{}"));
+    assert_eq!(worker.allowed_of(2, &client(1)), 2);
+    assert!(worker.update(plugin(&rule("1/h", 6)).to_string()));
+    assert_eq!(worker.allowed_of(5, &client(1)), 2);
+    // The old root context's call may still be answered.
+    worker.answer_call(token, CallAnswer::timeout());
+    worker.tick();
+    assert_eq!(worker.allowed_of(5, &client(1)), 0);
+}
+
+#[test]
+fn an_update_loses_no_counts() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 6)));
+    assert_eq!(worker.allowed_of(2, &client(1)), 2);
+    assert!(worker.update(plugin(&rule("1/h", 6)).to_string()));
+    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 2);
+}
+
+#[test]
+fn what_ran_before_runs_on_after_a_refused_configuration() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
+    assert_eq!(worker.allowed_of(1, &client(1)), 1);
+    assert!(!worker.configure("{}"));
+    assert_eq!(worker.allowed_of(5, &client(1)), 1);
+}
+
+#[test]
+fn a_rule_that_stays_keeps_its_buckets_through_a_new_configuration() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 4)));
+    assert_eq!(worker.allowed_of(3, &client(1)), 3);
+    let more = json!({
+        "rules": [
+            {"name": "other", "key": ["client_address"], "rate": "1/h", "burst": 100},
+            rule("1/h", 4),
+        ],
+        "table": {"addresses": 64},
+    });
+    assert!(worker.configure(more.to_string()));
+    assert_eq!(worker.allowed_of(5, &client(1)), 1);
+}
+
+#[test]
+fn the_pop_is_named_by_the_proxy_where_the_operator_did_not() {
+    let mut plugin = synced(&rule("1/h", 2));
+    plugin["sync"].as_object_mut().unwrap().remove("pop");
+    for property in ["xds\0node\0id", "node\0id"] {
+        let mut host = Host::new(&shared());
+        host.properties.insert(property.into(), b"edge-7".to_vec());
+        let mut worker = Worker::configured_on(host, &plugin);
+        worker.tick();
+        assert_eq!(crate::harness::report(&worker).1.pop, "edge-7");
+    }
+}
+
+#[test]
+fn a_pop_without_any_name_is_refused() {
+    let mut plugin = synced(&rule("1/h", 2));
+    plugin["sync"].as_object_mut().unwrap().remove("pop");
+    for id in [None, Some(Vec::new()), Some(vec![0xff; 9]), Some(vec![b'x'; 65_536])] {
+        let mut host = Host::new(&shared());
+        host.properties.extend(id.map(|id| ("node\0id".to_owned(), id)));
+        let mut worker = Worker::try_start(host).unwrap();
+        assert!(!worker.configure(plugin.to_string()));
+        assert_eq!(worker.host().logged("weir: sync.pop: missing: expected"), 1);
+        assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    }
+}

@@ -1,0 +1,13 @@
+//! The real module on a host that answers what a test says: failing, lying, racing, out of time.
+
+mod answering;
+mod clock;
+mod configuration;
+mod exchange;
+mod harness;
+mod limitations;
+mod memory;
+mod random;
+mod requests;
+mod shared_data;
+mod sweep;

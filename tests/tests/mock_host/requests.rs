@@ -1,0 +1,82 @@
+//! What a request may look like.
+
+use serde_json::json;
+use weir_tests::mock_host::{Ask, Worker};
+
+use crate::harness::{client, plugin, rule, shared, with};
+
+#[test]
+fn a_client_without_a_readable_address_is_let_through_and_counted() {
+    let asks = [
+        Ask::default(),
+        Ask::from(""),
+        Ask::from("/run/client.sock"),
+        Ask::from("@abstract"),
+        Ask::from([0xff, 0xfe, b'1']),
+        Ask::from("1.2.3.4:99999"),
+        Ask::from(vec![b'1'; 65_536]),
+        Ask::from(vec![b':'; 65_536]),
+    ];
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
+    for ask in &asks {
+        assert_eq!(worker.allowed_of(2, ask), 2, "{:?}", ask.properties);
+    }
+    assert_eq!(worker.counted("weir.address.unreadable"), 2 * asks.len() as u64);
+    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 0);
+}
+
+#[test]
+fn one_client_is_one_key_however_its_address_is_written() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 6)));
+    for address in
+        ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1", "[::ffff:192.0.2.1]:1", "::ffff:192.0.2.1", "192.0.2.1:0"]
+    {
+        assert!(worker.request(&Ask::from(address)).allowed(), "{address}");
+    }
+    assert!(!worker.request(&Ask::from("192.0.2.1:3")).allowed());
+    assert!(worker.request(&Ask::from("192.0.2.2:3")).allowed());
+}
+
+#[test]
+fn headers_of_any_bytes_get_a_decision() {
+    let matching = json!({"hosts": ["api.example.com"], "methods": ["GET"], "path": {"prefix": "/api"}});
+    let mut worker = Worker::configured(&shared(), &plugin(&with(rule("1/h", 1), "match", matching)));
+    let good = client(1).header(":path", "/api/x?y");
+    assert!(worker.request(&good).allowed());
+    assert!(!worker.request(&good).allowed());
+    let strange = [vec![], vec![0xff; 9], vec![0], b"[".to_vec(), b"?".to_vec(), vec![b'/'; 65_536]];
+    for name in [":path", ":method", ":authority"] {
+        for value in &strange {
+            assert!(worker.request(&good.clone().header(name, value)).allowed(), "{name}: not the rule's");
+        }
+    }
+    let mut bare = client(1);
+    bare.headers.clear();
+    assert!(worker.request(&bare).allowed());
+    let prefixed = [b"/api\xff\xfe\x00".to_vec(), [b"/api".to_vec(), vec![b'x'; 65_536]].concat()];
+    for value in prefixed {
+        assert!(!worker.request(&good.clone().header(":path", value)).allowed(), "still the rule's");
+    }
+}
+
+#[test]
+fn what_no_rule_asks_for_is_never_fetched() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 10)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    assert_eq!(worker.host().called("proxy_get_header_map_value"), 0);
+    assert_eq!(worker.host().called("proxy_get_property"), 5);
+}
+
+#[test]
+fn a_request_takes_from_all_its_rules_or_from_none() {
+    let rules = json!({
+        "rules": [
+            {"name": "wide", "key": ["client_address"], "rate": "1/h", "burst": 5},
+            {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": "1/h", "burst": 2},
+        ],
+        "table": {"addresses": 1600},
+    });
+    let mut worker = Worker::configured(&shared(), &rules);
+    assert_eq!(worker.allowed_of(10, &client(1).header(":path", "/login")), 2);
+    assert_eq!(worker.allowed_of(10, &client(1)), 3, "what was limited took nothing");
+}

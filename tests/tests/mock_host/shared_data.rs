@@ -1,0 +1,160 @@
+//! Buckets in shared data: several workers, conflicts, corruption, hosts that have none.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::json;
+use weir_tests::mock_host::{Answer, Host, Script, SharedData, Worker, ZeroCas};
+
+use crate::harness::{client, plugin, rule, shared, with};
+
+const BOTH: [ZeroCas; 2] = [ZeroCas::Overwrites, ZeroCas::Inserts];
+
+#[test]
+fn a_host_without_shared_data_limits_per_worker_and_says_so_once() {
+    for function in ["proxy_get_shared_data", "proxy_set_shared_data"] {
+        let shared = shared();
+        let mut workers = [1, 2].map(|_| {
+            let script = Script::always(function, Answer::Status(12));
+            Worker::configured_on(Host::new(&shared).with(script), &plugin(&rule("1/h", 3)))
+        });
+        for worker in &mut workers {
+            assert_eq!(worker.allowed_of(10, &client(1)), 3);
+            assert_eq!(worker.host().logged("shared data does not work"), 1);
+            assert_eq!(worker.counted("weir.rule.per-address.limited"), 7);
+            assert_eq!(worker.counted("weir.table.unavailable"), 0, "its own table is there");
+        }
+    }
+}
+
+#[test]
+fn shared_data_that_fails_later_is_counted_and_lets_requests_through() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
+    worker.host_mut().follow(Script::always("proxy_get_shared_data", Answer::Status(10)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    assert_eq!(worker.counted("weir.table.unavailable"), 5);
+    worker.host_mut().follow(Script::always("proxy_set_shared_data", Answer::Status(10)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    assert_eq!(worker.counted("weir.table.unavailable"), 10);
+    worker.host_mut().follow(Script::work());
+    assert!(worker.allowed_of(5, &client(1)) <= 2, "once it works again, so does the limit");
+}
+
+#[test]
+fn a_read_that_fails_once_costs_other_clients_no_bucket() {
+    let one_slot = with(plugin(&rule("1/h", 2)), "table", json!({"addresses": 16}));
+    let mut worker = Worker::configured(&shared(), &one_slot);
+    assert_eq!(worker.allowed_of(2, &client(1)), 2);
+    worker.host_mut().follow(Script::only("proxy_get_shared_data", 1, Answer::Status(10)));
+    assert!(worker.request(&client(2)).allowed());
+    assert_eq!(worker.allowed_of(2, &client(1)), 0);
+}
+
+#[test]
+fn two_workers_share_a_bucket() {
+    for zero_cas in BOTH {
+        let shared = SharedData::new(zero_cas);
+        let mut workers = [1, 2].map(|_| Worker::configured(&shared, &plugin(&rule("1/h", 5))));
+        let allowed: usize = (0..10).map(|i| workers[i % 2].allowed_of(1, &client(1))).sum();
+        assert_eq!(allowed, 5, "{zero_cas:?}");
+        assert_eq!(workers[0].allowed_of(1, &client(2)), 1, "{zero_cas:?}");
+    }
+}
+
+#[test]
+fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
+    for zero_cas in BOTH {
+        let shared = SharedData::new(zero_cas);
+        let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 10)));
+        let other = Rc::new(RefCell::new(Worker::configured(&shared, &plugin(&rule("1/h", 10)))));
+        let others = Rc::new(RefCell::new(0));
+        let mut own = 0;
+        for _ in 0..8 {
+            let (other, others) = (other.clone(), others.clone());
+            worker.host_mut().before_write =
+                Some(Box::new(move || *others.borrow_mut() += other.borrow_mut().allowed_of(1, &client(1))));
+            own += worker.allowed_of(1, &client(1));
+        }
+        assert_eq!((own, *others.borrow()), (5, 5), "{zero_cas:?}: one burst for both");
+        assert_eq!(worker.counted("weir.table.cas_retried"), 5, "{zero_cas:?}");
+        assert_eq!(worker.counted("weir.table.cas_gave_up"), 0, "{zero_cas:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_is_always_in_conflict_ends_in_a_decision() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
+    worker.host_mut().follow(Script::always("proxy_set_shared_data", Answer::Status(8)));
+    assert!(worker.request(&client(1)).allowed());
+    let writes = worker.host().called("proxy_set_shared_data");
+    assert!((2..=100).contains(&writes), "{writes} writes for one request");
+    assert_eq!(worker.counted("weir.table.cas_gave_up"), 1);
+    assert_eq!(worker.counted("weir.table.cas_retried"), u64::from(writes));
+}
+
+#[test]
+fn workers_that_start_at_the_same_time_agree_where_the_host_lets_them() {
+    let shared = SharedData::new(ZeroCas::Inserts);
+    let late = Rc::new(RefCell::new(None));
+    let mut host = Host::new(&shared);
+    let (late_too, shared_too) = (late.clone(), shared.clone());
+    host.before_write = Some(Box::new(move || {
+        *late_too.borrow_mut() = Some(Worker::configured(&shared_too, &plugin(&rule("1/h", 4))));
+    }));
+    let mut first = Worker::configured_on(host, &plugin(&rule("1/h", 4)));
+    let mut second = late.borrow_mut().take().expect("the other worker came between");
+    let allowed: usize =
+        (0..8).map(|_| first.allowed_of(1, &client(1)) + second.allowed_of(1, &client(1))).sum();
+    assert_eq!(allowed, 4);
+}
+
+#[test]
+fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
+    for byte in [0, 4, 5, 9, 31, 40, 511] {
+        let shared = shared();
+        let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
+        assert_eq!(worker.allowed_of(1, &client(1)), 1);
+        shared.tamper(b"weir.s.", |slot| slot[byte] ^= 0x55);
+        assert_eq!(worker.allowed_of(5, &client(1)), 2, "byte {byte}");
+        assert_eq!(worker.counted("weir.table.corrupt"), 1, "byte {byte}: sound again after the first write");
+    }
+}
+
+#[test]
+fn a_slot_of_any_other_length_is_counted() {
+    for size in [0, 1, 511, 513, 65_536] {
+        let shared = shared();
+        let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
+        shared.tamper(b"weir.s.", |slot| slot.resize(size, 0xa5));
+        assert_eq!(worker.allowed_of(5, &client(1)), 2, "{size} bytes");
+        assert_eq!(worker.counted("weir.table.corrupt"), 1, "{size} bytes");
+    }
+}
+
+#[test]
+fn a_new_vm_finds_the_buckets_of_the_old_one() {
+    let shared = shared();
+    let mut old = Worker::configured(&shared, &plugin(&rule("1/h", 5)));
+    assert_eq!(old.allowed_of(3, &client(1)), 3);
+    drop(old);
+    let mut new = Worker::configured(&shared, &plugin(&rule("1/h", 5)));
+    assert_eq!(new.allowed_of(10, &client(1)), 2);
+}
+
+#[test]
+fn slots_are_made_once_and_more_only_for_a_larger_table() {
+    let shared = shared();
+    let sized = |addresses: u32| with(plugin(&rule("1/h", 5)), "table", json!({"addresses": addresses}));
+    let mut worker = Worker::configured(&shared, &sized(64));
+    assert_eq!(worker.allowed_of(3, &client(1)), 3);
+    let slots = |shared: &SharedData| shared.keys().iter().filter(|key| key.starts_with(b"weir.s.")).count();
+    assert_eq!(slots(&shared), 4);
+    let writes_of = |shared: &SharedData, addresses| {
+        let worker = Worker::configured(shared, &sized(addresses));
+        worker.host().called("proxy_set_shared_data")
+    };
+    assert_eq!(writes_of(&shared, 64), 0, "the next worker finds everything made");
+    assert_eq!(writes_of(&shared, 128), 5, "four slots and their count");
+    assert_eq!(writes_of(&shared, 64), 0);
+    assert_eq!(slots(&shared), 8);
+}
