@@ -19,7 +19,7 @@ use weir_limiter::wire::{AdmitRatio, Grant, Key, Message, Reply, Report, Rule};
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// A linear congruential generator (Knuth, MMIX): the same numbers everywhere.
@@ -118,20 +118,20 @@ fn a_long_run_of_decisions() {
     let config = Config::parse(config).unwrap();
     let identity = TableIdentity { secret: Secret::new([3; 16]), table_id: 1 };
     let reporter = Reporter { pop: "a".into(), worker: 1 };
-    let mut limiter = Limiter::new(config.rules, identity, Some(reporter));
+    let mut worker = Limiter::new(config.rules, identity, Some(reporter));
     let (mut slots, mut rnd, mut now) = (LocalSlots::new(9), Lcg(42), Time::from_nanos(1 << 40));
     let (mut digest, mut limited) = (0u64, 0);
     for i in 0..20_000u64 {
         now += rnd.below(20_000_000);
         let request = format!("10.0.{}.{}:1", rnd.below(3), rnd.below(30));
-        let decision = limiter.decide(&mut From(request), &mut slots, now);
+        let decision = worker.decide(&mut From(request), &mut slots, now);
         limited += u32::from(decision.outcome == Outcome::Limit);
         let (rule, standing) = decision.strictest.unwrap();
         for part in [u64::from(rule), u64::from(standing.remaining), standing.more_ns, standing.full_ns] {
             digest = digest.rotate_left(5) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         if i % 50 == 0 {
-            exchange(&mut limiter, &mut slots, &mut rnd, now);
+            exchange(&mut worker, &mut slots, &mut rnd, now);
         }
     }
     assert_eq!(format!("{limited} {digest:016x}"), "17029 77a2b484604d0d44");
