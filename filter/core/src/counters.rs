@@ -25,6 +25,8 @@ pub enum Event {
     Reported,
     /// A report was answered with grants.
     Answered,
+    /// A report was answered without grants: weir-sync does not reach its store.
+    Ungranted,
     /// A report was not answered, or not in a way that could be understood.
     SyncFailed,
     /// A watched key had no room in the worker's list, and goes unreported by it.
@@ -33,7 +35,7 @@ pub enum Event {
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -44,6 +46,7 @@ impl Event {
         Self::AddressUnreadable,
         Self::Reported,
         Self::Answered,
+        Self::Ungranted,
         Self::SyncFailed,
         Self::SyncDropped,
     ];
@@ -61,6 +64,7 @@ impl Event {
             Self::AddressUnreadable => "weir.address.unreadable",
             Self::Reported => "weir.sync.reported",
             Self::Answered => "weir.sync.answered",
+            Self::Ungranted => "weir.sync.ungranted",
             Self::SyncFailed => "weir.sync.failed",
             Self::SyncDropped => "weir.sync.dropped",
         }

@@ -13,8 +13,8 @@
 //!  32  units  20 x 24 B  watched entries from the left, cold ones from the right
 //! ```
 //!
-//! **Eviction never pays.** Only an entry that holds no information may go: a full bucket, with no
-//! lease and nothing left to report. When a slot has no such entry, a newcomer shares the slot's
+//! **Eviction never pays.** Only an entry whose bucket is full may go, with no lease and nothing left
+//! to report; those whose even share is whole as well go first. When a slot has no such entry, a newcomer shares the slot's
 //! overflow bucket of its rule, for which units are kept aside. Whoever rotates keys to shake off a
 //! throttled one therefore throttles himself.
 
@@ -115,12 +115,17 @@ impl Cold {
 }
 
 impl Watched {
-    /// A key that starts to be watched at `now`. What is missing from its bucket was admitted
-    /// unheard, and is reported now.
-    pub fn begin(bucket: Bucket, quota: &Quota, now: Time) -> Self {
-        let admitted = u32::try_from(bucket.missing(quota, now)).unwrap_or(u32::MAX);
+    /// A key that starts to be watched at `now`, one of `pops` POPs asking it for `taking` tokens
+    /// that its share no longer has.
+    ///
+    /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
+    /// bucket has refilled faster than an even share does, what is missing from the share.
+    pub fn begin(cold: &Cold, quota: &Quota, pops: u32, taking: u32, now: Time) -> Self {
+        let from_share = cold.share.missing(quota, now).div_ceil(u64::from(pops.max(1)));
+        let unheard = cold.bucket.missing(quota, now).max(from_share);
+        let admitted = u32::try_from(unheard).unwrap_or(u32::MAX).saturating_add(taking);
         Self {
-            bucket,
+            bucket: cold.bucket,
             lease_until: Time::ZERO,
             epoch: epoch_of(now),
             admitted,
@@ -174,10 +179,19 @@ impl Entry {
         }
     }
 
+    /// Whether its bucket would not be missed. Its share might be: then weir-sync hears of the key
+    /// later than it could.
+    fn is_refilled(&self, now: Time) -> bool {
+        match self {
+            Self::Cold(cold) => cold.bucket.is_full(now),
+            Self::Watched(_) => self.is_spent(now),
+        }
+    }
+
     /// Whether dropping it loses nothing.
     fn is_spent(&self, now: Time) -> bool {
         match self {
-            Self::Cold(cold) => cold.bucket.is_full(now),
+            Self::Cold(cold) => cold.bucket.is_full(now) && cold.share.is_full(now),
             Self::Watched(w) => {
                 let told =
                     w.admitted == w.confirmed || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
@@ -286,14 +300,9 @@ impl Slot {
                 self.set_cold(i, tag, cold);
                 Some(0)
             }
-            (_, was_watched, was_cold) => {
+            _ => {
                 let before = self.clone();
-                if let Some(i) = was_watched {
-                    self.remove_watched(i);
-                }
-                if let Some(i) = was_cold {
-                    self.remove_cold(i);
-                }
+                self.remove(tag);
                 let dropped = self.insert(tag, entry, now);
                 if dropped.is_none() {
                     *self = before;
@@ -341,18 +350,25 @@ impl Slot {
             || self.entries().any(|(tag, entry)| tag.is_overflow() == overflow && entry.is_spent(now))
     }
 
-    /// Drops one spent entry; false if there is none.
+    /// Drops one entry: a spent one if there is one, else a refilled one; false if there is neither.
     fn drop_spent(&mut self, now: Time) -> bool {
-        let cold = (0..self.cold()).find(|&i| Entry::Cold(self.cold_at(i)).is_spent(now));
-        if let Some(i) = cold {
-            self.remove_cold(i);
-            return true;
-        }
-        let watched = (0..self.watched()).find(|&i| Entry::Watched(self.watched_at(i)).is_spent(now));
-        if let Some(i) = watched {
+        let droppable = |test: fn(&Entry, Time) -> bool| {
+            self.entries().find(|(_, entry)| test(entry, now)).map(|(tag, _)| tag)
+        };
+        let Some(tag) = droppable(Entry::is_spent).or_else(|| droppable(Entry::is_refilled)) else {
+            return false;
+        };
+        self.remove(tag);
+        true
+    }
+
+    fn remove(&mut self, tag: Tag) {
+        if let Some(i) = self.find_watched(tag) {
             self.remove_watched(i);
         }
-        watched.is_some()
+        if let Some(i) = self.find_cold(tag) {
+            self.remove_cold(i);
+        }
     }
 
     /// Every entry with its tag.

@@ -108,6 +108,7 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.sync.dropped",
             "weir.sync.failed",
             "weir.sync.reported",
+            "weir.sync.ungranted",
             "weir.table.cas_gave_up",
             "weir.table.cas_retried",
             "weir.table.corrupt",

@@ -31,6 +31,8 @@ pub(super) struct Exchange {
     pops: u32,
     in_flight: Option<InFlight>,
     sent_at: Option<Time>,
+    /// Whether weir-sync has ever answered; until then this POP believes that it is the only one.
+    was_answered: bool,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
 }
@@ -56,7 +58,16 @@ struct Told {
 impl Exchange {
     pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
         let (sequence, pops, cursor) = (0, 1, 0);
-        Self { reporter, table_id, sequence, pops, in_flight: None, sent_at: None, cursor }
+        Self {
+            reporter,
+            table_id,
+            sequence,
+            pops,
+            in_flight: None,
+            sent_at: None,
+            was_answered: false,
+            cursor,
+        }
     }
 
     /// Live POPs, at least 1.
@@ -65,7 +76,7 @@ impl Exchange {
     }
 
     fn is_silent(&self, now: Time) -> bool {
-        self.sent_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
+        !self.was_answered || self.sent_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
     }
 }
 
@@ -182,7 +193,8 @@ impl Limiter {
         result
     }
 
-    /// Applies the bytes of a reply. On an error nothing changed, and the report counts as failed.
+    /// Applies the bytes of the reply to the report under way; an answer to a report that was given
+    /// up must not come here. On an error nothing changed, and the report counts as failed.
     pub fn apply(&mut self, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(&reply, slots, now));
         if applied.is_err() {
@@ -193,16 +205,15 @@ impl Limiter {
 
     fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
-        // The answer to a report that was given up: its successor is under way.
-        let Some(sent) = exchange.in_flight.take_if(|sent| sent.sequence == reply.sequence) else {
-            return Ok(());
-        };
-        if !reply.grants.is_empty() && reply.grants.len() != sent.keys.len() {
-            exchange.in_flight = Some(sent);
-            return Err(WireError::Limit("grants"));
-        }
+        let sent = exchange.in_flight.take_if(|sent| {
+            sent.sequence == reply.sequence
+                && (reply.grants.is_empty() || reply.grants.len() == sent.keys.len())
+        });
+        let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
         exchange.pops = reply.pops;
+        exchange.was_answered = true;
         if reply.grants.is_empty() && !sent.keys.is_empty() {
+            self.counters.add(Event::Ungranted, 1);
             self.unsay(&sent.keys);
             return Ok(());
         }

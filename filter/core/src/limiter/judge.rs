@@ -1,5 +1,6 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
+use super::exchange::Exchange;
 use super::{Hit, Limiter, RuleTags};
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
@@ -122,7 +123,10 @@ impl Limiter {
                     Take::Short { .. } if tag.is_overflow() => {
                         Entry::Cold(Cold { bucket: after, share: cold.share })
                     }
-                    Take::Short { .. } => Entry::Watched(Watched::begin(after, quota, now)),
+                    Take::Short { .. } => {
+                        let begun = Watched::begin(&cold, quota, exchange.pops(), 1, now);
+                        Entry::Watched(Watched { bucket: after, ..begun })
+                    }
                 }
             }
         }
@@ -136,13 +140,11 @@ impl Limiter {
         bytes: &mut alloc::vec::Vec<u8>,
         now: Time,
     ) {
-        if self.exchange.is_none() {
-            return;
-        }
+        let Some(pops) = self.exchange.as_ref().map(Exchange::pops) else { return };
         let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
         let mut loaded = self.load(slots, hit.slot, bytes);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
-        let watched = Entry::Watched(Watched::begin(cold.bucket, &quota, now));
+        let watched = Entry::Watched(Watched::begin(&cold, &quota, pops, 0, now));
         // On a conflict the next refusal does it.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             self.count_watched(hit, now);

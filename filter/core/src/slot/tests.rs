@@ -119,6 +119,27 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
 }
 
 #[test]
+fn a_bucket_whose_share_is_not_whole_goes_after_those_whose_is() {
+    let mut slot = Slot::empty();
+    for n in 0..KEYS_PER_SLOT as u64 {
+        let share = Bucket::full_at(if n == 9 { Time::ZERO } else { T0 + 50 * SECOND_NS });
+        slot.put(tag(n), &Entry::Cold(Cold { bucket: Bucket::FULL, share }), T0);
+    }
+    assert_eq!(slot.put(tag(99), &cold(5), T0), Some(1));
+    assert_eq!(slot.get(tag(9)), None);
+    assert_eq!(slot.put(tag(98), &cold(5), T0), Some(1));
+}
+
+#[test]
+fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    let share = Bucket::full_at(T0 + 8 * 100_000_000);
+    let cold = Cold { bucket: Bucket::FULL, share };
+    assert_eq!(Watched::begin(&cold, &quota, 4, 1, T0).admitted, 2 + 1);
+    assert_eq!(Watched::begin(&Cold { bucket: share, ..cold }, &quota, 4, 1, T0).admitted, 8 + 1);
+}
+
+#[test]
 fn watching_a_key_keeps_its_bucket_or_its_place() {
     let mut slot = Slot::empty();
     slot.put(tag(1), &cold(5), T0);
@@ -132,7 +153,7 @@ fn watching_a_key_keeps_its_bucket_or_its_place() {
 #[test]
 fn counters_begin_a_new_epoch_before_they_wrap() {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let mut w = Watched::begin(Bucket::FULL, &quota, T0);
+    let mut w = Watched::begin(&Cold::NEW, &quota, 1, 0, T0);
     (w.admitted, w.asked, w.confirmed) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
