@@ -1,5 +1,9 @@
+use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX, epoch_of};
 use super::*;
-use crate::quota::{Period, Rate};
+use crate::bucket::Bucket;
+use crate::quota::{Period, Quota, Rate};
+use crate::time::SECOND_NS;
+use crate::wire::AdmitRatio;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

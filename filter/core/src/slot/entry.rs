@@ -1,0 +1,166 @@
+//! What a slot holds: the local state of keys, and the tags it lies under.
+
+use crate::bucket::Bucket;
+use crate::quota::Quota;
+use crate::time::{SECOND_NS, Time};
+use crate::wire::AdmitRatio;
+
+/// How long counts that were never confirmed keep an otherwise idle entry, in nanoseconds.
+pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
+/// The bit that tells an overflow bucket's tag from a key's.
+const OVERFLOW_BIT: u64 = 1 << 63;
+
+/// The name of an entry in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag(pub(super) u64);
+
+impl Tag {
+    /// A key under the rule with this salt.
+    pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
+        Self((key_tag ^ rule_salt) & !OVERFLOW_BIT)
+    }
+
+    /// The overflow bucket of the rule with this salt.
+    pub const fn of_overflow(rule_salt: u64) -> Self {
+        Self(rule_salt | OVERFLOW_BIT)
+    }
+
+    /// Whether this names an overflow bucket.
+    pub const fn is_overflow(self) -> bool {
+        self.0 & OVERFLOW_BIT != 0
+    }
+
+    /// The tag as a number, for a worker's own maps.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// The local state of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A key within its even share: no other POP needs to hear of it.
+    Cold(Cold),
+    /// A key that weir-sync hears of.
+    Watched(Watched),
+}
+
+/// A key within its even share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cold {
+    /// The rule's whole quota.
+    pub bucket: Bucket,
+    /// The POP's even share of it; once that is used up, the key is watched.
+    pub share: Bucket,
+}
+
+/// A key that weir-sync hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The rule's whole quota, capped by grants.
+    pub bucket: Bucket,
+    /// Until when `ratio` is valid.
+    pub lease_until: Time,
+    /// Names the span that the counts cover.
+    pub epoch: u32,
+    /// Tokens admitted in this epoch.
+    pub admitted: u32,
+    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    pub asked: u32,
+    /// The part of `admitted` that weir-sync has confirmed.
+    pub confirmed: u32,
+    /// The fraction to admit while the lease lasts.
+    pub ratio: AdmitRatio,
+}
+
+impl Cold {
+    /// A key nobody has seen.
+    pub const NEW: Self = Self { bucket: Bucket::FULL, share: Bucket::FULL };
+}
+
+impl Watched {
+    /// A key that starts to be watched at `now`, one of `pops` POPs asking it for `taking` tokens
+    /// that its share no longer has.
+    ///
+    /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
+    /// bucket has refilled faster than an even share does, what is missing from the share.
+    pub fn begin(cold: &Cold, quota: &Quota, pops: u32, taking: u32, now: Time) -> Self {
+        let from_share = cold.share.missing(quota, now).div_ceil(u64::from(pops.max(1)));
+        let unheard = cold.bucket.missing(quota, now).max(from_share);
+        let admitted = u32::try_from(unheard).unwrap_or(u32::MAX).saturating_add(taking);
+        Self {
+            bucket: cold.bucket,
+            lease_until: Time::ZERO,
+            epoch: epoch_of(now),
+            admitted,
+            asked: admitted,
+            confirmed: 0,
+            ratio: AdmitRatio::ONE,
+        }
+    }
+
+    /// The admit ratio in force at `now`: without a lease, everything the bucket has.
+    pub fn ratio_at(&self, now: Time) -> AdmitRatio {
+        if now < self.lease_until { self.ratio } else { AdmitRatio::ONE }
+    }
+
+    /// Counts `cost` admitted tokens. Before a counter could wrap, a new epoch begins that carries
+    /// over what was not confirmed.
+    pub fn count_admitted(&mut self, cost: u32, now: Time) {
+        if self.admitted.max(self.asked) > COUNT_MAX {
+            self.admitted = self.admitted.saturating_sub(self.confirmed);
+            (self.asked, self.confirmed, self.epoch) = (self.admitted, 0, epoch_of(now));
+        }
+        self.admitted = self.admitted.saturating_add(cost);
+    }
+}
+
+/// Counts above this begin a new epoch.
+pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
+
+/// Names an epoch by its begin, in steps of 2^20 ns (about a millisecond; wraps in 52 days, long
+/// after anything remembers the last).
+pub(super) fn epoch_of(now: Time) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
+    let epoch = (now.as_nanos() >> 20) as u32;
+    epoch
+}
+
+impl Entry {
+    /// The bucket.
+    pub fn bucket(&self) -> Bucket {
+        match self {
+            Self::Cold(cold) => cold.bucket,
+            Self::Watched(watched) => watched.bucket,
+        }
+    }
+
+    /// The bucket, to change it.
+    pub fn bucket_mut(&mut self) -> &mut Bucket {
+        match self {
+            Self::Cold(cold) => &mut cold.bucket,
+            Self::Watched(watched) => &mut watched.bucket,
+        }
+    }
+
+    /// Whether its bucket would not be missed. Its share might be: then weir-sync hears of the key
+    /// later than it could.
+    pub(super) fn is_refilled(&self, now: Time) -> bool {
+        match self {
+            Self::Cold(cold) => cold.bucket.is_full(now),
+            Self::Watched(_) => self.is_spent(now),
+        }
+    }
+
+    /// Whether dropping it loses nothing.
+    pub(super) fn is_spent(&self, now: Time) -> bool {
+        match self {
+            Self::Cold(cold) => cold.bucket.is_full(now) && cold.share.is_full(now),
+            Self::Watched(w) => {
+                let told =
+                    w.admitted == w.confirmed || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
+                w.bucket.is_full(now) && w.lease_until <= now && told
+            }
+        }
+    }
+}

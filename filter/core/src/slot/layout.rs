@@ -1,0 +1,197 @@
+//! A slot's bytes.
+//!
+//! ```text
+//!   0  format      4 B  FORMAT, changes with the layout
+//!   4  watched     1 B  entries at the front, two units each
+//!   5  cold        1 B  entries at the back, one unit each
+//!   6  zero        2 B
+//!   8  checksum    8 B  xxh64 of everything else
+//!  16  zero       16 B
+//!  32  units  20 x 24 B  watched entries from the left, cold ones from the right
+//! ```
+//!
+//! Everything out of range reads as zero and is not written, so no index can trap.
+
+use xxhash_rust::xxh64::xxh64;
+
+use super::entry::{Cold, Tag, Watched};
+use crate::bucket::Bucket;
+use crate::time::Time;
+use crate::wire::AdmitRatio;
+
+/// Bytes in a slot.
+pub const SLOT_BYTES: usize = 512;
+/// Units in a slot.
+pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
+/// Units of a watched entry.
+pub(super) const WATCHED_UNITS: usize = 2;
+
+/// "WER1": the layout above.
+const FORMAT: [u8; 4] = *b"WER1";
+const HEADER_BYTES: usize = 32;
+const UNIT_BYTES: usize = 24;
+const WATCHED_COUNT: usize = 4;
+const COLD_COUNT: usize = 5;
+
+const _: () = assert!(HEADER_BYTES + UNITS * UNIT_BYTES == SLOT_BYTES);
+
+/// A slot's bytes were not those of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// The packed set of entries. Reads and writes its bytes in place.
+#[derive(Clone)]
+pub struct Slot {
+    bytes: [u8; SLOT_BYTES],
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl Slot {
+    /// A slot without entries.
+    pub fn empty() -> Self {
+        let mut slot = Self { bytes: [0; SLOT_BYTES] };
+        slot.write(0, FORMAT);
+        slot
+    }
+
+    /// The slot in `bytes`, if they are one.
+    pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let slot = Self { bytes: bytes.try_into().map_err(|_| Corrupt)? };
+        let fits = slot.watched() * WATCHED_UNITS + slot.cold() <= UNITS;
+        let sound = slot.array::<4>(0) == FORMAT && fits && slot.array::<8>(8) == slot.checksum();
+        if sound { Ok(slot) } else { Err(Corrupt) }
+    }
+
+    /// The bytes to store.
+    pub fn sealed(&mut self) -> &[u8; SLOT_BYTES] {
+        let checksum = self.checksum();
+        self.write(8, checksum);
+        &self.bytes
+    }
+}
+
+impl Slot {
+    pub(super) fn watched(&self) -> usize {
+        usize::from(self.array::<1>(WATCHED_COUNT)[0])
+    }
+
+    pub(super) fn cold(&self) -> usize {
+        usize::from(self.array::<1>(COLD_COUNT)[0])
+    }
+
+    pub(super) fn set_watched_count(&mut self, count: usize) {
+        self.set_count(WATCHED_COUNT, count);
+    }
+
+    pub(super) fn set_cold_count(&mut self, count: usize) {
+        self.set_count(COLD_COUNT, count);
+    }
+
+    fn set_count(&mut self, offset: usize, count: usize) {
+        self.write(offset, [u8::try_from(count).unwrap_or(0)]);
+    }
+
+    pub(super) fn watched_at(&self, i: usize) -> Watched {
+        let at = watched_offset(i);
+        Watched {
+            bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
+            lease_until: Time::from_nanos(self.word(at + 16)),
+            epoch: self.half(at + 24),
+            admitted: self.half(at + 28),
+            asked: self.half(at + 32),
+            confirmed: self.half(at + 36),
+            ratio: AdmitRatio::from_bits(self.half(at + 40)),
+        }
+    }
+
+    pub(super) fn set_watched(&mut self, i: usize, tag: Tag, watched: &Watched) {
+        let at = watched_offset(i);
+        self.write(at, tag.0.to_le_bytes());
+        self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
+        self.write(at + 16, watched.lease_until.as_nanos().to_le_bytes());
+        self.write(at + 24, watched.epoch.to_le_bytes());
+        self.write(at + 28, watched.admitted.to_le_bytes());
+        self.write(at + 32, watched.asked.to_le_bytes());
+        self.write(at + 36, watched.confirmed.to_le_bytes());
+        self.write(at + 40, watched.ratio.bits().to_le_bytes());
+    }
+
+    pub(super) fn cold_at(&self, i: usize) -> Cold {
+        let at = cold_offset(i);
+        Cold {
+            bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
+            share: Bucket::full_at(Time::from_nanos(self.word(at + 16))),
+        }
+    }
+
+    pub(super) fn set_cold(&mut self, i: usize, tag: Tag, cold: &Cold) {
+        let at = cold_offset(i);
+        self.write(at, tag.0.to_le_bytes());
+        self.write(at + 8, cold.bucket.refilled().as_nanos().to_le_bytes());
+        self.write(at + 16, cold.share.refilled().as_nanos().to_le_bytes());
+    }
+
+    /// The tag of the `i`-th watched entry.
+    pub(super) fn watched_tag(&self, i: usize) -> Tag {
+        Tag(self.word(watched_offset(i)))
+    }
+
+    /// The tag of the `i`-th cold entry.
+    pub(super) fn cold_tag(&self, i: usize) -> Tag {
+        Tag(self.word(cold_offset(i)))
+    }
+
+    /// Puts the watched entry `from` in the place of `to`.
+    pub(super) fn move_watched(&mut self, from: usize, to: usize) {
+        self.move_units(watched_offset(from), watched_offset(to), WATCHED_UNITS);
+    }
+
+    /// Puts the cold entry `from` in the place of `to`.
+    pub(super) fn move_cold(&mut self, from: usize, to: usize) {
+        self.move_units(cold_offset(from), cold_offset(to), 1);
+    }
+
+    fn move_units(&mut self, from: usize, to: usize, units: usize) {
+        let bytes = units * UNIT_BYTES;
+        if from + bytes <= SLOT_BYTES && to + bytes <= SLOT_BYTES {
+            self.bytes.copy_within(from..from + bytes, to);
+        }
+    }
+
+    fn checksum(&self) -> [u8; 8] {
+        let seed = u64::from_le_bytes(self.array(0));
+        xxh64(self.bytes.get(16..).unwrap_or_default(), seed).to_le_bytes()
+    }
+
+    fn word(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.array(offset))
+    }
+
+    fn half(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.array(offset))
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        self.bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+    }
+
+    fn write<const N: usize>(&mut self, offset: usize, value: [u8; N]) {
+        if let Some(room) = self.bytes.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+            *room = value;
+        }
+    }
+}
+
+const fn watched_offset(i: usize) -> usize {
+    HEADER_BYTES + i * WATCHED_UNITS * UNIT_BYTES
+}
+
+/// Cold entries fill the slot from its end.
+const fn cold_offset(i: usize) -> usize {
+    (SLOT_BYTES - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
+}
