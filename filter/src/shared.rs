@@ -1,7 +1,7 @@
 //! What workers agree on through the host's shared data: the secret and the slots.
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
-//! key in it is known beforehand: one for the identity, one per slot.
+//! key in it is known beforehand: the identity, two numbers, one key per slot.
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
@@ -15,6 +15,9 @@ const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
 /// The most slots a worker keeps in its own memory: 8 MiB, of the 1 GiB at most that a host gives it.
 const OWN_SLOTS_MAX: u32 = 16_384;
+/// Holds how many POPs are live, as four bytes: what one worker hears, all believe, and a new one is
+/// not alone in the world until its first answer.
+const POPS_KEY: &[u8] = b"weir.pops";
 /// Holds how many slots were made, as four bytes.
 const CREATED_KEY: &[u8] = b"weir.slots";
 
@@ -53,6 +56,27 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
+/// Live POPs, as a worker of this process last heard.
+pub(crate) fn pops() -> Option<u32> {
+    number(POPS_KEY)
+}
+
+/// Tells the other workers how many POPs are live.
+pub(crate) fn set_pops(pops: u32) {
+    set_number(POPS_KEY, pops);
+}
+
+fn number(key: &[u8]) -> Option<u32> {
+    let (bytes, _) = host::shared_data(key).ok()?;
+    <[u8; 4]>::try_from(bytes).ok().map(u32::from_le_bytes)
+}
+
+/// Writes a number that a later write corrects, should this one meet another.
+fn set_number(key: &[u8], number: u32) {
+    let cas = host::shared_data(key).map_or(0, |(_, cas)| cas);
+    let _ = host::set_shared_data(key, &number.to_le_bytes(), cas);
+}
+
 /// The table: in shared data, or in this worker's own memory where the host has none.
 pub(crate) enum Table {
     Shared { count: u32 },
@@ -65,10 +89,7 @@ impl Table {
     /// They are made ahead because Envoy's first write of a key overwrites whatever another worker
     /// wrote in between.
     pub(crate) fn open(count: u32) -> Self {
-        let created = match host::shared_data(CREATED_KEY) {
-            Ok((bytes, _)) => <[u8; 4]>::try_from(bytes).map_or(0, u32::from_le_bytes),
-            Err(_) => 0,
-        };
+        let created = number(CREATED_KEY).unwrap_or(0);
         let mut empty = Slot::empty();
         for index in created..count {
             let name = slot_name(index);
@@ -85,7 +106,7 @@ impl Table {
             return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
-            let _ = host::set_shared_data(CREATED_KEY, &count.to_le_bytes(), 0);
+            set_number(CREATED_KEY, count);
         }
         Self::Shared { count }
     }

@@ -28,13 +28,11 @@ impl Worker {
         let answers = config.rules.rules().iter().map(Answers::of).collect();
         let metrics = Metrics::define(&config.rules);
         let reporter = config.sync.as_ref().map(reporter).transpose()?;
-        Ok(Self {
-            limiter: Limiter::new(config.rules, shared::identity(), reporter),
-            table: Table::open(config.slots),
-            answers,
-            metrics,
-            clock: Clock::default(),
-        })
+        let mut limiter = Limiter::new(config.rules, shared::identity(), reporter);
+        if let Some(pops) = shared::pops() {
+            limiter.note_pops(pops);
+        }
+        Ok(Self { limiter, table: Table::open(config.slots), answers, metrics, clock: Clock::default() })
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -63,6 +61,9 @@ impl Worker {
     }
 
     pub(crate) fn report(&mut self) -> Option<Report> {
+        if let Some(pops) = shared::pops() {
+            self.limiter.note_pops(pops);
+        }
         let now = self.clock.now();
         self.limiter.report(&mut self.table, now)
     }
@@ -73,7 +74,12 @@ impl Worker {
 
     pub(crate) fn apply(&mut self, reply: &[u8]) -> Result<(), WireError> {
         let now = self.clock.now();
-        self.limiter.apply(reply, &mut self.table, now)
+        let believed = self.limiter.pops();
+        self.limiter.apply(reply, &mut self.table, now)?;
+        if let Some(pops) = self.limiter.pops().filter(|pops| Some(*pops) != believed) {
+            shared::set_pops(pops);
+        }
+        Ok(())
     }
 }
 

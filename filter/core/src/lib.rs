@@ -31,6 +31,7 @@ pub mod reading;
 pub mod request;
 pub mod response;
 pub mod rules;
+pub mod share;
 pub mod slot;
 mod struct_value;
 pub mod table;

@@ -14,14 +14,13 @@ use weir_limiter::quota::Quota;
 use weir_limiter::time::SECOND_NS;
 use weir_limiter::wire::{AdmitRatio, Grant};
 
-use crate::budget::Account;
+use crate::budget::{Account, Member};
+use crate::demand::WINDOW_NS;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
 /// The level that is steered for, as one part of the burst in this many (`x_target` = 0.1 B).
 pub const TARGET_PART: u64 = 10;
-/// A region's demand counts until it is this old, in microseconds: a window and one late report.
-pub const DEMAND_FRESH_US: u64 = 750_000;
 
 /// What the operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +43,9 @@ impl Default for Terms {
 /// that regions agree without talking.
 pub fn divide(quota: Quota, account: &Account, terms: &Terms) -> Grant {
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
-    let fresh = account.members.iter().filter(|member| member.age_us <= DEMAND_FRESH_US);
-    let (demand_milli, askers) = fresh.fold((0_u128, 0_u64), |(milli, askers), member| {
-        (milli + u128::from(member.demand.milli), askers + u64::from(member.demand.askers))
+    let (demand_milli, askers) = account.members.iter().fold((0_u128, 0_u64), |(milli, askers), member| {
+        let (part, asks) = still_asked(member, terms);
+        (milli + part, askers + asks)
     });
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = askers <= 1;
@@ -62,6 +61,18 @@ pub fn debt_milli(quota: Quota, account: &Account) -> u64 {
     let debt_ns = account.deficit_ns.saturating_sub(quota.fill_ns());
     let milli = u128::from(debt_ns) * 1_000 / u128::from(quota.token_ns());
     u64::try_from(milli).unwrap_or(u64::MAX)
+}
+
+/// What a region's demand still counts for, and its POPs that are asked.
+///
+/// A region that is asked says so every interval; until then its word stands. One that has fallen
+/// silent fades out as its window does, so that a client who moves is not counted twice.
+fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
+    let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
+    let fade_us = window_us.saturating_sub(interval_us).max(1);
+    let left_us = interval_us.saturating_add(fade_us).saturating_sub(member.age_us).min(fade_us);
+    let milli = u128::from(member.demand.milli) * u128::from(left_us) / u128::from(fade_us);
+    (milli, if left_us > 0 { u64::from(member.demand.askers) } else { 0 })
 }
 
 fn ratio(quota: Quota, level_ns: i128, demand_milli: u128) -> AdmitRatio {
@@ -80,8 +91,7 @@ fn ratio(quota: Quota, level_ns: i128, demand_milli: u128) -> AdmitRatio {
 }
 
 fn level_milli(quota: Quota, level_ns: i128, alone: bool, terms: &Terms) -> i64 {
-    let level_ns =
-        if alone && level_ns < 0 { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
+    let level_ns = if alone { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
     let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }

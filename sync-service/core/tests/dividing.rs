@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
 use weir_budget::demand::Demands;
-use weir_budget::divide::{DEMAND_FRESH_US, Terms, debt_milli, divide};
+use weir_budget::divide::{Terms, debt_milli, divide};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::time::Time;
 use weir_limiter::wire::{AdmitRatio, Grant};
@@ -54,14 +54,15 @@ fn a_pop_alone_keeps_its_exact_bucket() {
 }
 
 #[test]
-fn a_stale_demand_does_not_count() {
+fn the_demand_of_a_region_that_fell_silent_fades() {
     let quota = quota(100, Period::Second, 100);
     let with_age = |age_us| {
         let members = vec![member("fra", 500_000, 2, 0), member("iad", 500_000, 2, age_us)];
         divide(quota, &account(90 * quota.token_ns(), members), &Terms::default()).ratio
     };
-    assert_eq!(with_age(DEMAND_FRESH_US), AdmitRatio::of(1, 10));
-    assert_eq!(with_age(DEMAND_FRESH_US + 1), AdmitRatio::of(1, 5));
+    assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it speaks again within an interval");
+    assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
+    assert_eq!(with_age(500_000), AdmitRatio::of(1, 5), "its window is over");
 }
 
 #[test]

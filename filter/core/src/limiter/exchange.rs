@@ -81,6 +81,18 @@ impl Exchange {
 }
 
 impl Limiter {
+    /// Live POPs as this worker believes, at least 1; none where nothing is ever reported.
+    pub fn pops(&self) -> Option<u32> {
+        self.exchange.as_ref().map(Exchange::pops)
+    }
+
+    /// Another worker heard how many POPs are live.
+    pub fn note_pops(&mut self, pops: u32) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.pops = pops.max(1);
+        }
+    }
+
     /// The report to send now; `None` when there is nothing to say or one is still under way.
     ///
     /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
@@ -219,13 +231,16 @@ impl Limiter {
         }
         self.counters.add(Event::Answered, 1);
         for (told, grant) in sent.keys.iter().zip(&reply.grants) {
-            self.grant(told, grant, slots, now);
+            self.grant(told, grant, now.nanos_since(sent.sent_at), slots, now);
         }
         Ok(())
     }
 
-    fn grant(&mut self, told: &Told, grant: &Grant, slots: &mut dyn Slots, now: Time) {
+    /// Applies a grant that is `age_ns` old: what was admitted since comes off its level, and what
+    /// refilled since comes on top.
+    fn grant(&mut self, told: &Told, grant: &Grant, age_ns: u64, slots: &mut dyn Slots, now: Time) {
         let Some(quota) = self.rule(told.rule).map(|rule| rule.quota) else { return };
+        let refilled_milli = i64::try_from(quota.refill_micro(age_ns) / 1_000).unwrap_or(i64::MAX);
         let lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
         self.update_watched(told.tag, told.slot, slots, now, |watched| {
             if watched.epoch != told.epoch {
@@ -235,7 +250,7 @@ impl Limiter {
             watched.ratio = grant.ratio;
             watched.lease_until = lease_until;
             let since = i64::from(watched.admitted.saturating_sub(told.admitted));
-            let level_milli = grant.level_milli.saturating_sub(since * 1_000);
+            let level_milli = grant.level_milli.saturating_add(refilled_milli).saturating_sub(since * 1_000);
             watched.bucket = watched.bucket.capped(&quota, level_milli, now);
         });
         if let Some(key) = self.watch.get_mut(told.tag.bits()) {

@@ -71,8 +71,9 @@ impl Limiter {
         let entry = self.after_taking(lodging.entry, after, lodging.tag, quota, now);
         let evicted = slot.put(lodging.tag, &entry, now).unwrap_or_else(|| {
             // A key that begins to be watched needs more room; without it, it stays as it was.
-            let cold = Entry::Cold(Cold { bucket: after, share: after });
-            slot.put(lodging.tag, &cold, now).unwrap_or(0)
+            let mut unchanged = lodging.entry;
+            *unchanged.bucket_mut() = after;
+            slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
         });
         Judged { verdict: Verdict::Fits(after), tag: lodging.tag, evicted }
     }
@@ -115,15 +116,12 @@ impl Limiter {
             }
             Entry::Cold(cold) => {
                 let Some(exchange) = &self.exchange else {
-                    return Entry::Cold(Cold { bucket: after, share: after });
+                    return Entry::Cold(Cold { bucket: after, ..cold });
                 };
-                // Taking one token for each POP keeps a bucket of an N-th of the quota.
-                match cold.share.take(quota, exchange.pops(), now) {
-                    Take::Taken(share) => Entry::Cold(Cold { bucket: after, share }),
-                    Take::Short { .. } if tag.is_overflow() => {
-                        Entry::Cold(Cold { bucket: after, share: cold.share })
-                    }
-                    Take::Short { .. } => {
+                match cold.share.take(quota, 1, exchange.pops(), now) {
+                    Some(share) => Entry::Cold(Cold { bucket: after, share }),
+                    None if tag.is_overflow() => Entry::Cold(Cold { bucket: after, ..cold }),
+                    None => {
                         let begun = Watched::begin(&cold, quota, exchange.pops(), 1, now);
                         Entry::Watched(Watched { bucket: after, ..begun })
                     }

@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::quota::Quota;
+use crate::share::Share;
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
 
@@ -51,7 +52,7 @@ pub struct Cold {
     /// The rule's whole quota.
     pub bucket: Bucket,
     /// The POP's even share of it; once that is used up, the key is watched.
-    pub share: Bucket,
+    pub share: Share,
 }
 
 /// A key that weir-sync hears of.
@@ -75,7 +76,7 @@ pub struct Watched {
 
 impl Cold {
     /// A key nobody has seen.
-    pub const NEW: Self = Self { bucket: Bucket::FULL, share: Bucket::FULL };
+    pub const NEW: Self = Self { bucket: Bucket::FULL, share: Share::WHOLE };
 }
 
 impl Watched {
@@ -85,9 +86,8 @@ impl Watched {
     /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
     /// bucket has refilled faster than an even share does, what is missing from the share.
     pub fn begin(cold: &Cold, quota: &Quota, pops: u32, taking: u32, now: Time) -> Self {
-        let from_share = cold.share.missing(quota, now).div_ceil(u64::from(pops.max(1)));
-        let unheard = cold.bucket.missing(quota, now).max(from_share);
-        let admitted = u32::try_from(unheard).unwrap_or(u32::MAX).saturating_add(taking);
+        let missing = u32::try_from(cold.bucket.missing(quota, now)).unwrap_or(u32::MAX);
+        let admitted = missing.max(cold.share.tokens_used(quota, pops, now)).saturating_add(taking);
         Self {
             bucket: cold.bucket,
             lease_until: Time::ZERO,
@@ -143,19 +143,19 @@ impl Entry {
         }
     }
 
-    /// Whether its bucket would not be missed. Its share might be: then weir-sync hears of the key
-    /// later than it could.
-    pub(super) fn is_refilled(&self, now: Time) -> bool {
+    /// How long ago it was last asked for, as far as it knows: the longer, the sooner it may go.
+    pub(super) fn idle_ticks(&self, now: Time) -> u32 {
         match self {
-            Self::Cold(cold) => cold.bucket.is_full(now),
-            Self::Watched(_) => self.is_spent(now),
+            Self::Cold(cold) => cold.share.age(now),
+            Self::Watched(_) => 0,
         }
     }
 
-    /// Whether dropping it loses nothing.
+    /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of
+    /// the key later than it could; so the one idle for longest goes first.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         match self {
-            Self::Cold(cold) => cold.bucket.is_full(now) && cold.share.is_full(now),
+            Self::Cold(cold) => cold.bucket.is_full(now),
             Self::Watched(w) => {
                 let told =
                     w.admitted == w.confirmed || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;

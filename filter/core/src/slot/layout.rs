@@ -16,6 +16,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::entry::{Cold, Tag, Watched};
 use crate::bucket::Bucket;
+use crate::share::Share;
 use crate::time::Time;
 use crate::wire::AdmitRatio;
 
@@ -125,7 +126,7 @@ impl Slot {
         let at = cold_offset(i);
         Cold {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            share: Bucket::full_at(Time::from_nanos(self.word(at + 16))),
+            share: Share::from_halves(self.half(at + 16), self.half(at + 20)),
         }
     }
 
@@ -133,7 +134,9 @@ impl Slot {
         let at = cold_offset(i);
         self.write(at, tag.0.to_le_bytes());
         self.write(at + 8, cold.bucket.refilled().as_nanos().to_le_bytes());
-        self.write(at + 16, cold.share.refilled().as_nanos().to_le_bytes());
+        let (used, used_at) = cold.share.halves();
+        self.write(at + 16, used.to_le_bytes());
+        self.write(at + 20, used_at.to_le_bytes());
     }
 
     /// The tag of the `i`-th watched entry.

@@ -5,7 +5,7 @@
 //! ([`layout`]) that holds [`entry`]s under tags.
 //!
 //! **Eviction never pays.** Only an entry whose bucket is full may go, with no lease and nothing left
-//! to report; those whose even share is whole as well go first. When a slot has no such entry, a
+//! to report; the one idle for longest goes first. When a slot has no such entry, a
 //! newcomer shares the slot's overflow bucket of its rule, for which units are kept aside. Whoever
 //! rotates keys to shake off a throttled one therefore throttles himself.
 
@@ -130,14 +130,10 @@ impl Slot {
             || self.entries().any(|(tag, entry)| tag.is_overflow() == overflow && entry.is_spent(now))
     }
 
-    /// Drops one entry: a spent one if there is one, else a refilled one; false if there is neither.
+    /// Drops the spent entry that was idle for longest; false if there is none.
     fn drop_spent(&mut self, now: Time) -> bool {
-        let droppable = |test: fn(&Entry, Time) -> bool| {
-            self.entries().find(|(_, entry)| test(entry, now)).map(|(tag, _)| tag)
-        };
-        let Some(tag) = droppable(Entry::is_spent).or_else(|| droppable(Entry::is_refilled)) else {
-            return false;
-        };
+        let spent = self.entries().filter(|(_, entry)| entry.is_spent(now));
+        let Some((tag, _)) = spent.max_by_key(|(_, entry)| entry.idle_ticks(now)) else { return false };
         self.remove(tag);
         true
     }

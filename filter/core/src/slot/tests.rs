@@ -2,6 +2,7 @@ use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX, epoch_of};
 use super::*;
 use crate::bucket::Bucket;
 use crate::quota::{Period, Quota, Rate};
+use crate::share::Share;
 use crate::time::SECOND_NS;
 use crate::wire::AdmitRatio;
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 const OVERFLOW: Tag = Tag::of_overflow(7);
 
 fn cold(full_in_s: u64) -> Entry {
-    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: Bucket::FULL })
+    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: Share::WHOLE })
 }
 
 fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
@@ -123,24 +124,30 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
 }
 
 #[test]
-fn a_bucket_whose_share_is_not_whole_goes_after_those_whose_is() {
+fn of_full_buckets_the_one_idle_for_longest_goes_first() {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     let mut slot = Slot::empty();
     for n in 0..KEYS_PER_SLOT as u64 {
-        let share = Bucket::full_at(if n == 9 { Time::ZERO } else { T0 + 50 * SECOND_NS });
+        let used_at = if n == 9 { T0 } else { T0 + n * SECOND_NS };
+        let share = Share::WHOLE.take(&quota, 1, 1, used_at).unwrap();
         slot.put(tag(n), &Entry::Cold(Cold { bucket: Bucket::FULL, share }), T0);
     }
-    assert_eq!(slot.put(tag(99), &cold(5), T0), Some(1));
+    let later = T0 + 100 * SECOND_NS;
+    slot.put(tag(0), &cold(500), later);
+    assert_eq!(slot.put(tag(99), &cold(500), later), Some(1));
     assert_eq!(slot.get(tag(9)), None);
-    assert_eq!(slot.put(tag(98), &cold(5), T0), Some(1));
+    assert_eq!(slot.put(tag(98), &cold(500), later), Some(1));
+    assert_eq!(slot.get(tag(1)), None);
 }
 
 #[test]
 fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let share = Bucket::full_at(T0 + 8 * 100_000_000);
+    let share = Share::WHOLE.take(&quota, 2, 4, T0).unwrap();
     let cold = Cold { bucket: Bucket::FULL, share };
     assert_eq!(Watched::begin(&cold, &quota, 4, 1, T0).admitted, 2 + 1);
-    assert_eq!(Watched::begin(&Cold { bucket: share, ..cold }, &quota, 4, 1, T0).admitted, 8 + 1);
+    let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
+    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &quota, 4, 1, T0).admitted, 8 + 1);
 }
 
 #[test]

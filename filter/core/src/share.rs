@@ -1,0 +1,135 @@
+//! A POP's even share of a quota: how much of it a cold key has used.
+//!
+//! While every POP keeps a key within its even share (a quota divided by the number of POPs), the sum
+//! is within the quota by construction, and nobody needs to hear of the key. The share is a bucket of
+//! burst / POPs that refills at rate / POPs. It counts in tokens, not in time, because the number of
+//! POPs changes, and what was used must not change with it.
+
+use crate::quota::Quota;
+use crate::time::Time;
+
+/// Parts of a token that a share counts in.
+const PARTS: u32 = 4_096;
+/// A share's clock ticks every 2^16 ns and wraps after three days; a key that rests for just as long
+/// finds its share used, and is watched sooner than it need be.
+const TICK_SHIFT: u32 = 16;
+
+/// How much of an even share is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// In parts of a token.
+    used: u32,
+    /// When it was that, in ticks.
+    at: u32,
+}
+
+impl Share {
+    /// Nothing used.
+    pub const WHOLE: Self = Self { used: 0, at: 0 };
+
+    /// From its two stored halves.
+    pub const fn from_halves(used: u32, at: u32) -> Self {
+        Self { used, at }
+    }
+
+    /// Its two halves, to store.
+    pub const fn halves(self) -> (u32, u32) {
+        (self.used, self.at)
+    }
+
+    /// The share once `tokens` more are used at `now` by one of `pops` POPs; `None` if it does not
+    /// have them.
+    pub fn take(self, quota: &Quota, tokens: u32, pops: u32, now: Time) -> Option<Self> {
+        let refilled = self.refilled(quota, pops, now);
+        let used = u64::from(refilled.used) + u64::from(tokens) * u64::from(PARTS);
+        let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(pops.max(1));
+        let used = u32::try_from(used).ok().filter(|used| u64::from(*used) <= most)?;
+        Some(Self { used, ..refilled })
+    }
+
+    /// Whole tokens used at `now`, rounded up.
+    pub fn tokens_used(self, quota: &Quota, pops: u32, now: Time) -> u32 {
+        self.refilled(quota, pops, now).used.div_ceil(PARTS)
+    }
+
+    /// Ticks since it was last used.
+    pub fn age(self, now: Time) -> u32 {
+        ticks(now).wrapping_sub(self.at)
+    }
+
+    fn refilled(self, quota: &Quota, pops: u32, now: Time) -> Self {
+        if self.used == 0 {
+            return Self { used: 0, at: ticks(now) };
+        }
+        let part_ns = u128::from(quota.token_ns()) * u128::from(pops.max(1));
+        let refilled = (u128::from(self.age(now)) << TICK_SHIFT) * u128::from(PARTS) / part_ns;
+        match u32::try_from(refilled) {
+            Ok(refilled) if refilled < self.used => {
+                // Only the ticks that the refill took go by, to the nearest; the rest count next time.
+                let took_ns = u128::from(refilled) * part_ns / u128::from(PARTS);
+                let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
+                let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));
+                Self { used: self.used - refilled, at }
+            }
+            _ => Self { used: 0, at: ticks(now) },
+        }
+    }
+}
+
+fn ticks(now: Time) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
+    let ticks = (now.as_nanos() >> TICK_SHIFT) as u32;
+    ticks
+}
+
+// The largest burst fits.
+const _: () = assert!(crate::quota::TOKENS_MAX < u32::MAX / PARTS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::{Period, Rate};
+    use crate::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+
+    fn quota() -> Quota {
+        Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
+    }
+
+    #[test]
+    fn holds_an_nth_of_the_burst_and_refills_at_an_nth_of_the_rate() {
+        let mut share = Share::WHOLE;
+        for taken in 1..=25 {
+            share = share.take(&quota(), 1, 4, T0).unwrap();
+            assert_eq!(share.tokens_used(&quota(), 4, T0), taken);
+        }
+        assert_eq!(share.take(&quota(), 1, 4, T0), None);
+        assert_eq!(share.take(&quota(), 1, 4, T0 + 39_000_000), None);
+        assert!(share.take(&quota(), 1, 4, T0 + 43_000_000).is_some());
+        assert_eq!(share.tokens_used(&quota(), 4, T0 + 2 * SECOND_NS), 0);
+    }
+
+    #[test]
+    fn more_pops_than_tokens_leave_no_share() {
+        assert_eq!(Share::WHOLE.take(&quota(), 1, 101, T0), None);
+    }
+
+    #[test]
+    fn what_was_used_does_not_change_with_the_number_of_pops() {
+        let share = Share::WHOLE.take(&quota(), 1, 50, T0).unwrap();
+        for pops in [1, 3, 330] {
+            assert_eq!(share.tokens_used(&quota(), pops, T0), 1);
+        }
+    }
+
+    #[test]
+    fn many_small_refills_come_to_the_same_as_one() {
+        let mut often = Share::from_halves(20 * PARTS, ticks(T0));
+        for ms in 1..=1_000u64 {
+            often = often.refilled(&quota(), 330, T0 + ms * 1_000_000);
+        }
+        let once = Share::from_halves(20 * PARTS, ticks(T0)).refilled(&quota(), 330, T0 + SECOND_NS);
+        assert!(often.used.abs_diff(once.used) <= PARTS / 20, "{often:?} {once:?}");
+    }
+}
