@@ -111,19 +111,22 @@ fn node_id() -> Option<String> {
     String::from_utf8(bytes).ok().filter(|id| (1..=POP_NAME_MAX).contains(&id.len()))
 }
 
-/// The monotonic clock, or on a host without one the wall clock held from going back.
+/// The monotonic clock, or on a host that has none the wall clock held from going back. The two are
+/// never mixed: a monotonic clock that fails once stands still for once.
 #[derive(Default)]
 struct Clock {
-    latest_wall_ns: u64,
+    is_monotonic: bool,
+    latest_ns: u64,
 }
 
 impl Clock {
     fn now(&mut self) -> Time {
-        let ns = host::monotonic_ns().unwrap_or_else(|| {
-            self.latest_wall_ns = self.latest_wall_ns.max(host::unix_ns());
-            self.latest_wall_ns
-        });
-        Time::from_nanos(ns)
+        match host::monotonic_ns() {
+            Some(ns) => (self.is_monotonic, self.latest_ns) = (true, ns),
+            None if self.is_monotonic => {}
+            None => self.latest_ns = self.latest_ns.max(host::unix_ns()),
+        }
+        Time::from_nanos(self.latest_ns)
     }
 }
 

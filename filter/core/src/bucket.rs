@@ -6,7 +6,7 @@
 //! write, and debt without a sign.
 
 use crate::quota::Quota;
-use crate::time::Time;
+use crate::time::{SECOND_NS, Time};
 
 /// A token bucket: the time at which it is full again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,8 @@ impl Bucket {
     ///
     /// A `now` earlier than one seen before reads as a fuller debt, never as tokens (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Take {
-        let after = self.full_at.max(now) + quota.token_ns().saturating_mul(u64::from(cost));
+        let sane = now + quota.fill_ns() + debt_ns_max(quota);
+        let after = self.full_at.max(now).min(sane) + quota.token_ns().saturating_mul(u64::from(cost));
         match after.nanos_since(now + quota.fill_ns()) {
             0 => Take::Taken(Self { full_at: after }),
             wait_ns => Take::Short { wait_ns },
@@ -75,7 +76,7 @@ impl Bucket {
         let missing_milli = i128::from(quota.burst()) * 1_000 - i128::from(level_milli);
         let missing_ns = missing_milli.max(0) * i128::from(quota.token_ns()) / 1_000;
         let missing_ns = u64::try_from(missing_ns).unwrap_or(u64::MAX);
-        let deepest = quota.fill_ns().saturating_add(DEBT_NS_MAX);
+        let deepest = quota.fill_ns().saturating_add(debt_ns_max(quota));
         Self { full_at: self.full_at.max(now + missing_ns.min(deepest)) }
     }
 
@@ -91,9 +92,15 @@ impl Bucket {
     }
 }
 
-/// The deepest debt a grant may put on a bucket, in nanoseconds of refill: what a message full of
-/// nonsense can cost a client is bounded. The budget keeps the whole debt and grants again.
-const DEBT_NS_MAX: u64 = 60 * crate::time::SECOND_NS;
+/// The deepest debt a bucket may have, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`]
+/// POPs at once, but at least a minute and at most a day. What a message full of nonsense, or a clock
+/// that broke, can cost a client is bounded; the budget keeps the whole debt and grants again.
+fn debt_ns_max(quota: &Quota) -> u64 {
+    quota.fill_ns().saturating_mul(DEBT_BURSTS).clamp(60 * SECOND_NS, 86_400 * SECOND_NS)
+}
+
+/// Bursts that a bucket may owe.
+const DEBT_BURSTS: u64 = 512;
 
 #[cfg(test)]
 mod tests {
@@ -149,7 +156,7 @@ mod tests {
         let debt = capped.capped(&quota, -5_000, T0);
         assert_eq!(debt.take(&quota, 1, T0), Take::Short { wait_ns: 600_000_000 });
         let nonsense = Bucket::FULL.capped(&quota, i64::MIN, T0);
-        assert_eq!(nonsense.fill_ns(T0), quota.fill_ns() + DEBT_NS_MAX);
+        assert_eq!(nonsense.fill_ns(T0), quota.fill_ns() + debt_ns_max(&quota));
     }
 
     proptest! {

@@ -40,7 +40,7 @@ pub struct SyncConfig {
     pub pop: Option<String>,
     /// Shared with weir-sync.
     pub token: Option<String>,
-    /// How often a worker reports, in milliseconds.
+    /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
     pub interval_ms: u32,
     /// How long a report waits for its answer, in milliseconds.
     pub timeout_ms: u32,
@@ -91,8 +91,8 @@ fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
     let cluster = cluster_given.then(|| fields.text("cluster", TEXT_BYTES_MAX, errors)).flatten();
     let pop = fields.text("pop", POP_NAME_MAX, errors).map(str::to_owned);
     let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
-    let interval_ms = fields.number("interval_ms", 10..=60_000, errors).unwrap_or(250);
-    let timeout_ms = fields.number("timeout_ms", 1..=60_000, errors).unwrap_or(1_000);
+    let interval_ms = fields.number("interval_ms", 50..=500, errors).unwrap_or(250);
+    let timeout_ms = fields.number("timeout_ms", 1..=5_000, errors).unwrap_or(1_000);
     fields.finish(errors);
     Some(SyncConfig { cluster: cluster?.to_owned(), pop, token, interval_ms, timeout_ms })
 }
@@ -153,6 +153,10 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused() {
         assert_eq!(errors("[]"), ["expected an object, found a list"]);
+        assert_eq!(
+            errors(r#"{"rules": null}"#).last().unwrap(),
+            "rules: empty: expected a value, or no such field"
+        );
         assert_eq!(errors("{}"), ["rules: missing: expected a list of rules"]);
         assert_eq!(errors(r#"{"rules": []}"#), ["rules: expected a list of 1 to 1000 rules, found a list"]);
         assert_eq!(errors(""), ["rules: missing: expected a list of rules"]);

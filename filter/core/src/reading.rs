@@ -105,7 +105,7 @@ impl<'a> Fields<'a> {
         if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
     }
 
-    /// The field `name`, if it is there and not null.
+    /// The field `name`, if it is there and not null; a null is noted when the fields are finished.
     pub fn take(&mut self, name: &'static str) -> Option<&'a Value> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -176,11 +176,15 @@ impl<'a> Fields<'a> {
         items.iter().enumerate().map(move |(i, item)| (format!("{place}[{i}]"), item))
     }
 
-    /// Notes every field that was never taken.
+    /// Notes every field that was never taken, and every one that is empty.
     pub fn finish(self, errors: &mut Errors) {
-        for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
-            let problem = format!("unknown field: expected {}", self.known.join(", "));
-            errors.note(&self.place(name), problem);
+        for (name, value) in self.object {
+            if !self.known.contains(&name.as_str()) {
+                errors.note(&self.place(name), format!("unknown field: expected {}", self.known.join(", ")));
+            } else if value.is_null() {
+                // What was meant to narrow a rule must not widen it.
+                errors.note(&self.place(name), "empty: expected a value, or no such field");
+            }
         }
     }
 }

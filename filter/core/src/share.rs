@@ -10,8 +10,8 @@ use crate::time::Time;
 
 /// Parts of a token that a share counts in.
 const PARTS: u32 = 4_096;
-/// A share's clock ticks every 2^16 ns and wraps after three days; a key that rests for just as long
-/// finds its share used, and is watched sooner than it need be.
+/// A share's clock ticks every 2^16 ns and wraps after three days; a key that rests for half of that
+/// may find its share still used, and is watched sooner than it need be.
 const TICK_SHIFT: u32 = 16;
 
 /// How much of an even share is used.
@@ -52,14 +52,18 @@ impl Share {
         self.refilled(quota, pops, now).used.div_ceil(PARTS)
     }
 
-    /// Ticks since it was last used.
+    /// Ticks since it was last used. A `now` before that, as another worker's may be, is no time.
     pub fn age(self, now: Time) -> u32 {
-        ticks(now).wrapping_sub(self.at)
+        let age = ticks(now).wrapping_sub(self.at);
+        if age > u32::MAX / 2 { 0 } else { age }
     }
 
     fn refilled(self, quota: &Quota, pops: u32, now: Time) -> Self {
         if self.used == 0 {
             return Self { used: 0, at: ticks(now) };
+        }
+        if self.age(now) == 0 {
+            return self;
         }
         let part_ns = u128::from(quota.token_ns()) * u128::from(pops.max(1));
         let refilled = (u128::from(self.age(now)) << TICK_SHIFT) * u128::from(PARTS) / part_ns;
@@ -108,6 +112,12 @@ mod tests {
         assert_eq!(share.take(&quota(), 1, 4, T0 + 39_000_000), None);
         assert!(share.take(&quota(), 1, 4, T0 + 43_000_000).is_some());
         assert_eq!(share.tokens_used(&quota(), 4, T0 + 2 * SECOND_NS), 0);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing() {
+        let used = Share::WHOLE.take(&quota(), 25, 4, T0).unwrap();
+        assert_eq!(used.take(&quota(), 1, 4, Time::from_nanos(T0.as_nanos() - SECOND_NS)), None);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::wire::AdmitRatio;
 
 /// Watched keys a worker remembers at most.
 const WATCH_MAX: usize = 4_096;
+/// How many keys are looked at for one that may make room for another.
+const NEIGHBOURS_MAX: usize = 8;
 /// A key untouched for so long is forgotten, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
@@ -28,6 +30,8 @@ pub(crate) struct WatchedKey {
     pub(crate) asked_recently: u32,
     /// Something happened that no report has said.
     pub(crate) dirty: bool,
+    /// Since when, if it is dirty.
+    pub(crate) dirty_since: Time,
     touched_at: Time,
     /// Error diffusion: the part of a request that is due, in steps of the admit ratio.
     credit: u32,
@@ -37,12 +41,15 @@ pub(crate) struct WatchedKey {
 #[derive(Default)]
 pub(crate) struct WatchList {
     keys: BTreeMap<u64, WatchedKey>,
+    /// The credit of all keys that found no room in the list.
+    shared_credit: u32,
 }
 
 impl WatchList {
-    /// Counts a request for a watched key; false if the list is full and does not know the key.
+    /// Counts a request for a watched key; false if the list is full of keys with something to say,
+    /// and does not know this one.
     pub(crate) fn touch(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
-        if self.keys.len() >= WATCH_MAX && !self.keys.contains_key(&tag.bits()) {
+        if self.keys.len() >= WATCH_MAX && !self.keys.contains_key(&tag.bits()) && !self.make_room(tag) {
             return false;
         }
         let key = self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey {
@@ -51,7 +58,8 @@ impl WatchList {
             slot,
             asked_unadded: 0,
             asked_recently: 0,
-            dirty: true,
+            dirty: false,
+            dirty_since: now,
             touched_at: now,
             credit: first_credit(tag),
         });
@@ -69,20 +77,32 @@ impl WatchList {
     /// Adds `ratio` to the key's credit; whether a whole request is due.
     ///
     /// Error diffusion: over any run of n requests, ratio x n are due, give or take one, and evenly
-    /// spread. A key that is not in the list is not thinned; its bucket still stands guard.
+    /// spread. Keys that found no room in the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
-        let Some(key) = self.keys.get_mut(&tag.bits()) else { return true };
-        key.credit = key.credit.saturating_add(ratio.bits());
-        key.credit >= AdmitRatio::ONE.bits()
+        let credit = self.credit(tag);
+        *credit = credit.saturating_add(ratio.bits());
+        *credit >= AdmitRatio::ONE.bits()
+    }
+
+    fn credit(&mut self, tag: Tag) -> &mut u32 {
+        match self.keys.get_mut(&tag.bits()) {
+            Some(key) => &mut key.credit,
+            None => &mut self.shared_credit,
+        }
+    }
+
+    /// Forgets a key that has nothing to say, among a few that lie next to `tag`; false if all have.
+    fn make_room(&mut self, tag: Tag) -> bool {
+        let next = self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits()));
+        let quiet = next.take(NEIGHBOURS_MAX).find(|(_, key)| !key.dirty).map(|(tag, _)| *tag);
+        quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
     /// Settles the key's credit after the decision: a request let through uses one up, and one that
     /// was not leaves at most one.
     pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
-        if let Some(key) = self.keys.get_mut(&tag.bits()) {
-            let one = AdmitRatio::ONE.bits();
-            key.credit = if admitted { key.credit.saturating_sub(one) } else { key.credit.min(one) };
-        }
+        let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
+        *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
     }
 
     pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut WatchedKey> {
@@ -110,8 +130,14 @@ impl WatchedKey {
     fn count(&mut self, now: Time) {
         self.asked_unadded = self.asked_unadded.saturating_add(1);
         self.asked_recently = self.asked_recently.saturating_add(1);
-        self.dirty = true;
+        self.soil(now);
         self.touched_at = now;
+    }
+
+    /// There is something to say that began at `since`.
+    pub(crate) fn soil(&mut self, since: Time) {
+        self.dirty_since = if self.dirty { self.dirty_since.min(since) } else { since };
+        self.dirty = true;
     }
 }
 
@@ -142,6 +168,32 @@ mod tests {
         assert!(!list.touch(Tag::of_key(1 << 40, 0), 0, &value(), 0, Time::ZERO));
         assert!(list.touch(Tag::of_key(1, 0), 0, &value(), 0, Time::ZERO));
         assert_eq!(list.keys.len(), WATCH_MAX);
+    }
+
+    #[test]
+    fn a_key_with_nothing_to_say_makes_room() {
+        let mut list = WatchList::default();
+        for n in 0..WATCH_MAX as u64 {
+            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO));
+        }
+        list.get_mut(102).unwrap().dirty = false;
+        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, Time::ZERO));
+        list.get_mut(3).unwrap().dirty = false;
+        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, Time::ZERO));
+        assert!(list.get_mut(3).is_none());
+        assert_eq!(list.keys.len(), WATCH_MAX);
+    }
+
+    #[test]
+    fn a_key_without_room_is_thinned_all_the_same() {
+        let (mut list, tag) = (WatchList::default(), Tag::of_key(9, 0));
+        assert!((0..100).all(|_| !list.is_due(tag, AdmitRatio::ZERO)));
+        let due = (0..100).filter(|_| {
+            let due = list.is_due(tag, AdmitRatio::of(1, 4));
+            list.settle(tag, due);
+            due
+        });
+        assert_eq!(due.count(), 25);
     }
 
     #[test]

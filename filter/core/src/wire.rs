@@ -36,9 +36,11 @@ pub const RULES_MAX: usize = 1_000;
 pub const KEYS_MAX: usize = 1_000;
 /// The largest message either end accepts, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// The most POPs that a fleet has.
+pub const POPS_MAX: u32 = 10_000;
 
 // A report with every field at its limit must fit.
-const _: () = assert!(KEYS_MAX * (KEY_BYTES_MAX + 56) + RULES_MAX * (RULE_NAME_MAX + 24) < MESSAGE_BYTES_MAX);
+const _: () = assert!(KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) < MESSAGE_BYTES_MAX);
 
 /// What one worker of a POP tells weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +80,9 @@ pub struct Key {
     /// The part of `admitted` that no reply has confirmed yet: what to charge where the receiver
     /// has no record of this epoch (it was restarted, flushed, or has forgotten).
     pub unconfirmed: u64,
+    /// How long before the report the first of the unconfirmed tokens may have been admitted, in
+    /// milliseconds: the budget refilled meanwhile, and is not to be charged as if all were taken now.
+    pub span_ms: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
     /// The part of `asked` since this worker's last answered report: the demand to assume where
@@ -251,7 +256,7 @@ impl Message for Report {
 
 impl Message for Reply {
     fn validate(&self) -> Result<(), WireError> {
-        if self.pops == 0 {
+        if self.pops == 0 || self.pops > POPS_MAX {
             return Err(WireError::Limit("pops"));
         }
         if self.grants.len() > KEYS_MAX {

@@ -92,13 +92,14 @@ fn messages() {
             epoch: 1 << 40,
             admitted: 90,
             unconfirmed: 5,
+            span_ms: 250,
             asked: 1_000,
             asked_recently: 128,
         }],
     };
     assert_eq!(
         hex(&report.encode()),
-        "01046672613107ac0201017280ade204640100060420c00002018080808080205a05e8078001"
+        "01046672613107ac0201017280ade204640100060420c00002018080808080205a05fa01e8078001"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, lease_ms: 2_000 };
@@ -134,7 +135,7 @@ fn a_long_run_of_decisions() {
             exchange(&mut worker, &mut slots, &mut rnd, now);
         }
     }
-    assert_eq!(format!("{limited} {digest:016x}"), "17175 6145c05e2a3b0b65");
+    assert_eq!(format!("{limited} {digest:016x}"), "17287 93f57a80733478d0");
 }
 
 fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: Time) {

@@ -64,6 +64,8 @@ pub struct Count {
     pub admitted: u64,
     /// The part of `admitted` to charge where the epoch is not on record.
     pub unconfirmed: u64,
+    /// How long ago the first of what is not on record may have been admitted, in microseconds.
+    pub span_us: u64,
 }
 
 /// How much a region is asked for.
@@ -137,11 +139,16 @@ struct MemberRecord {
 }
 
 impl Budget {
-    /// Refills up to `now_us` (the store's clock, microseconds), then takes what `charge` says and
-    /// the records do not: each admitted token once, however often and in whichever order reports
-    /// arrive. A clock that stepped back refills nothing.
+    /// Takes what `charge` says and the records do not: each admitted token once, however often and
+    /// in whichever order reports arrive.
+    ///
+    /// A report speaks of the past. So the budget refills up to where the charge's span begins, then
+    /// gives the tokens, then refills up to `now_us` (the store's clock, microseconds): what was
+    /// admitted at the rate, however long nobody heard of it, leaves no debt. A clock that stepped
+    /// back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
-        self.refill(now_us);
+        let span_us = charge.counts.iter().map(|count| count.span_us).max().unwrap_or(0);
+        self.refill(now_us.saturating_sub(span_us));
         let mut charged = 0;
         for count in &charge.counts {
             charged += self.record(now_us, charge.pop, *count);
@@ -153,6 +160,8 @@ impl Budget {
             .saturating_mul(charged)
             .saturating_add(self.deficit_ns)
             .min(DEFICIT_NS_MAX);
+        self.refill(now_us);
+        self.at_us = now_us;
         self.forget_sources();
         self.note_member(now_us, charge.member, charge.demand);
         Account { deficit_ns: self.deficit_ns, charged, now_us, members: self.members_at(now_us) }
@@ -176,7 +185,7 @@ impl Budget {
     fn refill(&mut self, now_us: u64) {
         let elapsed_ns = now_us.saturating_sub(self.at_us).saturating_mul(1_000);
         self.deficit_ns = self.deficit_ns.saturating_sub(elapsed_ns);
-        self.at_us = now_us;
+        self.at_us = self.at_us.max(now_us);
     }
 
     /// Notes a count and returns the tokens that were not charged yet.

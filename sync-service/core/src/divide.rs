@@ -49,9 +49,12 @@ pub fn divide(quota: Quota, account: &Account, terms: &Terms) -> Grant {
     });
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = askers <= 1;
+    let ratio = if alone { AdmitRatio::ONE } else { ratio(quota, level_ns, demand_milli) };
+    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
+    let exact = alone || ratio == AdmitRatio::ZERO && level_ns < 0;
     Grant {
-        ratio: if alone { AdmitRatio::ONE } else { ratio(quota, level_ns, demand_milli) },
-        level_milli: level_milli(quota, level_ns, alone, terms),
+        ratio,
+        level_milli: level_milli(quota, level_ns, exact, terms),
         lease_ms: lease_ms(level_ns, terms),
     }
 }
@@ -90,8 +93,8 @@ fn ratio(quota: Quota, level_ns: i128, demand_milli: u128) -> AdmitRatio {
     u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
-fn level_milli(quota: Quota, level_ns: i128, alone: bool, terms: &Terms) -> i64 {
-    let level_ns = if alone { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
+fn level_milli(quota: Quota, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
+    let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
     let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }

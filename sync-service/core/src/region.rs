@@ -74,6 +74,7 @@ impl Region {
                 epoch: key.epoch,
                 admitted: key.admitted,
                 unconfirmed: key.unconfirmed,
+                span_us: u64::from(key.span_ms) * 1_000,
             });
             plan.entry_of_key.push(at);
         }

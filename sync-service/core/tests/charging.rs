@@ -14,7 +14,7 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 }
 
 fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
-    let count = |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed };
+    let count = |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed, span_us: 0 };
     let counts = counts.iter().map(count).collect();
     budget.charge(now_us, &Charge { quota, member: "fra", demand: Demand::default(), pop, counts }).charged
 }
@@ -35,6 +35,24 @@ fn debt_is_kept_and_paid_by_the_refill_alone() {
     assert_eq!(budget.deficit_ns(), quota.fill_ns(), "paid: empty, no longer in debt");
     charge(&mut budget, 100 * SECOND_US, quota, "a", &[(1, 50, 0)]);
     assert_eq!(budget.deficit_ns(), 0, "never more than full");
+}
+
+/// What was admitted at the rate while nobody heard of it leaves no debt.
+#[test]
+fn a_report_after_an_outage_is_charged_over_its_span() {
+    let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
+    let after_s = |budget: &mut Budget, seconds: u64, admitted, span_s: u64| {
+        let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_s * SECOND_US };
+        let charge =
+            Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![count] };
+        budget.charge(seconds * SECOND_US, &charge).deficit_ns
+    };
+    assert_eq!(after_s(&mut budget, 1, 50, 0), quota.fill_ns(), "a burst, just now");
+    assert_eq!(after_s(&mut budget, 601, 50 + 30_000, 600), quota.fill_ns(), "ten minutes at the rate");
+    let twice = after_s(&mut budget, 611, 50 + 30_000 + 1_000, 10);
+    assert_eq!(twice, quota.fill_ns() + 10_000_000_000, "ten seconds at twice the rate are ten of debt");
+    let rested = after_s(&mut budget, 10_000, 50 + 30_000 + 1_050, 1);
+    assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
 }
 
 #[test]

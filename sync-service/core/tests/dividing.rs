@@ -69,6 +69,12 @@ fn the_demand_of_a_region_that_fell_silent_fades() {
 fn the_level_includes_what_refills_until_the_next_grant() {
     assert_eq!(grant(60, 1_000).level_milli, 95_000, "60 and 100/s for 350 ms");
     assert_eq!(grant(-60, 1_000).level_milli, 35_000, "debt is paid through the ratio");
+    let deep = grant(-500, 1_000);
+    assert_eq!(
+        (deep.ratio, deep.level_milli),
+        (AdmitRatio::ZERO, -500_000),
+        "where the ratio cannot, by all"
+    );
 }
 
 #[test]
@@ -105,7 +111,7 @@ proptest! {
         prop_assert!(grant(deficit.saturating_sub(less), milli).ratio >= base.ratio);
         prop_assert!(grant(deficit, milli.saturating_add(more)).ratio <= base.ratio);
         prop_assert!((2_000..=60_000).contains(&base.lease_ms));
-        prop_assert!(base.level_milli >= 0);
+        prop_assert!(base.level_milli >= 0 || base.ratio == AdmitRatio::ZERO, "debt, and yet something to admit");
     }
 }
 
@@ -151,7 +157,8 @@ fn run_loop(factor: u64) -> u64 {
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
                 let demand = demands.observe(now, &id, source, pop.asked, pop.asked - pop.asked_reported);
                 pop.asked_reported = pop.asked;
-                let counts = vec![Count { epoch: 1, admitted: pop.admitted, unconfirmed: pop.admitted }];
+                let counts =
+                    vec![Count { epoch: 1, admitted: pop.admitted, unconfirmed: pop.admitted, span_us: 0 }];
                 let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
                 let account = budget.charge(ms * 1_000, &charge);
                 pop.ratio = u64::from(divide(quota, &account, &Terms::default()).ratio.bits());

@@ -9,7 +9,8 @@
 -- ARGV[4]   whole microseconds in which a token refills
 -- ARGV[5]   and the nanoseconds beyond them, below 1000
 -- ARGV[6]   the POP whose counts follow
--- ARGV[7..] three per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them
+-- ARGV[7..] four per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, and how
+--           many microseconds ago the first that is not on record may have been admitted
 --
 -- Returns   {deficit_us, deficit_ns, charged, now_us, members}
 --
@@ -17,7 +18,7 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[6]
 local token_us, token_ns = tonumber(ARGV[4]), tonumber(ARGV[5])
-local FIXED, FIRST = 4, 7
+local FIXED, FIRST, EACH = 4, 7, 4
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -28,7 +29,7 @@ local function whole(number)
 end
 
 local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members'}
-for i = FIRST, #ARGV, 3 do
+for i = FIRST, #ARGV, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
 local known = redis.pcall('HMGET', key, unpack(fields))
@@ -38,23 +39,35 @@ if known.err then
   known = {}
 end
 
--- Refill. A clock that stepped back refills nothing.
 local deficit_us = tonumber(known[1] or 0) or 0
 local deficit_ns = tonumber(known[2] or 0) or 0
-local elapsed = math.max(0, now - (tonumber(known[3] or now) or now))
-if deficit_us < elapsed then
-  deficit_us, deficit_ns = 0, 0
-else
-  deficit_us = deficit_us - elapsed
+local at = tonumber(known[3] or 0) or 0
+
+-- Refills up to a time. A clock that stepped back refills nothing.
+local function refill(time)
+  local elapsed = math.max(0, time - at)
+  if deficit_us < elapsed then
+    deficit_us, deficit_ns = 0, 0
+  else
+    deficit_us = deficit_us - elapsed
+  end
+  at = math.max(at, time)
 end
+
+-- A report speaks of the past: refill up to where its span begins, take the tokens, refill up to now.
+local span = 0
+for i = FIRST, #ARGV, EACH do
+  span = math.max(span, tonumber(ARGV[i + 3]))
+end
+refill(now - span)
 
 -- Take what the records do not hold yet.
 local charged, records = 0, {}
-for i = FIRST, #ARGV, 3 do
-  local at = FIXED + 1 + (i - FIRST) / 3
-  local field = fields[at]
+for i = FIRST, #ARGV, EACH do
+  local place = FIXED + 1 + (i - FIRST) / EACH
+  local field = fields[place]
   local admitted, unconfirmed = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local record = records[field] or tonumber(string.match(known[at] or '', '^%d+') or 'unknown')
+  local record = records[field] or tonumber(string.match(known[place] or '', '^%d+') or 'unknown')
   if not record then
     record = admitted - math.min(unconfirmed, admitted)
   end
@@ -68,6 +81,7 @@ deficit_us, deficit_ns = deficit_us + math.min(cost_us, DEFICIT_US_MAX), ns % 10
 if deficit_us >= DEFICIT_US_MAX then
   deficit_us, deficit_ns = DEFICIT_US_MAX, 0
 end
+refill(now)
 
 -- Note the region's demand, forget regions that fell silent.
 local members = {}

@@ -137,7 +137,7 @@ mod tests {
             id: BudgetId { rule: "r".into(), value: vec![value] },
             quota,
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted }],
+            counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0 }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![entry] };
         store.charge(&batch).await.unwrap()[0].deficit_ns / quota.token_ns()
@@ -165,7 +165,7 @@ mod tests {
             id: BudgetId { rule: "r".into(), value: vec![value] },
             quota: Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap(),
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1 }],
+            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0 }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
         store.with(|state| {

@@ -133,6 +133,7 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
         epoch: 1,
         admitted,
         unconfirmed,
+        span_ms: 0,
         asked,
         asked_recently: unconfirmed,
     };

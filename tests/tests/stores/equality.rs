@@ -54,6 +54,7 @@ impl Random {
             epoch: self.pick(&[0, 1, 2, u64::MAX]),
             admitted: self.tokens(),
             unconfirmed: self.tokens(),
+            span_us: self.below(3) * 700_000,
         });
         let counts = counts.collect();
         Entry {

@@ -9,10 +9,10 @@ use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, slow};
+use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, slow};
 
-/// A report must never wait for a dead store longer than this; its time-out is 500 ms.
-const QUICK: Duration = Duration::from_millis(900);
+/// What a busy machine may add to what something takes.
+const SLACK: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn a_flushed_redis_heals_at_the_next_report() {
@@ -91,12 +91,13 @@ async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
     let store = connected(&redis).await;
     charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     redis.kill();
-    for _ in 0..20 {
-        let start = Instant::now();
+    let (start, reports) = (Instant::now(), 20);
+    for _ in 0..reports {
         let error = charge(&store, entry(b"a", slow(), vec![count(1, 11, 1)])).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
-        assert!(start.elapsed() < QUICK, "{:?}", start.elapsed());
     }
+    // Half of what it would be if each waited for its time-out.
+    assert!(start.elapsed() < TIMEOUT * reports / 2, "{reports} reports took {:?}", start.elapsed());
     until("the store to know", async || store.ping().await.err()).await;
     redis.restart().await;
     in_reach(&store).await;
@@ -111,13 +112,13 @@ async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
     redis.freeze();
     let start = Instant::now();
     let error = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
-    assert!(start.elapsed() < QUICK, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT + SLACK, "{:?}", start.elapsed());
     assert!(matches!(error, StoreError::Slow(_) | StoreError::Unreachable(_)), "{error:?}");
-    let start = Instant::now();
-    for _ in 0..100 {
+    let (start, reports) = (Instant::now(), 100);
+    for _ in 0..reports {
         charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
     }
-    assert!(start.elapsed() < QUICK / 2, "a hundred reports must not wait: {:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT * reports / 10, "{reports} reports took {:?}", start.elapsed());
     redis.thaw();
     in_reach(&store).await;
     let again = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
@@ -153,12 +154,52 @@ async fn a_password_is_given_and_a_wrong_one_is_told() {
     assert!(!error.contains("battery"), "the password shows: {error}");
 }
 
+/// Charges and registers over `url` as the user of an ACL; a wrong password, a wrong user and no user
+/// are refused, and the reason does not show the password.
+async fn an_acl_user_gets_in(redis: &Redis, ca_pem: Option<Vec<u8>>) {
+    let url = redis.url();
+    let store = open(&url, ca_pem.clone());
+    in_reach(&store).await;
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
+    assert_eq!(store.register("fra1").await.unwrap(), 1);
+    for (right, wrong) in [("correct-", "battery-"), ("weir-user", "battery-user"), ("weir-user", "")] {
+        let refused = url.replace(right, wrong);
+        assert_ne!(refused, url);
+        let refused = open(&refused, ca_pem.clone());
+        let error = until("the refusal", async || {
+            let error = refused.ping().await.expect_err("a stranger was let in").to_string();
+            (!error.contains("not connected yet")).then_some(error)
+        })
+        .await;
+        assert!(error.to_lowercase().contains("password"), "{error}");
+        assert!(!error.contains("horse") && !error.contains("battery"), "a secret shows: {error}");
+    }
+}
+
+/// Redis with a user of its own for weir-sync.
+fn with_a_user(tls: Option<(String, String)>) -> Setup {
+    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls }
+}
+
+#[tokio::test]
+async fn an_acl_user_and_its_password_are_given() {
+    an_acl_user_gets_in(&Redis::start_with(with_a_user(None)).await, None).await;
+}
+
+#[tokio::test]
+async fn an_acl_user_and_its_password_are_given_over_tls() {
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
+    let redis = Redis::start_with(with_a_user(Some((pem.clone(), key)))).await;
+    an_acl_user_gets_in(&redis, Some(pem.into_bytes())).await;
+}
+
 #[tokio::test]
 async fn speaks_tls_and_trusts_only_the_certificates_it_is_given() {
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
     let redis =
-        Redis::start_with(Setup { tls: Some((pem.clone(), key)), password: Some("over-tls".into()) }).await;
+        Redis::start_with(Setup { tls: Some((pem.clone(), key)), password: Some("over-tls".into()), user: None }).await;
     let store = open(&redis.url(), Some(pem.into_bytes()));
     in_reach(&store).await;
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);

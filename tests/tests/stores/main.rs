@@ -19,20 +19,36 @@ use weir_tests::wait::until;
 /// things within it.
 const POP_TTL: Duration = Duration::from_secs(2);
 
+/// How long an answer of Redis may take in these tests.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
 fn memory() -> Memory {
-    Memory::new(1_000, POP_TTL)
+    memory_with(POP_TTL)
+}
+
+/// A store in memory where a POP counts as alive for `pop_ttl`.
+fn memory_with(pop_ttl: Duration) -> Memory {
+    Memory::new(1_000, pop_ttl)
 }
 
 /// A store on `redis`, connected.
 async fn connected(redis: &Redis) -> RedisStore {
-    let store = open(&redis.url(), None);
+    connected_with(redis, POP_TTL).await
+}
+
+/// The same where a POP counts as alive for `pop_ttl`.
+async fn connected_with(redis: &Redis, pop_ttl: Duration) -> RedisStore {
+    let store = RedisStore::new(&redis.url(), Options { pop_ttl, ..options() }).unwrap();
     in_reach(&store).await;
     store
 }
 
 fn open(url: &str, ca_pem: Option<Vec<u8>>) -> RedisStore {
-    let options = Options { response_timeout: Duration::from_millis(500), pop_ttl: POP_TTL, ca_pem };
-    RedisStore::new(url, options).unwrap()
+    RedisStore::new(url, Options { ca_pem, ..options() }).unwrap()
+}
+
+fn options() -> Options {
+    Options { response_timeout: TIMEOUT, pop_ttl: POP_TTL, ca_pem: None }
 }
 
 async fn in_reach(store: &dyn Store) {
@@ -53,7 +69,7 @@ fn id(value: &[u8]) -> BudgetId {
 }
 
 fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
-    Count { epoch, admitted, unconfirmed }
+    Count { epoch, admitted, unconfirmed, span_us: 0 }
 }
 
 fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {

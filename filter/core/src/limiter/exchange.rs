@@ -53,6 +53,16 @@ struct Told {
     epoch: u32,
     admitted: u32,
     asked_recently: u32,
+    dirty_since: Time,
+}
+
+/// What became of a change to a watched entry.
+enum Updated {
+    Written(Watched),
+    /// The entry is not there any more (spent, or its slot lost).
+    Gone,
+    /// The host did not answer, or others kept writing.
+    Failed,
 }
 
 impl Exchange {
@@ -140,17 +150,24 @@ impl Limiter {
     ) -> Option<(Told, wire::Key)> {
         let key = self.watch.get_mut(tag)?;
         let (rule, slot, value, asked_recently) = (key.rule, key.slot, key.value, key.asked_recently);
-        let unadded = core::mem::take(&mut key.asked_unadded);
-        key.dirty = false;
+        let (unadded, dirty_since) = (key.asked_unadded, key.dirty_since);
         let tag = Tag::of_key(tag, 0);
         let updated = self.update_watched(tag, slot, slots, now, |watched| {
             watched.asked = watched.asked.saturating_add(unadded);
         });
-        let Some(watched) = updated else {
-            // The entry is gone (spent, or its slot lost): there is nothing left to tell of it.
-            self.watch.remove(tag.bits());
-            return None;
+        let watched = match updated {
+            Updated::Written(watched) => watched,
+            Updated::Gone => {
+                self.watch.remove(tag.bits());
+                return None;
+            }
+            // It stays dirty, and is told the next time.
+            Updated::Failed => return None,
         };
+        if let Some(key) = self.watch.get_mut(tag.bits()) {
+            key.asked_unadded = 0;
+            key.dirty = false;
+        }
         let table_id = self.exchange.as_ref()?.table_id;
         let index = rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             rules.push(rule);
@@ -165,20 +182,19 @@ impl Limiter {
             epoch: u64::from(table_id) << 32 | u64::from(watched.epoch),
             admitted,
             unconfirmed: admitted.saturating_sub(u64::from(watched.confirmed)),
+            span_ms: u32::try_from(now.nanos_since(dirty_since).div_ceil(1_000_000)).unwrap_or(u32::MAX),
             asked,
             asked_recently: u64::from(asked_recently).min(asked),
         };
-        Some((
-            Told { tag, slot, rule, epoch: watched.epoch, admitted: watched.admitted, asked_recently },
-            key,
-        ))
+        let (epoch, admitted) = (watched.epoch, watched.admitted);
+        Some((Told { tag, slot, rule, epoch, admitted, asked_recently, dirty_since }, key))
     }
 
     fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
         self.rule(rule).map(|rule| wire::Rule { name: rule.name.clone(), quota: rule.quota })
     }
 
-    /// Changes a watched entry in the table; the entry as written, or `None` if there is none.
+    /// Changes a watched entry in the table.
     fn update_watched(
         &mut self,
         tag: Tag,
@@ -186,17 +202,23 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
         change: impl Fn(&mut Watched),
-    ) -> Option<Watched> {
+    ) -> Updated {
         let mut bytes = core::mem::take(&mut self.scratch.bytes);
-        let mut result = None;
+        let mut result = Updated::Failed;
         for _ in 0..WRITES_MAX {
             let (mut loaded, _) = Loaded::read(slots, slot, &mut bytes);
-            let Some(Entry::Watched(mut watched)) = loaded.slot.get(tag) else { break };
+            if !loaded.is_known() {
+                break;
+            }
+            let Some(Entry::Watched(mut watched)) = loaded.slot.get(tag) else {
+                result = Updated::Gone;
+                break;
+            };
             change(&mut watched);
-            result = Some(watched);
             // The entry is there, so it has its room.
             let _ = loaded.slot.put(tag, &Entry::Watched(watched), now);
             if loaded.write(slots).is_ok() {
+                result = Updated::Written(watched);
                 break;
             }
             self.counters.add(Event::CasRetried, 1);
@@ -270,7 +292,7 @@ impl Limiter {
     fn unsay(&mut self, keys: &[Told]) {
         for told in keys {
             if let Some(key) = self.watch.get_mut(told.tag.bits()) {
-                key.dirty = true;
+                key.soil(told.dirty_since);
             }
         }
     }

@@ -71,6 +71,7 @@ impl Limiter {
         let entry = self.after_taking(lodging.entry, after, lodging.tag, quota, now);
         let evicted = slot.put(lodging.tag, &entry, now).unwrap_or_else(|| {
             // A key that begins to be watched needs more room; without it, it stays as it was.
+            self.counters.add(Event::SyncDropped, 1);
             let mut unchanged = lodging.entry;
             *unchanged.bucket_mut() = after;
             slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
@@ -83,9 +84,11 @@ impl Limiter {
     fn thin(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<u64> {
         let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
-        // A request that is judged again, after a conflict, has had its turn.
-        let had_its_turn = core::mem::replace(&mut hit.had_its_turn, true);
-        if ratio == AdmitRatio::ONE || had_its_turn || self.watch.is_due(hit.tag, ratio) {
+        // Judged again, after a conflict, the request has had its turn.
+        if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
+            return None;
+        }
+        if self.watch.is_due(hit.tag, ratio) {
             return None;
         }
         let lease_ns = watched.lease_until.nanos_since(now);

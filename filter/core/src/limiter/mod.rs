@@ -88,7 +88,7 @@ struct Hit {
     /// Whether the watch list has counted this request.
     watched: bool,
     /// Whether the key's admit ratio has spoken on this request.
-    had_its_turn: bool,
+    thinned: bool,
     judged: Judged,
 }
 
@@ -159,7 +159,7 @@ impl Limiter {
             let slot = slot_of(hash.place, slot_count);
             let tag = Tag::of_key(hash.tag, tags.salt);
             let judged = Judged::NOT_YET;
-            hits.push(Hit { rule: i, value, tag, slot, watched: false, had_its_turn: false, judged });
+            hits.push(Hit { rule: i, value, tag, slot, watched: false, thinned: false, judged });
         }
     }
 
@@ -200,7 +200,7 @@ impl Limiter {
                 }
             }
         }
-        for hit in hits.iter().filter(|hit| hit.watched) {
+        for hit in hits.iter().filter(|hit| hit.thinned) {
             self.watch.settle(hit.tag, fits);
         }
         if fits { self.allow(hits, now) } else { self.refuse(hits, slots, bytes, now) }

@@ -66,12 +66,14 @@ fn path_of(target: &[u8]) -> &[u8] {
     target.split(|&b| b == b'?').next().unwrap_or(target)
 }
 
-/// An authority without its port, and an IPv6 address without its brackets.
+/// An authority without its port and the dot of a fully qualified name; an IPv6 address without its
+/// brackets.
 fn host_of(authority: &[u8]) -> &[u8] {
     if let Some(rest) = authority.strip_prefix(b"[") {
         return rest.split(|&b| b == b']').next().unwrap_or(rest);
     }
-    authority.split(|&b| b == b':').next().unwrap_or(authority)
+    let host = authority.split(|&b| b == b':').next().unwrap_or(authority);
+    host.strip_suffix(b".").unwrap_or(host)
 }
 
 #[cfg(test)]
@@ -116,7 +118,14 @@ mod tests {
     #[test]
     fn a_host_is_compared_without_case_and_port() {
         let hosts = Match { hosts: vec!["api.example.com".into(), "::1".into()], ..Match::default() };
-        for host in ["api.example.com", "API.Example.com:8443", "[::1]:80", "[::1]"] {
+        for host in [
+            "api.example.com",
+            "API.Example.com:8443",
+            "api.example.com.",
+            "api.example.com.:80",
+            "[::1]:80",
+            "[::1]",
+        ] {
             assert!(holds(&hosts, "GET", "/", host), "{host}");
         }
         for host in ["example.com", "xapi.example.com", "api.example.com.evil", ""] {

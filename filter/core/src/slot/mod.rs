@@ -42,10 +42,12 @@ impl Slot {
     /// bucket; else (every overflow unit held by other rules' debt) the overflow bucket that is
     /// full soonest.
     pub fn lodge(&self, tag: Tag, overflow: Tag, now: Time) -> Lodging {
-        let newcomer = Entry::Cold(Cold::NEW);
         if let Some(entry) = self.get(tag) {
             return Lodging { tag, entry };
         }
+        // Who drained the overflow bucket does not get a full one of his own when room appears.
+        let shared = self.get(overflow).map_or(Cold::NEW.bucket, |entry| entry.bucket());
+        let newcomer = Entry::Cold(Cold { bucket: shared, ..Cold::NEW });
         if self.room_for(1, false, now) {
             return Lodging { tag, entry: newcomer };
         }
@@ -53,10 +55,10 @@ impl Slot {
             return Lodging { tag: overflow, entry };
         }
         if self.room_for(1, true, now) {
-            return Lodging { tag: overflow, entry: newcomer };
+            return Lodging { tag: overflow, entry: Entry::Cold(Cold::NEW) };
         }
         let shared = self.overflow_entries().min_by_key(|(_, entry)| entry.bucket());
-        let (tag, entry) = shared.unwrap_or((overflow, newcomer));
+        let (tag, entry) = shared.unwrap_or((overflow, Entry::Cold(Cold::NEW)));
         Lodging { tag, entry }
     }
 
