@@ -47,6 +47,13 @@ impl DenyCache {
         (entry.tag == tag.bits() && now < entry.believed_until).then_some(entry.denial)
     }
 
+    /// Forgets what is remembered of `tag`: its bucket is another now.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        if let Some(entry) = self.entries.get_mut(place(tag)).filter(|entry| entry.tag == tag.bits()) {
+            entry.believed_until = Time::ZERO;
+        }
+    }
+
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
         if let Some(entry) = self.entries.get_mut(place(tag)) {
             let believed_until = denial.until.min(now + BELIEVED_NS_MAX);

@@ -275,6 +275,7 @@ impl Limiter {
             let level_milli = grant.level_milli.saturating_add(refilled_milli).saturating_sub(since * 1_000);
             watched.bucket = watched.bucket.capped(&quota, level_milli, now);
         });
+        self.deny_cache.forget(told.tag);
         if let Some(key) = self.watch.get_mut(told.tag.bits()) {
             key.asked_recently = key.asked_recently.saturating_sub(told.asked_recently);
         }

@@ -10,7 +10,7 @@ use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
 
-/// How long a thinned key is told to wait while its ratio admits a part of its requests.
+/// The least that a thinned key is told to wait: by then a new grant may have come.
 const THINNED_WAIT_NS: u64 = SECOND_NS;
 
 /// What a hit comes to.
@@ -61,10 +61,13 @@ impl Limiter {
         let lodging = slot.lodge(hit.tag, tags.overflow, now);
         let refused = |verdict| Judged { verdict, tag: lodging.tag, evicted: 0 };
         let full_ns = lodging.entry.bucket().fill_ns(now);
-        if let Some(wait_ns) = self.thin(hit, &lodging.entry, now) {
-            return refused(Verdict::Thinned { wait_ns, full_ns });
+        let taken = lodging.entry.bucket().take(quota, 1, now);
+        if self.thins(hit, &lodging.entry, now) {
+            // A bucket in debt knows when that is paid; else the ratio may let the next one through.
+            let wait_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
+            return refused(Verdict::Thinned { wait_ns: wait_ns.max(THINNED_WAIT_NS), full_ns });
         }
-        let after = match lodging.entry.bucket().take(quota, 1, now) {
+        let after = match taken {
             Take::Taken(after) => after,
             Take::Short { wait_ns } => return refused(Verdict::Short { wait_ns, full_ns }),
         };
@@ -79,20 +82,15 @@ impl Limiter {
         Judged { verdict: Verdict::Fits(after), tag: lodging.tag, evicted }
     }
 
-    /// How long a key must wait whose admit ratio leaves this request out; `None` lets the request
-    /// go on to its bucket.
-    fn thin(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<u64> {
-        let Entry::Watched(watched) = entry else { return None };
+    /// Whether the key's admit ratio leaves this request out.
+    fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> bool {
+        let Entry::Watched(watched) = entry else { return false };
         let ratio = watched.ratio_at(now);
         // Judged again, after a conflict, the request has had its turn.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
-            return None;
+            return false;
         }
-        if self.watch.is_due(hit.tag, ratio) {
-            return None;
-        }
-        let lease_ns = watched.lease_until.nanos_since(now);
-        Some(if ratio == AdmitRatio::ZERO { lease_ns } else { THINNED_WAIT_NS.min(lease_ns) })
+        !self.watch.is_due(hit.tag, ratio)
     }
 
     /// Counts the request for its key, once, if the key is watched.

@@ -286,6 +286,18 @@ fn a_grant_thins_until_its_lease_ends() {
 }
 
 #[test]
+fn a_key_in_debt_is_told_when_the_debt_is_paid() {
+    let (mut limiter, mut slots) = watching();
+    let report = limiter.report(&mut slots, T0).unwrap();
+    answer(&mut limiter, &mut slots, &report, 2, grant(0, 1, -996_000), T0);
+    // Ten seconds for 1,000 tokens at 100/s, and one more token's time.
+    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest.unwrap().1;
+    assert_eq!(refused.more_ns, 10 * SECOND_NS - 30 * MS);
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + (refused.more_ns - MS)));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + refused.more_ns));
+}
+
+#[test]
 fn a_grant_caps_the_bucket_by_what_was_admitted_since_the_report() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(4));
     let greeting = limiter.report(&mut slots, T0).unwrap();
