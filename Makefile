@@ -82,7 +82,8 @@ vectors: ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
 
-lab: python3 ## the supervisor behind `make run`
+# Of what is built already: where something is missing, it says which target builds it.
+lab: python3 ## what `make run` and `make run-regions` promise, kept for real on other ports
 	cd envoy/lab && python3 -B -m unittest
 
 bench: ## the native cost of one decision

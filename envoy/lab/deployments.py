@@ -1,6 +1,7 @@
 """What runs where: one edge (`single`), or three regions that share a Redis (`regions`)."""
 
 import os
+import shutil
 
 import bootstrap
 import parts
@@ -10,6 +11,9 @@ from problem import Problem
 _REGIONS = ("fra1", "iad1", "sin1")
 # As written in envoy/regions/envoy.yaml: what the first region uses. The others count on from there.
 _REGION_TOKEN = "change-me"
+
+# What must be there before anything starts, and the target that makes it.
+_MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync", paths.ENVOY: "tools"}
 
 _TRY_BURST = (
     "for i in $(seq 1 200); do curl -s -o /dev/null -w '%{{http_code}}\\n' "
@@ -51,7 +55,13 @@ class Deployment:
         self.lines.append(f"  {what:<16} {where}")
 
     def prepare(self):
-        """Write the files that the parts need."""
+        """Write the files that the parts need. Raises a Problem where something is not built or installed."""
+        for path, target in _MADE_BY.items():
+            if not os.path.exists(path):
+                raise Problem(f"{path} is missing: make it with `make {target}`.")
+        for part in self.parts:
+            if not shutil.which(part.command[0]):
+                raise Problem(f"{part.command[0]} is missing: install it with `make tools`.")
         os.makedirs(self.run_dir, exist_ok=True)
         for path, text in self.files.items():
             with open(path, "w", encoding="utf-8") as file:

@@ -8,7 +8,8 @@ ENVOY_DIR = os.path.join(TOOLS, "envoy")
 ENVOY = os.path.join(ENVOY_DIR, "envoy", "_bin", "envoy")
 ENVOY_REQUIREMENTS = os.path.join(ROOT, "envoy", "requirements.txt")
 LOCK = os.path.join(ROOT, "Cargo.lock")
-TARGET = os.path.abspath(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"))
+# A relative folder is meant from the project's root, where make runs cargo.
+TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR") or "target")
 # What the bootstraps name, and where cargo puts it.
 WASM_IN_BOOTSTRAP = "target/wasm32-wasip1/wasm/weir_filter.wasm"
 WASM = os.path.join(TARGET, "wasm32-wasip1", "wasm", "weir_filter.wasm")

@@ -9,16 +9,15 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 import unittest
 
 import bootstrap
 import deployments
 import ports
+from harness import DEADLINE_SECONDS, eventually, gone
 from problem import Problem
 from supervisor import Part, Supervisor
 
-_DEADLINE_SECONDS = 20
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # A supervisor of two parts that write down their process ids, and then wait.
 _SCRIPT = """
@@ -43,24 +42,6 @@ _SCRIPT = """
 """
 
 
-def _gone(pid):
-    """Whether the process has ended (a zombie has: its parent merely has not looked yet)."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def _eventually(condition):
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 class NoProcessIsLeft(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -80,8 +61,8 @@ class NoProcessIsLeft(unittest.TestCase):
             return int(file.read())
 
     def _assert_all_gone(self):
-        self.supervisor.wait(_DEADLINE_SECONDS)
-        self.assertTrue(_eventually(lambda: all(map(_gone, self.pids))), "a part outlived its supervisor")
+        self.supervisor.wait(DEADLINE_SECONDS)
+        self.assertTrue(eventually(lambda: all(map(gone, self.pids))), "a part outlived its supervisor")
 
     def test_after_ctrl_c(self):
         os.killpg(self.supervisor.pid, signal.SIGINT)

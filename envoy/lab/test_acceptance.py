@@ -1,0 +1,91 @@
+"""`make run` and `make run-regions` keep their word, as the README gives it.
+
+The deployments run as those targets run them, only on other ports and without the builds: what is
+not built fails here with the name of the target that builds it.
+"""
+
+import collections
+import http.client
+import re
+import sys
+import unittest
+
+import deployments
+import harness
+import ports
+
+_READY = "Ctrl-C ends everything."
+# The starts of all parts together. Some seconds, or many on a busy machine.
+_READY_SECONDS_MAX = 60
+_ANSWER_SECONDS_MAX = 10
+
+
+def _get(port, path="/"):
+    """Status and text of a GET over a connection of its own."""
+    connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=_ANSWER_SECONDS_MAX)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def _statuses(port, requests):
+    """How many of so many requests, one after the other, got which status."""
+    return collections.Counter(_get(port)[0] for _ in range(requests))
+
+
+def _number(port, path, name):
+    """What the page at `path` says of the counter `name`."""
+    found = re.search(rf"^{re.escape(name)}:? (\d+)$", _get(port, path)[1], re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+@unittest.skipUnless(sys.platform == "linux", "processes are looked for in /proc")
+class Acceptance(unittest.TestCase):
+    def _start(self, name):
+        """Run the deployment until it says that it is ready. Returns it and its offset."""
+        deployment, offset = harness.free_deployment(getattr(deployments, name))
+        self.lab = harness.Lab("run", name, PORT_OFFSET=str(offset))
+        self.addCleanup(self.lab.close)
+        ready = lambda: self.lab.has_ended() or _READY in self.lab.output()
+        self.assertTrue(harness.eventually(ready, _READY_SECONDS_MAX), f"never ready:\n{self.lab.output()}")
+        self.assertIn(_READY, self.lab.output())
+        return deployment, offset
+
+    def _assert_ctrl_c_ends_everything(self, deployment):
+        children = harness.descendants(self.lab.pid)
+        self.assertEqual(len(children), len(deployment.parts), "one process for each part")
+        self.lab.interrupt()
+        self.assertEqual(self.lab.exit_status(), 0, self.lab.output())
+        self.assertTrue(self.lab.output().endswith("Stopped: nothing is left running.\n"), self.lab.output())
+        # Not about to end: ended.
+        self.assertEqual([pid for pid in children if not harness.gone(pid)], [])
+        ports.require_free(deployment.ports)
+
+    def _assert_charged(self, weir_sync, admin):
+        """The burst that was admitted reaches weir-sync."""
+        charged = lambda: _number(weir_sync, "/metrics", "weir_sync_tokens_charged_total") >= 100
+        arrived = harness.eventually(charged)
+        failed = _number(admin, "/stats", "wasmcustom.weir.sync.failed")
+        self.assertTrue(arrived, f"{failed} reports failed: are filter and weir-sync built from the same sources?")
+
+    def test_one_edge_gives_the_burst_and_limits_the_rest(self):
+        deployment, offset = self._start("single")
+        seen = _statuses(10000 + offset, 200)
+        # A token comes every six seconds: one of the 200 may meet it.
+        self.assertIn(seen, [{200: 100, 429: 100}, {200: 101, 429: 99}])
+        self._assert_charged(7878 + offset, 9901 + offset)
+        self._assert_ctrl_c_ends_everything(deployment)
+
+    def test_each_of_three_regions_answers(self):
+        deployment, offset = self._start("regions")
+        self.assertEqual([_get(port + offset)[0] for port in (10001, 10002, 10003)], [200, 200, 200])
+        self.assertEqual(set(_statuses(10001 + offset, 200)), {200, 429})
+        self._assert_charged(7881 + offset, 9901 + offset)
+        self._assert_ctrl_c_ends_everything(deployment)
+
+
+if __name__ == "__main__":
+    unittest.main()
