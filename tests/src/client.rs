@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -12,6 +13,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, UnixStream};
+use tokio::time::timeout;
+
+/// How long a request may wait for its answer before it counts as lost. Far above what one takes.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request to send, as often as wanted.
 #[derive(Clone, Debug)]
@@ -153,8 +158,17 @@ impl Client {
         self.try_send(ask).await.unwrap_or_else(|e| panic!("no answer to {ask:?}: {e}"))
     }
 
-    /// Sends and reads the answer, or says why there is none.
+    /// Sends and reads the answer, or says why there is none; an answer that is lost is told after 10 s.
     pub async fn try_send(&mut self, ask: &Ask) -> Result<Answer, String> {
+        let Ok(answer) = timeout(ANSWER_DEADLINE, self.exchange(ask)).await else {
+            // What may still come on this connection answers no later request.
+            self.sender = None;
+            return Err(format!("nothing within {} s", ANSWER_DEADLINE.as_secs()));
+        };
+        answer
+    }
+
+    async fn exchange(&mut self, ask: &Ask) -> Result<Answer, String> {
         let answer = match self.ready().await? {
             Sender::Http1(sender) => sender.send_request(ask.request(false)).await,
             Sender::Http2(sender) => sender.send_request(ask.request(true)).await,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::sleep_until;
 
 use crate::client::{Answer, Ask, Client};
 
@@ -102,34 +103,79 @@ where
 pub struct Run {
     /// The statuses.
     pub tally: Tally,
-    /// From the first request to the last answer.
+    /// From the first request to the last answer, or to when the next request would have been due.
     pub lasted: Duration,
     /// The longest that a request waited for its answer.
     pub slowest: Duration,
+    /// When it began.
+    pub began: Instant,
+    /// When each answer with status 200 had come, in order.
+    pub admitted_at: Vec<Instant>,
 }
 
 impl Run {
     /// Admitted per second.
     pub fn admitted_per_second(&self) -> f64 {
-        // A count of requests in a test is far below 2^52.
-        #[allow(clippy::cast_precision_loss, reason = "see above")]
-        let admitted = self.tally.admitted() as f64;
-        admitted / self.lasted.as_secs_f64()
+        count(self.tally.admitted()) / self.lasted.as_secs_f64()
+    }
+
+    /// Admitted per second over the `span` from `from` on.
+    pub fn admitted_per_second_from(&self, from: Instant, span: Duration) -> f64 {
+        let within = self.admitted_at.iter().filter(|at| (from..from + span).contains(at));
+        count(within.count()) / span.as_secs_f64()
+    }
+
+    /// The most tokens that it was ahead of `burst` and `rate` a second since it began, at any time.
+    /// Exact only where what is asked had a full bucket then; not above 0 where the limit was kept.
+    pub fn most_ahead(&self, rate: f64, burst: f64) -> f64 {
+        let ahead = self.admitted_at.iter().enumerate().map(|(index, at)| {
+            let earned = burst + rate * at.duration_since(self.began).as_secs_f64();
+            count(index + 1) - earned
+        });
+        ahead.fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
-/// Sends `ask` `per_second` times a second for `span`, whatever the answers; after a stall it
-/// catches up, so that the rate holds over the whole span.
+/// A count of requests in a test, which is far below 2^52.
+#[allow(clippy::cast_precision_loss, reason = "see above")]
+fn count(requests: usize) -> f64 {
+    requests as f64
+}
+
+/// Sends `ask` `per_second` times a second for `span`, whatever the answers: request i at i periods
+/// from the start, or as soon as the answer before it is there. So neither the number of requests
+/// nor their rate over the whole span depends on how busy the machine is.
 pub async fn open_loop(client: &mut Client, ask: &Ask, per_second: u32, span: Duration) -> Run {
-    let mut tick = interval(Duration::from_secs(1) / per_second);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut tally, mut slowest) = (Tally::default(), Duration::ZERO);
-    let start = Instant::now();
-    while start.elapsed() < span {
-        tick.tick().await;
-        let sent = Instant::now();
-        tally.add(client.send(ask).await.status);
-        slowest = slowest.max(sent.elapsed());
+    let period = Duration::from_secs(1) / per_second;
+    let requests = span.as_nanos() / period.as_nanos().max(1);
+    paced(client, ask, period, |sent| u128::from(sent) < requests).await
+}
+
+/// The same until `stop` says true (or its sender is gone).
+pub async fn open_loop_until(
+    client: &mut Client,
+    ask: &Ask,
+    per_second: u32,
+    stop: watch::Receiver<bool>,
+) -> Run {
+    let go_on = |_| !*stop.borrow() && stop.has_changed().is_ok();
+    paced(client, ask, Duration::from_secs(1) / per_second, go_on).await
+}
+
+async fn paced(client: &mut Client, ask: &Ask, period: Duration, go_on: impl Fn(u32) -> bool) -> Run {
+    let (mut tally, mut slowest, mut admitted_at) = (Tally::default(), Duration::ZERO, vec![]);
+    let (began, mut sent) = (Instant::now(), 0);
+    while go_on(sent) {
+        let asked = Instant::now();
+        let status = client.send(ask).await.status;
+        let answered = Instant::now();
+        tally.add(status);
+        if status == 200 {
+            admitted_at.push(answered);
+        }
+        slowest = slowest.max(answered - asked);
+        sent += 1;
+        sleep_until((began + period * sent).into()).await;
     }
-    Run { tally, lasted: start.elapsed(), slowest }
+    Run { tally, lasted: began.elapsed(), slowest, began, admitted_at }
 }

@@ -16,6 +16,8 @@ use crate::wait::until;
 /// How a Redis is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
+    /// The user whom it knows; without one, its default user.
+    pub user: Option<String>,
     /// The password it asks for.
     pub password: Option<String>,
     /// Certificate and key (PEM); with them it speaks TLS only.
@@ -48,10 +50,12 @@ impl Redis {
         redis
     }
 
-    /// Where it is, with the password if there is one.
+    /// Where it is, with the user and the password if there are any.
     pub fn url(&self) -> String {
         let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
-        let user = self.setup.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let name = self.setup.user.as_deref().unwrap_or_default();
+        let user =
+            self.setup.password.as_ref().map(|password| format!("{name}:{password}@")).unwrap_or_default();
         format!("{scheme}://{user}127.0.0.1:{}", self.port)
     }
 
@@ -101,8 +105,19 @@ impl Redis {
 fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
     let mut command = Command::new(binary());
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
-    if let Some(password) = &setup.password {
-        command.args(["--requirepass", password]);
+    let password = setup.password.as_deref();
+    match (&setup.user, password) {
+        (Some(user), password) => {
+            // All that weir-sync needs, no more: its own keys, and nothing that looks at or changes others'.
+            let secret = password.map_or("nopass".into(), |text| format!(">{text}"));
+            command.args(["--user", user, "on", &secret]);
+            command.args(["~weir:*", "+@all", "-@admin", "-@dangerous"]);
+            command.args(["--user", "default", "off"]);
+        }
+        (None, Some(password)) => {
+            command.args(["--requirepass", password]);
+        }
+        (None, None) => {}
     }
     if let Some((certificate, key)) = &setup.tls {
         let (certificate_file, key_file) = (folder.join("certificate.pem"), folder.join("key.pem"));

@@ -1,14 +1,19 @@
 //! Envoy's admin page.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::client::{Ask, Client, Target};
 use crate::process::Process;
 use crate::wait::until;
+
+/// How long a page may take where nobody can await it.
+const BLOCKING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The admin page of one Envoy.
 pub(super) struct Admin(SocketAddr);
@@ -48,6 +53,17 @@ impl Admin {
         let page = self.page("/stats").await?;
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
         line.trim().parse().ok()
+    }
+
+    /// The stats whose names match `filter`, a line each. Blocks; for where nothing can be awaited.
+    pub(super) fn stats_blocking(&self, filter: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&self.0, BLOCKING_DEADLINE)?;
+        stream.set_read_timeout(Some(BLOCKING_DEADLINE))?;
+        stream.set_write_timeout(Some(BLOCKING_DEADLINE))?;
+        write!(stream, "GET /stats?filter={filter} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
     }
 
     /// A page's text, if it is there.

@@ -7,6 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -20,13 +21,18 @@ use admin::Admin;
 pub use setup::Setup;
 use setup::{Delivery, Listen};
 
-/// A running Envoy. Dropping it ends it.
+/// What Envoy logs of a filter that died: its own last words, then the host's.
+const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
+
+/// A running Envoy. Dropping it ends it, and fails the test if a VM of the filter died: the failure
+/// policy starts a new one and the next request hardly shows it.
 pub struct Envoy {
     // Before the folder: the process ends first, then its files go.
     process: Process,
     admin: Admin,
     edge: Target,
     setup: Setup,
+    forgiven: bool,
     folder: TempDir,
 }
 
@@ -46,7 +52,7 @@ impl Envoy {
             }
         })
         .await;
-        Self { process, admin, edge, setup, folder }
+        Self { process, admin, edge, setup, forgiven: false, folder }
     }
 
     /// Starts it, waits until it ends by itself, and gives how, and what it said.
@@ -155,12 +161,45 @@ impl Envoy {
         self.process.assert_alive();
     }
 
+    /// What went wrong in the filter's VMs so far: a line per panic, trap and VM that was started anew.
+    pub fn faults(&self) -> Vec<String> {
+        let log = self.log();
+        let told = log.lines().filter(|line| FAULTS.iter().any(|fault| line.contains(fault)));
+        let mut faults: Vec<String> = told.map(str::to_owned).collect();
+        match self.admin.stats_blocking("vm_reload") {
+            Ok(stats) => {
+                let reloads =
+                    stats.lines().filter(|line| line.contains("vm_reload") && !line.ends_with(": 0"));
+                faults.extend(reloads.map(str::to_owned));
+            }
+            Err(e) => faults.push(format!("its stats cannot be read: {e}")),
+        }
+        faults
+    }
+
+    /// Lets the faults so far and later ones pass: the test expects them.
+    pub fn forgive_faults(&mut self) {
+        self.forgiven = true;
+    }
+
     /// The port of its listener.
     pub fn address(&self) -> SocketAddr {
         match &self.edge {
             Target::Tcp(address) => *address,
             Target::Pipe(path) => panic!("the listener has no port but {}", path.display()),
         }
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // A test that fails already has its reason.
+        if self.forgiven || thread::panicking() {
+            return;
+        }
+        self.process.assert_alive();
+        let faults = self.faults();
+        assert!(faults.is_empty(), "a VM of the filter died:\n{}", faults.join("\n"));
     }
 }
 

@@ -41,6 +41,7 @@ enum Form {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub(super) plugin: Option<Value>,
+    code: Option<PathBuf>,
     form: Form,
     pub(super) delivery: Delivery,
     pub(super) listen: Listen,
@@ -58,6 +59,7 @@ impl Setup {
     pub fn with(plugin: Value) -> Self {
         Self {
             plugin: Some(plugin),
+            code: None,
             form: Form::Text,
             delivery: Delivery::Static,
             listen: Listen::Tcp,
@@ -73,6 +75,12 @@ impl Setup {
     /// Without the filter: to tell a broken harness from a broken filter.
     pub fn plain() -> Self {
         Self { plugin: None, ..Self::with(Value::Null) }
+    }
+
+    /// With this module (wasm) in place of the filter: to tell whether the harness sees one fail.
+    #[must_use]
+    pub fn code(self, file: &Path) -> Self {
+        Self { code: Some(file.into()), ..self }
     }
 
     /// With the filter's configuration as a Struct instead of text.
@@ -177,7 +185,7 @@ impl Setup {
 
     fn connection_manager(&self, folder: &Path) -> Value {
         let mut filters = vec![];
-        filters.extend(self.plugin.as_ref().map(|plugin| wasm_filter(plugin, self.form)));
+        filters.extend(self.plugin.as_ref().map(|plugin| self.wasm_filter(plugin)));
         filters.push(json!({
             "name": "router",
             "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
@@ -202,6 +210,37 @@ impl Setup {
             "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
         })
     }
+
+    fn wasm_filter(&self, plugin: &Value) -> Value {
+        let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
+        let configuration = match self.form {
+            Form::Text => json!({
+                "@type": "type.googleapis.com/google.protobuf.StringValue",
+                "value": plugin.to_string(),
+            }),
+            Form::Struct => json!({
+                "@type": "type.googleapis.com/google.protobuf.Struct",
+                "value": plugin,
+            }),
+        };
+        json!({
+            "name": "weir",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+                "config": {
+                    "name": "weir",
+                    "root_id": "weir",
+                    "failure_policy": "FAIL_RELOAD",
+                    "vm_config": {
+                        "vm_id": "weir",
+                        "runtime": "envoy.wasm.runtime.v8",
+                        "code": {"local": {"filename": code}},
+                    },
+                    "configuration": configuration,
+                },
+            },
+        })
+    }
 }
 
 pub(super) fn listener_file(folder: &Path) -> PathBuf {
@@ -214,36 +253,6 @@ pub(super) fn pipe_file(folder: &Path) -> PathBuf {
 
 pub(super) fn access_log_file(folder: &Path) -> PathBuf {
     folder.join("access.log")
-}
-
-fn wasm_filter(plugin: &Value, form: Form) -> Value {
-    let configuration = match form {
-        Form::Text => json!({
-            "@type": "type.googleapis.com/google.protobuf.StringValue",
-            "value": plugin.to_string(),
-        }),
-        Form::Struct => json!({
-            "@type": "type.googleapis.com/google.protobuf.Struct",
-            "value": plugin,
-        }),
-    };
-    json!({
-        "name": "weir",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-            "config": {
-                "name": "weir",
-                "root_id": "weir",
-                "failure_policy": "FAIL_RELOAD",
-                "vm_config": {
-                    "vm_id": "weir",
-                    "runtime": "envoy.wasm.runtime.v8",
-                    "code": {"local": {"filename": artefact::filter_wasm()}},
-                },
-                "configuration": configuration,
-            },
-        },
-    })
 }
 
 fn cluster(name: &str, address: SocketAddr) -> Value {

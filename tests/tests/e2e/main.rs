@@ -8,6 +8,7 @@ mod configuration;
 mod harness;
 mod limiting;
 mod observing;
+mod outage;
 mod plugin;
 mod refill;
 mod regions;

@@ -1,10 +1,10 @@
 //! Regions that share a budget through Redis, and what happens when Redis goes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::open_loop;
+use weir_tests::load::{open_loop, repeat};
 use weir_tests::redis::Redis;
 use weir_tests::weir_sync::WeirSync;
 
@@ -20,7 +20,12 @@ const ASKED: u32 = 100;
 
 /// A point of presence of the region `name`.
 async fn region(name: &str, weir_sync: &WeirSync, burst: u32) -> Envoy {
-    let plugin = synced(one("per-address", "50/s", burst), name);
+    region_at(name, weir_sync, "50/s", burst).await
+}
+
+/// The same with another rate.
+async fn region_at(name: &str, weir_sync: &WeirSync, rate: &str, burst: u32) -> Envoy {
+    let plugin = synced(one("per-address", rate, burst), name);
     Envoy::start(Setup::with(plugin).node(name).cluster("weir-sync", weir_sync.address())).await
 }
 
@@ -55,6 +60,30 @@ async fn two_regions_share_one_budget() {
     let all = 4.0 * settling + 8.0 * together;
     let ideal = 12.0 * RATE + BURST;
     assert!(all <= 1.03 * ideal, "{all:.0} admitted since the beginning, {ideal:.0} were allowed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_at_two_points_of_presence_is_paid_back() {
+    let redis = Redis::start().await;
+    let sync_a = WeirSync::start("fra1", &redis.url()).await;
+    let sync_b = WeirSync::start("nyc1", &redis.url()).await;
+    let (a, b) = (region_at("fra1", &sync_a, "10/s", 50).await, region_at("nyc1", &sync_b, "10/s", 50).await);
+    tokio::join!(a.counter_grows("weir.sync.answered", 4), b.counter_grows("weir.sync.answered", 4));
+    let (ask, [mut a, mut b]) = (Ask::from("203.0.113.7"), [&a, &b].map(Envoy::client));
+    let began = Instant::now();
+    let (at_a, at_b) = tokio::join!(repeat(&mut a, &ask, 100), repeat(&mut b, &ask, 100));
+    let burst = at_a.admitted() + at_b.admitted();
+    assert!(burst > 75, "both were to admit a burst, or there is nothing to pay back: {at_a:?}, {at_b:?}");
+    // Four times the rate: all that the quota has to give finds a taker.
+    let span = Duration::from_secs(15);
+    let (at_a, at_b) = tokio::join!(open_loop(&mut a, &ask, 20, span), open_loop(&mut b, &ask, 20, span));
+    let all = burst + at_a.tally.admitted() + at_b.tally.admitted();
+    let ideal = 50.0 + 10.0 * began.elapsed().as_secs_f64();
+    let all = f64::from(u32::try_from(all).unwrap_or(u32::MAX));
+    assert!(
+        (0.9 * ideal..=1.1 * ideal).contains(&all),
+        "{all} admitted since the beginning, {ideal:.0} were allowed; {burst} of them at once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

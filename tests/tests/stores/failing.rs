@@ -140,8 +140,7 @@ async fn a_store_that_starts_before_redis_connects_later() {
 
 #[tokio::test]
 async fn a_password_is_given_and_a_wrong_one_is_told() {
-    let setup = Setup { password: Some("correct-horse".into()), ..Setup::default() };
-    let redis = Redis::start_with(setup).await;
+    let redis = Redis::start_with(with_a_password("correct-horse")).await;
     let store = connected(&redis).await;
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
     let wrong = open(&redis.url().replace("correct", "battery"), None);
@@ -176,6 +175,11 @@ async fn an_acl_user_gets_in(redis: &Redis, ca_pem: Option<Vec<u8>>) {
     }
 }
 
+/// Redis with a password for its default user.
+fn with_a_password(password: &str) -> Setup {
+    Setup { password: Some(password.into()), ..Setup::default() }
+}
+
 /// Redis with a user of its own for weir-sync.
 fn with_a_user(tls: Option<(String, String)>) -> Setup {
     Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls }
@@ -199,7 +203,7 @@ async fn speaks_tls_and_trusts_only_the_certificates_it_is_given() {
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
     let redis =
-        Redis::start_with(Setup { tls: Some((pem.clone(), key)), password: Some("over-tls".into()), user: None }).await;
+        Redis::start_with(Setup { tls: Some((pem.clone(), key)), ..with_a_password("over-tls") }).await;
     let store = open(&redis.url(), Some(pem.into_bytes()));
     in_reach(&store).await;
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);

@@ -11,7 +11,7 @@ use weir_tests::wait::until;
 use crate::{POP_TTL, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
 
 /// No test takes so long.
-const FOREVER: Duration = Duration::from_secs(86_400);
+const FOREVER: Duration = Duration::from_hours(24);
 
 /// Runs each of these over both stores; `with` says how long a POP counts as alive, where that matters.
 macro_rules! for_every_store {

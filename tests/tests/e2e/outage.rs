@@ -1,0 +1,101 @@
+//! A contended key while the budget is out of reach: what a point of presence rightly admits meanwhile
+//! is no debt that locks its client out once the budget is back.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::{Run, open_loop_until};
+use weir_tests::redis::Redis;
+use weir_tests::weir_sync::WeirSync;
+
+use crate::plugin::one;
+use crate::sync::synced;
+
+/// What the rule admits per second.
+const RATE: f64 = 50.0;
+/// And at once.
+const BURST: f64 = 50.0;
+/// What is asked per second: twice the quota.
+const ASKED: u32 = 100;
+/// How long the budget is out of reach. What is admitted in it is worth six bursts.
+const OUTAGE: Duration = Duration::from_secs(6);
+/// How long the rate is measured afterwards.
+const AFTER: Duration = Duration::from_secs(5);
+
+/// An edge whose one client asks for more than its quota all the time.
+struct Contended {
+    edge: Envoy,
+    stop: watch::Sender<bool>,
+    load: JoinHandle<Run>,
+}
+
+impl Contended {
+    /// Starts it, and waits until the budget has been charged for a while.
+    async fn start(weir_sync: &WeirSync) -> Self {
+        let plugin = synced(one("per-address", "50/s", 50), "fra1");
+        let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", weir_sync.address())).await;
+        edge.counter_grows("weir.sync.answered", 4).await;
+        let (stop, stopped) = watch::channel(false);
+        let mut client = edge.client();
+        let load = tokio::spawn(async move {
+            open_loop_until(&mut client, &Ask::from("203.0.113.7"), ASKED, stopped).await
+        });
+        edge.counter_grows("weir.rule.per-address.limited", 50).await;
+        edge.counter_grows("weir.sync.answered", 4).await;
+        Self { edge, stop, load }
+    }
+
+    /// Waits until weir-sync has answered once more, goes on for a while, and panics unless the client had
+    /// its rate then, and never more than its quota since the beginning.
+    async fn kept_its_rate(self) {
+        self.edge.counter_grows("weir.sync.answered", 1).await;
+        let back = Instant::now();
+        sleep(AFTER).await;
+        self.stop.send_replace(true);
+        let run = self.load.await.unwrap_or_else(|e| panic!("the load broke off: {e}"));
+        run.tally.assert_only_decisions();
+        let rate = run.admitted_per_second_from(back, AFTER);
+        assert!(rate >= 0.9 * RATE, "{rate:.1} of {RATE} a second after the outage");
+        // One for the instant between a decision and the arrival of its answer.
+        let ahead = run.most_ahead(RATE, BURST);
+        assert!(ahead <= 1.0, "{ahead:.1} more than the quota: {:?}", run.tally);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_keeps_its_rate_when_weir_sync_comes_back() {
+    let mut weir_sync = WeirSync::start("fra1", "memory").await;
+    let contended = Contended::start(&weir_sync).await;
+    weir_sync.kill();
+    sleep(OUTAGE).await;
+    weir_sync.restart().await;
+    contended.kept_its_rate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_keeps_its_rate_when_redis_comes_back_empty() {
+    let mut redis = Redis::start().await;
+    let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
+    let contended = Contended::start(&weir_sync).await;
+    redis.kill();
+    sleep(OUTAGE).await;
+    redis.restart().await;
+    weir_sync.answers("/readyz", 200).await;
+    contended.kept_its_rate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
+    let redis = Redis::start().await;
+    let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
+    let contended = Contended::start(&weir_sync).await;
+    redis.freeze();
+    sleep(OUTAGE).await;
+    redis.thaw();
+    weir_sync.answers("/readyz", 200).await;
+    contended.kept_its_rate().await;
+}
