@@ -70,7 +70,8 @@ impl Plugin {
     fn exchange(&mut self) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
-        let Some(report) = worker.report() else { return };
+        let interval_ns = u64::from(sync.config.interval_ms) * 1_000_000;
+        let Some(report) = worker.report(interval_ns) else { return };
         if let Err(trouble) = sync.send(&report) {
             worker.report_failed();
             sync.note(Some(trouble));

@@ -1,12 +1,13 @@
 //! What workers agree on through the host's shared data: the secret and the slots.
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
-//! key in it is known beforehand: the identity, two numbers, one key per slot.
+//! key in it is known beforehand: the identity, three numbers, one key per slot.
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_limiter::time::Time;
 
 use crate::host::{self, Status};
 
@@ -18,6 +19,8 @@ const OWN_SLOTS_MAX: u32 = 16_384;
 /// Holds how many POPs are live, as four bytes: what one worker hears, all believe, and a new one is
 /// not alone in the world until its first answer.
 const POPS_KEY: &[u8] = b"weir.pops";
+/// Holds when a worker last sent a report, as eight bytes of the monotonic clock.
+const GREETED_KEY: &[u8] = b"weir.greeted";
 /// Holds how many slots were made, as four bytes.
 const CREATED_KEY: &[u8] = b"weir.slots";
 
@@ -64,6 +67,25 @@ pub(crate) fn pops() -> Option<u32> {
 /// Tells the other workers how many POPs are live.
 pub(crate) fn set_pops(pops: u32) {
     set_number(POPS_KEY, pops);
+}
+
+/// Whether no worker of this process has sent a report for `interval_ns`; if so, this one does.
+pub(crate) fn is_my_turn_to_greet(now: Time, interval_ns: u64) -> bool {
+    let (before, cas) = greeted();
+    // Ticks come a little early now and then; nobody should wait two intervals for that.
+    if now.nanos_since(before) < interval_ns / 10 * 9 {
+        return false;
+    }
+    let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
+    // Another worker was quicker: it greets. A host whose shared data fails lets every worker greet.
+    taken != Err(Status::CAS_MISMATCH) || greeted().0 == before
+}
+
+/// When a worker of this process last sent a report.
+fn greeted() -> (Time, u32) {
+    let (bytes, cas) = host::shared_data(GREETED_KEY).unwrap_or_default();
+    let at = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
+    (Time::from_nanos(at), cas)
 }
 
 fn number(key: &[u8]) -> Option<u32> {

@@ -60,12 +60,13 @@ impl Worker {
         self.metrics.flush(self.limiter.counters());
     }
 
-    pub(crate) fn report(&mut self) -> Option<Report> {
+    pub(crate) fn report(&mut self, interval_ns: u64) -> Option<Report> {
         if let Some(pops) = shared::pops() {
             self.limiter.note_pops(pops);
         }
         let now = self.clock.now();
-        self.limiter.report(&mut self.table, now)
+        let greet = shared::is_my_turn_to_greet(now, interval_ns);
+        self.limiter.report(&mut self.table, greet, now)
     }
 
     pub(crate) fn report_failed(&mut self) {

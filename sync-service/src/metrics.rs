@@ -60,6 +60,10 @@ pub struct Metrics {
     pub budgets_in_debt: Gauge,
     /// What those owe together, in tokens.
     pub debt: FloatGauge,
+    /// Grants sent for keys that the POP did not ask about.
+    pub pushed: Counter,
+    /// Hot keys in the fleet.
+    pub hot_keys: Gauge,
     /// Live POPs in the fleet.
     pub pops: Gauge,
     /// How long the store took to charge a report.
@@ -97,6 +101,8 @@ impl Default for Metrics {
             budgets: Gauge::default(),
             budgets_in_debt: Gauge::default(),
             debt: FloatGauge::default(),
+            pushed: Counter::default(),
+            hot_keys: Gauge::default(),
             pops: Gauge::default(),
             store_latency: Histogram::new(latency),
             store_errors: Family::default(),
@@ -139,6 +145,8 @@ impl Metrics {
 
     fn register_rest(&mut self) {
         let r = &mut self.registry;
+        r.register("pushed", "Grants sent for keys that the POP did not ask about", self.pushed.clone());
+        r.register("hot_keys", "Hot keys in the fleet", self.hot_keys.clone());
         r.register("pops", "Live POPs in the fleet", self.pops.clone());
         let help = "How long the store took to charge a report";
         r.register_with_unit("store_latency", help, Unit::Seconds, self.store_latency.clone());

@@ -63,8 +63,26 @@ impl Exchange {
                 Vec::new()
             }
         };
-        let reply = Reply { sequence: report.sequence, pops: self.pops.load(Ordering::Relaxed), grants };
+        let (rules, pushed) = lock(&self.state).pushes(self.now(), &report);
+        let pops = self.pops.load(Ordering::Relaxed);
+        self.metrics.pushed.inc_by(pushed.len() as u64);
+        let reply = Reply { sequence: report.sequence, pops, grants, rules, pushed };
         Ok(reply.encode())
+    }
+
+    /// Hears which keys are hot in other regions, and looks at the budgets of those that this region
+    /// has not seen lately, so that its POPs are told with their next reply.
+    pub async fn listen(&self) -> Result<(), StoreError> {
+        let mine = lock(&self.state).hot(self.now());
+        let fleet = self.store.hot(&mine).await?;
+        let entries = lock(&self.state).peeks(self.now(), &fleet);
+        if !entries.is_empty() {
+            let batch = Batch { member: &self.region, pop: "", entries };
+            let accounts = self.store.charge(&batch).await?;
+            lock(&self.state).grant(self.now(), &batch.entries, &accounts);
+        }
+        self.metrics.hot_keys.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
+        Ok(())
     }
 
     /// Whether the store is in reach; an error says why not.
@@ -106,7 +124,7 @@ impl Exchange {
     }
 
     fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Grant> {
-        let grants = lock(&self.state).grant(plan, accounts);
+        let grants = lock(&self.state).grant(self.now(), &plan.entries, accounts);
         for ((entry, account), grant) in plan.entries.iter().zip(accounts).zip(&grants) {
             self.observe(entry, account, *grant);
         }

@@ -15,7 +15,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config::{Config, StoreAddress, Token};
 use crate::metrics::Metrics;
@@ -25,6 +25,8 @@ use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
 use crate::store::{Store, StoreError};
 
+/// How often to hear of the other regions' hot keys: as often as POPs report.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 /// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -63,10 +65,25 @@ pub async fn run(
     // Whoever asked for the address may be gone by now.
     let _ = ready.send(address);
     let graceful = GracefulShutdown::new();
+    let listening = tokio::spawn(listen_to_regions(Arc::clone(&routes)));
     let server = Server { listener, routes, header_timeout: config.header_timeout };
     server.accept_until(shutdown, &graceful, config.connections_max).await;
+    listening.abort();
     drain(graceful, config.drain_timeout).await;
     Ok(())
+}
+
+/// Hears of the other regions' hot keys, for as long as it is let.
+async fn listen_to_regions(routes: Arc<Routes>) {
+    let mut ticks = interval(LISTEN_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = routes.exchange.listen().await {
+            // The store's own metrics and /readyz say so louder.
+            tracing::debug!(%error, "the other regions' hot keys are not known");
+        }
+    }
 }
 
 struct Server {

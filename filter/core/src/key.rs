@@ -33,6 +33,13 @@ impl KeyValue {
         key
     }
 
+    /// The key whose canonical bytes these are; `None` if they are too many, or none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut key = Self::EMPTY;
+        key.push(bytes);
+        (!bytes.is_empty() && key.as_bytes() == bytes).then_some(key)
+    }
+
     fn push_address(&mut self, family: u8, bits: u8, octets: &[u8], covered: usize) {
         self.push(&[family, bits]);
         self.push(octets.get(..covered).unwrap_or(octets));

@@ -126,7 +126,8 @@ impl Quota {
         Self::from_token_ns(rate.period.nanos().div_ceil(rate.count as u64), burst)
     }
 
-    const fn from_token_ns(token_ns: u64, burst: u32) -> Result<Self, QuotaError> {
+    /// A bucket of `burst` tokens, one of which refills in `token_ns` nanoseconds.
+    pub const fn from_token_ns(token_ns: u64, burst: u32) -> Result<Self, QuotaError> {
         if burst == 0 || burst > TOKENS_MAX {
             return Err(QuotaError::Burst);
         }

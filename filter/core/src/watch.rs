@@ -46,13 +46,29 @@ pub(crate) struct WatchList {
 }
 
 impl WatchList {
+    /// Takes in a watched key that was not asked for here, with something to say since `now`.
+    pub(crate) fn learn(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) {
+        if self.has_room(tag) {
+            self.entry(tag, rule, value, slot, now).soil(now);
+        }
+    }
+
     /// Counts a request for a watched key; false if the list is full of keys with something to say,
     /// and does not know this one.
     pub(crate) fn touch(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
-        if self.keys.len() >= WATCH_MAX && !self.keys.contains_key(&tag.bits()) && !self.make_room(tag) {
-            return false;
+        let has_room = self.has_room(tag);
+        if has_room {
+            self.entry(tag, rule, value, slot, now).count(now);
         }
-        let key = self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey {
+        has_room
+    }
+
+    fn has_room(&mut self, tag: Tag) -> bool {
+        self.keys.len() < WATCH_MAX || self.keys.contains_key(&tag.bits()) || self.make_room(tag)
+    }
+
+    fn entry(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> &mut WatchedKey {
+        self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey {
             rule,
             value: *value,
             slot,
@@ -62,9 +78,7 @@ impl WatchList {
             dirty_since: now,
             touched_at: now,
             credit: first_credit(tag),
-        });
-        key.count(now);
-        true
+        })
     }
 
     /// Counts a request for a key if it is known here.

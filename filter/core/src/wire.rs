@@ -8,6 +8,9 @@
 //! by the next one or sent by two workers is therefore harmless: the receiver takes the maximum per
 //! `(pop, epoch)`. A reply with grants confirms the counts of the report it answers, a reply without
 //! grants confirms nothing. The sequence number only tells a stale report from a fresh one.
+//!
+//! **Push rides on replies.** A POP reports every interval, if only to say that it is there; so what it
+//! did not ask about reaches it within one interval, without a connection held open for it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -100,6 +103,22 @@ pub struct Reply {
     /// A grant for each key of the report, in the report's order; empty when the budgets are out
     /// of reach, and then nothing changes.
     pub grants: Vec<Grant>,
+    /// The names of the rules that `pushed` refers to.
+    pub rules: Vec<String>,
+    /// Grants for hot keys that the report did not name: a POP holds them before the key's client
+    /// arrives there.
+    pub pushed: Vec<Pushed>,
+}
+
+/// A grant for a key that a POP did not ask about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pushed {
+    /// Index into [`Reply::rules`].
+    pub rule: u16,
+    /// The key's value in canonical form.
+    pub value: Vec<u8>,
+    /// What the POP may do with it.
+    pub grant: Grant,
 }
 
 /// What a POP may do with one key now.
@@ -261,6 +280,15 @@ impl Message for Reply {
         }
         if self.grants.len() > KEYS_MAX {
             return Err(WireError::Limit("grants"));
+        }
+        if self.rules.len() > RULES_MAX {
+            return Err(WireError::Limit("rules"));
+        }
+        if self.pushed.len() > KEYS_MAX {
+            return Err(WireError::Limit("pushed"));
+        }
+        if self.pushed.iter().any(|pushed| usize::from(pushed.rule) >= self.rules.len()) {
+            return Err(WireError::Limit("pushed[].rule"));
         }
         Ok(())
     }

@@ -103,8 +103,8 @@ fn messages() {
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, lease_ms: 2_000 };
-    let reply = Reply { sequence: 300, pops: 3, grants: vec![grant] };
-    assert_eq!(hex(&reply.encode()), "01ac020301d5aad5aa01b717d00f");
+    let reply = Reply { sequence: 300, pops: 3, grants: vec![grant], rules: vec![], pushed: vec![] };
+    assert_eq!(hex(&reply.encode()), "01ac020301d5aad5aa01b717d00f0000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
@@ -139,12 +139,13 @@ fn a_long_run_of_decisions() {
 }
 
 fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: Time) {
-    let Some(report) = limiter.report(slots, now) else { return };
+    let Some(report) = limiter.report(slots, true, now) else { return };
     let grants = report.keys.iter().map(|key| Grant {
         ratio: AdmitRatio::of(rnd.below(100), 100),
         level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
         lease_ms: 1_500,
     });
-    let reply = Reply { sequence: report.sequence, pops: 4, grants: grants.collect() };
+    let reply =
+        Reply { sequence: report.sequence, pops: 4, grants: grants.collect(), rules: vec![], pushed: vec![] };
     limiter.apply(&reply.encode(), slots, now).unwrap();
 }

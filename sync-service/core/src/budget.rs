@@ -121,8 +121,42 @@ pub struct Account {
 pub struct Budget {
     deficit_ns: u64,
     at_us: u64,
+    spill: Spill,
     sources: BTreeMap<SourceId, SourceRecord>,
     members: BTreeMap<String, MemberRecord>,
+}
+
+/// For how long a spill is not replaced by a shorter one, in microseconds.
+pub const SPILL_KEPT_US: u64 = 2_000_000;
+
+/// The latest time in which a full budget let its refill go, and nobody has claimed since, on the
+/// store's clock in microseconds: from inclusive, to exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spill {
+    from_us: u64,
+    to_us: u64,
+}
+
+impl Spill {
+    /// The budget was full from `from_us` to `to_us`; `goes_on` if it was when it was last looked at.
+    /// What was claimed of a spill that goes on leaves it shorter, not older.
+    fn add(&mut self, from_us: u64, to_us: u64, goes_on: bool) {
+        // Reports that were held up arrive in a bunch; the moments between them are no spill to
+        // remember in place of the one that they speak of.
+        let is_moment = to_us - from_us < self.to_us - self.from_us;
+        if is_moment && !goes_on && from_us.saturating_sub(self.to_us) < SPILL_KEPT_US {
+            return;
+        }
+        let kept_us = if goes_on { self.to_us - self.from_us } else { 0 };
+        *self = Self { from_us: from_us.saturating_sub(kept_us), to_us };
+    }
+
+    /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
+    fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
+        let claimed = price_us.min(self.to_us.saturating_sub(self.from_us.max(since_us)));
+        self.to_us -= claimed;
+        claimed
+    }
 }
 
 /// What has been charged for a source.
@@ -142,26 +176,21 @@ impl Budget {
     /// Takes what `charge` says and the records do not: each admitted token once, however often and
     /// in whichever order reports arrive.
     ///
-    /// A report speaks of the past. So the budget refills up to where the charge's span begins, then
-    /// gives the tokens, then refills up to `now_us` (the store's clock, microseconds): what was
-    /// admitted at the rate, however long nobody heard of it, leaves no debt. A clock that stepped
-    /// back refills nothing.
+    /// A report speaks of the past: while its tokens were admitted, a budget that had not heard of
+    /// them was full, and spilled what refilled. Within the charge's span that spill pays for them
+    /// (see [`Spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
+    /// debt. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
         let span_us = charge.counts.iter().map(|count| count.span_us).max().unwrap_or(0);
-        self.refill(now_us.saturating_sub(span_us));
+        self.refill(now_us);
         let mut charged = 0;
         for count in &charge.counts {
             charged += self.record(now_us, charge.pop, *count);
         }
         let charged = charged.min(CHARGE_TOKENS_MAX);
-        self.deficit_ns = charge
-            .quota
-            .token_ns()
-            .saturating_mul(charged)
-            .saturating_add(self.deficit_ns)
-            .min(DEFICIT_NS_MAX);
-        self.refill(now_us);
-        self.at_us = now_us;
+        let price_ns = charge.quota.token_ns().saturating_mul(charged);
+        let paid_us = self.spill.claim(now_us.saturating_sub(span_us), price_ns / 1_000);
+        self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
         self.forget_sources();
         self.note_member(now_us, charge.member, charge.demand);
         Account { deficit_ns: self.deficit_ns, charged, now_us, members: self.members_at(now_us) }
@@ -183,9 +212,14 @@ impl Budget {
     }
 
     fn refill(&mut self, now_us: u64) {
-        let elapsed_ns = now_us.saturating_sub(self.at_us).saturating_mul(1_000);
-        self.deficit_ns = self.deficit_ns.saturating_sub(elapsed_ns);
-        self.at_us = self.at_us.max(now_us);
+        let elapsed_us = now_us.saturating_sub(self.at_us);
+        if self.deficit_ns / 1_000 < elapsed_us {
+            self.spill.add(self.at_us + self.deficit_ns / 1_000, now_us, self.deficit_ns == 0);
+            self.deficit_ns = 0;
+        } else {
+            self.deficit_ns -= elapsed_us * 1_000;
+        }
+        self.at_us = now_us;
     }
 
     /// Notes a count and returns the tokens that were not charged yet.

@@ -87,6 +87,11 @@ impl Demands {
         budget.demand(now)
     }
 
+    /// A budget's demand as of `now`.
+    pub fn current(&self, now: Time, id: &BudgetId) -> Demand {
+        self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
+    }
+
     /// Notes what a budget owes, in thousandths of a token, for [`Demands::debts`].
     pub fn note_debt(&mut self, id: &BudgetId, debt_milli: u64) {
         if let Some(budget) = self.budgets.get_mut(id) {

@@ -16,6 +16,7 @@ use weir_limiter::wire::{AdmitRatio, Grant};
 
 use crate::budget::{Account, Member};
 use crate::demand::WINDOW_NS;
+use crate::hot::is_hot;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -42,6 +43,11 @@ impl Default for Terms {
 /// What every POP may do with the key until the next grant: a function of the account alone, so
 /// that regions agree without talking.
 pub fn divide(quota: Quota, account: &Account, terms: &Terms) -> Grant {
+    divided(quota, account, terms).0
+}
+
+/// The grant, and whether the key is hot.
+pub fn divided(quota: Quota, account: &Account, terms: &Terms) -> (Grant, bool) {
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let (demand_milli, askers) = account.members.iter().fold((0_u128, 0_u64), |(milli, askers), member| {
         let (part, asks) = still_asked(member, terms);
@@ -52,11 +58,12 @@ pub fn divide(quota: Quota, account: &Account, terms: &Terms) -> Grant {
     let ratio = if alone { AdmitRatio::ONE } else { ratio(quota, level_ns, demand_milli) };
     // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
     let exact = alone || ratio == AdmitRatio::ZERO && level_ns < 0;
-    Grant {
+    let grant = Grant {
         ratio,
         level_milli: level_milli(quota, level_ns, exact, terms),
         lease_ms: lease_ms(level_ns, terms),
-    }
+    };
+    (grant, is_hot(quota, account, demand_milli))
 }
 
 /// `account`'s debt in thousandths of a token; zero where there is none.

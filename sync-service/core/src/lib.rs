@@ -1,11 +1,12 @@
 //! A key's budget: what was admitted for it everywhere, and what each point of presence may do next.
 //!
-//! Four pure pieces, in the order a report meets them:
+//! Five pure pieces, in the order a report meets them:
 //!
 //! 1. [`region`] takes a report in, and at the end gives its grants out;
 //! 2. [`demand`] turns the cumulative counts of the reports into requests per second;
 //! 3. [`budget`] charges what was admitted, exactly once, and gives the [`budget::Account`];
-//! 4. [`divide`] turns an account into a grant.
+//! 4. [`divide`] turns an account into a grant;
+//! 5. [`hot`] knows the keys that every POP must hear of.
 //!
 //! This crate knows no clock, no socket and no store: time is an argument, a store keeps
 //! [`budget::Budget`]s (or does the same elsewhere: the Redis script of weir-sync is a translation
@@ -17,4 +18,5 @@ extern crate alloc;
 pub mod budget;
 pub mod demand;
 pub mod divide;
+pub mod hot;
 pub mod region;

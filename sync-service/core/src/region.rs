@@ -2,15 +2,17 @@
 //! store's accounts come back and become grants.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{Grant, Report};
+use weir_limiter::wire::{Grant, Pushed, Report};
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
-use crate::divide::{Terms, debt_milli, divide};
+use crate::divide::{Terms, debt_milli, divided};
+use crate::hot::{HotKey, HotKeys};
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -46,12 +48,13 @@ pub struct Plan {
 pub struct Region {
     terms: Terms,
     demands: Demands,
+    hot: HotKeys,
 }
 
 impl Region {
     /// A region that has heard nothing yet, and grants by `terms`.
     pub fn new(terms: Terms) -> Self {
-        Self { terms, demands: Demands::default() }
+        Self { terms, demands: Demands::default(), hot: HotKeys::default() }
     }
 
     /// Takes in a report at `now`: what is to be charged for it.
@@ -81,14 +84,39 @@ impl Region {
         plan
     }
 
-    /// What the POP is granted once the plan's entries are charged: a grant per entry.
-    pub fn grant(&mut self, plan: &Plan, accounts: &[Account]) -> Vec<Grant> {
-        let charged = plan.entries.iter().zip(accounts);
+    /// What is granted at `now` once the entries are charged: a grant per entry.
+    pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Grant> {
+        let charged = entries.iter().zip(accounts);
         let grants = charged.map(|(entry, account)| {
             self.demands.note_debt(&entry.id, debt_milli(entry.quota, account));
-            divide(entry.quota, account, &self.terms)
+            let (grant, is_hot) = divided(entry.quota, account, &self.terms);
+            self.hot.note(&entry.id, entry.quota, grant, is_hot, now);
+            grant
         });
         grants.collect()
+    }
+
+    /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
+    pub fn pushes(&mut self, now: Time, report: &Report) -> (Vec<String>, Vec<Pushed>) {
+        self.hot.pushes(report, now)
+    }
+
+    /// The keys that are hot here, for the other regions.
+    pub fn hot(&self, now: Time) -> Vec<HotKey> {
+        self.hot.fresh(now)
+    }
+
+    /// Of the fleet's hot keys, those whose accounts this region has not seen for an interval: entries
+    /// that charge nothing, to look at their budgets.
+    pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
+        let unseen = fleet.iter().filter(|key| !self.hot.is_known(&key.id, self.terms.interval_ns, now));
+        let unseen: Vec<_> = unseen.collect();
+        let entry = |key: &HotKey| {
+            let quota = Quota::from_token_ns(key.token_ns, key.burst).ok()?;
+            let demand = self.demands.current(now, &key.id);
+            Some(Entry { id: key.id.clone(), quota, demand, counts: Vec::new() })
+        };
+        unseen.into_iter().filter_map(entry).collect()
     }
 
     /// Budgets heard of lately, how many of those are in debt, and their debts' sum in thousandths

@@ -49,6 +49,14 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     };
     assert_eq!(after_s(&mut budget, 1, 50, 0), quota.fill_ns(), "a burst, just now");
     assert_eq!(after_s(&mut budget, 601, 50 + 30_000, 600), quota.fill_ns(), "ten minutes at the rate");
+    let mut held_up = budget.clone();
+    after_s(&mut held_up, 621, 50 + 30_001, 0);
+    held_up.charge(
+        621_030_000,
+        &Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![] },
+    );
+    let bunch = after_s(&mut held_up, 622, 50 + 30_000 + 1_000, 21);
+    assert!(bunch <= quota.fill_ns() + 1_000_000_000, "twenty seconds at the rate, told in a bunch: {bunch}");
     let twice = after_s(&mut budget, 611, 50 + 30_000 + 1_000, 10);
     assert_eq!(twice, quota.fill_ns() + 10_000_000_000, "ten seconds at twice the rate are ten of debt");
     let rested = after_s(&mut budget, 10_000, 50 + 30_000 + 1_050, 1);

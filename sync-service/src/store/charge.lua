@@ -1,7 +1,8 @@
 -- Charges one budget: the same as weir_budget::budget::Budget::charge, atomically and by Redis's clock.
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
---           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), and
+--           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
+--           ("from to": when a full budget last let its refill go, in microseconds), and
 --           per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
 -- ARGV[1]   the region that speaks
 -- ARGV[2]   its demand, thousandths of a token per second
@@ -18,7 +19,7 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[6]
 local token_us, token_ns = tonumber(ARGV[4]), tonumber(ARGV[5])
-local FIXED, FIRST, EACH = 4, 7, 4
+local FIXED, FIRST, EACH = 5, 7, 4
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -28,7 +29,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
-local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members'}
+local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill'}
 for i = FIRST, #ARGV, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
@@ -42,24 +43,22 @@ end
 local deficit_us = tonumber(known[1] or 0) or 0
 local deficit_ns = tonumber(known[2] or 0) or 0
 local at = tonumber(known[3] or 0) or 0
+local spill_from, spill_to = string.match(known[5] or '', '^(%d+) (%d+)$')
+spill_from, spill_to = tonumber(spill_from or 0), tonumber(spill_to or 0)
 
--- Refills up to a time. A clock that stepped back refills nothing.
-local function refill(time)
-  local elapsed = math.max(0, time - at)
-  if deficit_us < elapsed then
-    deficit_us, deficit_ns = 0, 0
-  else
-    deficit_us = deficit_us - elapsed
+-- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
+local elapsed = math.max(0, now - at)
+if deficit_us < elapsed then
+  local from, length = at + deficit_us, spill_to - spill_from
+  if deficit_us == 0 and deficit_ns == 0 then
+    spill_from, spill_to = math.max(0, from - length), now
+  elseif now - from >= length or from - spill_to >= SPILL_KEPT_US then
+    spill_from, spill_to = from, now
   end
-  at = math.max(at, time)
+  deficit_us, deficit_ns = 0, 0
+else
+  deficit_us = deficit_us - elapsed
 end
-
--- A report speaks of the past: refill up to where its span begins, take the tokens, refill up to now.
-local span = 0
-for i = FIRST, #ARGV, EACH do
-  span = math.max(span, tonumber(ARGV[i + 3]))
-end
-refill(now - span)
 
 -- Take what the records do not hold yet.
 local charged, records = 0, {}
@@ -75,13 +74,23 @@ for i = FIRST, #ARGV, EACH do
   records[field] = math.max(record, admitted)
 end
 charged = math.min(charged, CHARGE_TOKENS_MAX)
-local ns = deficit_ns + charged * token_ns
-local cost_us = charged * token_us + math.floor(ns / 1000)
+local price_ns = charged * token_ns
+local price_us = charged * token_us + math.floor(price_ns / 1000)
+
+-- A report speaks of the past: what spilled within its span pays for it first.
+local span = 0
+for i = FIRST, #ARGV, EACH do
+  span = math.max(span, tonumber(ARGV[i + 3]))
+end
+local since = math.max(0, now - span)
+local paid = math.min(price_us, math.max(0, spill_to - math.max(spill_from, since)))
+spill_to = spill_to - paid
+local ns = deficit_ns + price_ns % 1000
+local cost_us = price_us - paid + math.floor(ns / 1000)
 deficit_us, deficit_ns = deficit_us + math.min(cost_us, DEFICIT_US_MAX), ns % 1000
 if deficit_us >= DEFICIT_US_MAX then
   deficit_us, deficit_ns = DEFICIT_US_MAX, 0
 end
-refill(now)
 
 -- Note the region's demand, forget regions that fell silent.
 local members = {}
@@ -106,7 +115,7 @@ for i, member in ipairs(members) do
 end
 packed = table.concat(packed)
 
-local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed}
+local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to)}
 for field, admitted in pairs(records) do
   updates[#updates + 1] = field
   updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)

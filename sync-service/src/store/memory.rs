@@ -8,8 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::hot::{HotKey, HotList};
 
 use super::{Answer, Batch, Entry, POPS_MAX, Store};
+
+/// Where the store's clock begins, in microseconds: far enough from zero that a report which speaks of
+/// the time before this process began has a past to speak of.
+const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
 #[derive(Debug)]
@@ -27,6 +32,7 @@ struct State {
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
+    hot: HotList,
     budgets_max: usize,
 }
 
@@ -38,6 +44,7 @@ impl Memory {
             budgets: HashMap::new(),
             expiry: BTreeSet::new(),
             pops: BTreeMap::new(),
+            hot: HotList::default(),
             budgets_max: budgets_max.max(1),
         };
         Self { state: Mutex::new(state), started: Instant::now(), pop_ttl_us: micros(pop_ttl) }
@@ -49,7 +56,7 @@ impl Memory {
     }
 
     fn now_us(&self) -> u64 {
-        micros(self.started.elapsed())
+        CLOCK_BEGINS_US + micros(self.started.elapsed())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
@@ -72,6 +79,11 @@ impl Store for Memory {
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         let live = self.with(|state| state.register(self.now_us(), pop, self.pop_ttl_us));
         Box::pin(async move { Ok(live) })
+    }
+
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+        let list = self.with(|state| state.hot.exchange(mine, self.now_us()));
+        Box::pin(async move { Ok(list) })
     }
 
     fn ping(&self) -> Answer<'_, ()> {

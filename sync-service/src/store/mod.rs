@@ -13,6 +13,7 @@ use std::pin::Pin;
 
 use thiserror::Error;
 use weir_budget::budget::Account;
+use weir_budget::hot::HotKey;
 use weir_budget::region::Entry;
 
 /// The most POPs a store counts; beyond it, those heard of longest ago go first.
@@ -40,6 +41,10 @@ pub trait Store: Send + Sync {
 
     /// Notes that `pop` is alive and returns how many POPs are, at least 1.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
+
+    /// Puts a region's hot keys on the list that all share and returns the list (see
+    /// [`weir_budget::hot::HotList`]).
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
 
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;

@@ -11,14 +11,18 @@ use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, Tl
 use tokio::time::timeout;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
-    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, SPILL_KEPT_US,
 };
+
+use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
 
 use super::link::Link;
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
 
 /// The sorted set of live POPs.
 const FLEET_KEY: &str = "weir:pops";
+/// The sorted set of hot keys.
+const HOT_KEY: &str = "weir:hot";
 
 /// Budgets in Redis.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub struct Redis {
     link: Link,
     charge: Script,
     register: Script,
+    hot: Script,
     response_timeout: Duration,
     pop_ttl_us: u64,
 }
@@ -54,10 +59,13 @@ impl Redis {
         let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
         let charge = charge_script();
         let register = register_script();
+        let hot = hot_script();
+        let scripts = vec![charge.clone(), register.clone(), hot.clone()];
         Ok(Self {
-            link: Link::new(client, options.response_timeout, vec![charge.clone(), register.clone()]),
+            link: Link::new(client, options.response_timeout, scripts),
             charge: Script::new(&charge),
             register: Script::new(&register),
+            hot: Script::new(&hot),
             response_timeout: options.response_timeout,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -132,6 +140,19 @@ impl Store for Redis {
         })
     }
 
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+        Box::pin(async move {
+            let mut pipeline = Pipeline::new();
+            let command = pipeline.cmd("EVALSHA").arg(self.hot.get_hash()).arg(1).arg(HOT_KEY);
+            for key in mine {
+                command.arg(hot_member(key));
+            }
+            let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
+            // What cannot be read was put there by a newer version, or by nobody of ours.
+            Ok(list.iter().filter_map(|text| hot_key(text)).collect())
+        })
+    }
+
     fn ping(&self) -> Answer<'_, ()> {
         Box::pin(async { self.link.connection().map(|_| ()) })
     }
@@ -143,12 +164,16 @@ type Row = (u64, u64, u64, u64, String);
 /// The name of a budget's hash.
 pub fn budget_key(id: &BudgetId) -> String {
     let mut key = format!("weir:{{{}:", id.rule);
-    for byte in &id.value {
-        // Writing to a string cannot fail.
-        let _ = write!(key, "{byte:02x}");
-    }
+    push_hex(&mut key, &id.value);
     key.push('}');
     key
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
 }
 
 fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &Entry) {
@@ -191,9 +216,32 @@ fn charge_script() -> String {
         ("MEMBERS_MAX", MEMBERS_MAX as u64),
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
+        ("SPILL_KEPT_US", SPILL_KEPT_US),
     ];
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     with_maxima(&maxima, include_str!("charge.lua"))
+}
+
+/// A hot key as it stands on the list.
+fn hot_member(key: &HotKey) -> String {
+    let mut text = format!("{}:{}:", key.token_ns, key.burst);
+    push_hex(&mut text, &key.id.value);
+    text.push(':');
+    text.push_str(&key.id.rule);
+    text
+}
+
+fn hot_key(text: &str) -> Option<HotKey> {
+    let mut parts = text.splitn(4, ':');
+    let (token_ns, burst) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (hex, rule) = (parts.next()?, parts.next()?.to_owned());
+    let byte = |i: usize| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
+    let value = (0..hex.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
+    Some(HotKey { id: BudgetId { rule, value }, token_ns, burst })
+}
+
+fn hot_script() -> String {
+    with_maxima(&[("HOT_MAX", HOT_MAX as u64), ("LISTED_US", LISTED_US)], include_str!("hot.lua"))
 }
 
 fn register_script() -> String {

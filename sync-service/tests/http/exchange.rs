@@ -80,7 +80,7 @@ async fn a_greeting_counts_the_pop() {
     let server = Server::start(Config::default()).await;
     let greeting = Report { pop: "fra1".into(), worker: 1, sequence: 9, rules: vec![], keys: vec![] };
     let answered = reply(&report(server.address, "", &greeting).await);
-    assert_eq!(answered, Reply { sequence: 9, pops: 1, grants: vec![] });
+    assert_eq!(answered, Reply { sequence: 9, pops: 1, grants: vec![], rules: vec![], pushed: vec![] });
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn the_pages_tell_how_it_is() {
 async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     let server = Server::start(gone().await).await;
     let answered = reply(&report(server.address, "", &one_key("fra1", 3, 40, 40, 50)).await);
-    assert_eq!(answered, Reply { sequence: 3, pops: 1, grants: vec![] });
+    assert_eq!(answered, Reply { sequence: 3, pops: 1, grants: vec![], rules: vec![], pushed: vec![] });
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 503);
     assert!(

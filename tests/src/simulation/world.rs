@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fastrand::Rng;
 use weir_budget::budget::{Account as StoreAccount, Budget, BudgetId};
 use weir_budget::divide::Terms;
-use weir_budget::region::{Plan, Region};
+use weir_budget::hot::{HotKey, HotList};
+use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::config::Config;
 use weir_limiter::decision::Outcome;
 use weir_limiter::key::Secret;
@@ -82,11 +83,40 @@ struct Flight {
 enum Event {
     Request(usize),
     Tick(usize),
-    Heard { pop: usize, call: u64, report: Report },
-    Charged { call: u64, flight: Box<Flight> },
-    Settled { call: u64, flight: Box<Flight>, accounts: Vec<StoreAccount> },
-    Answered { pop: usize, call: u64, reply: Vec<u8> },
-    TimedOut { pop: usize, call: u64 },
+    Heard {
+        pop: usize,
+        call: u64,
+        report: Report,
+    },
+    Charged {
+        call: u64,
+        flight: Box<Flight>,
+    },
+    Settled {
+        call: u64,
+        flight: Box<Flight>,
+        accounts: Vec<StoreAccount>,
+    },
+    Answered {
+        pop: usize,
+        call: u64,
+        reply: Vec<u8>,
+    },
+    TimedOut {
+        pop: usize,
+        call: u64,
+    },
+    /// A weir-sync asks the store for the fleet's hot keys.
+    Listen(usize),
+    Listened {
+        region: usize,
+        mine: Vec<HotKey>,
+    },
+    Peeked {
+        region: usize,
+        entries: Vec<Entry>,
+        accounts: Vec<StoreAccount>,
+    },
 }
 
 /// Everything, and what is due next.
@@ -96,6 +126,8 @@ pub struct World {
     pops: Vec<Pop>,
     regions: Vec<Region>,
     store: BTreeMap<BudgetId, Budget>,
+    /// The store's list of hot keys.
+    hot: HotList,
     /// Calls under way, by POP.
     waiting: BTreeMap<usize, u64>,
     calls: u64,
@@ -142,6 +174,7 @@ impl World {
             pops,
             regions,
             store: BTreeMap::new(),
+            hot: HotList::default(),
             waiting: BTreeMap::new(),
             calls: 0,
             queue: BinaryHeap::new(),
@@ -154,6 +187,10 @@ impl World {
         for pop in 0..world.pops.len() {
             let phase = world.rng.u64(0..world.setup.interval_ns);
             world.at(phase, Event::Tick(pop));
+        }
+        for region in 0..world.regions.len() {
+            let phase = world.rng.u64(0..world.setup.interval_ns);
+            world.at(phase, Event::Listen(region));
         }
         // The fleet has been up for a while: every POP has greeted before the traffic begins.
         world.run_until(5 * SECOND_NS);
@@ -202,6 +239,11 @@ impl World {
                     limiter.apply(&reply, slots, clock(now)).expect("a good reply");
                 }
             }
+            Event::Listen(region) => self.listen(now, region),
+            Event::Listened { region, mine } => self.listened(now, region, &mine),
+            Event::Peeked { region, entries, accounts } => {
+                self.regions[region].grant(clock(now), &entries, &accounts);
+            }
             Event::TimedOut { pop, call } => {
                 if self.waiting.get(&pop) == Some(&call) {
                     self.waiting.remove(&pop);
@@ -221,7 +263,7 @@ impl World {
     fn tick(&mut self, now: u64, pop: usize) {
         self.at(now + self.setup.interval_ns, Event::Tick(pop));
         let Pop { limiter, slots, .. } = &mut self.pops[pop];
-        let Some(report) = limiter.report(slots, clock(now)) else { return };
+        let Some(report) = limiter.report(slots, true, clock(now)) else { return };
         self.calls += 1;
         let call = self.calls;
         self.waiting.insert(pop, call);
@@ -244,7 +286,7 @@ impl World {
 
     fn charged(&mut self, now: u64, call: u64, flight: Box<Flight>) {
         let member = format!("region-{}", flight.region);
-        let charge = |entry: &weir_budget::region::Entry| {
+        let charge = |entry: &Entry| {
             let budget = self.store.entry(entry.id.clone()).or_default();
             budget.charge(now / 1_000, &entry.charge(&member, &flight.report.pop))
         };
@@ -254,12 +296,38 @@ impl World {
         }
     }
 
+    fn listen(&mut self, now: u64, region: usize) {
+        self.at(now + self.setup.interval_ns, Event::Listen(region));
+        let mine = self.regions[region].hot(clock(now));
+        if let Some(delay) = self.setup.far.arrivals(&mut self.rng).first() {
+            self.at(now + delay, Event::Listened { region, mine });
+        }
+    }
+
+    fn listened(&mut self, now: u64, region: usize, mine: &[HotKey]) {
+        let fleet = self.hot.exchange(mine, now / 1_000);
+        let entries = self.regions[region].peeks(clock(now), &fleet);
+        let member = format!("region-{region}");
+        let peek = |entry: &Entry| {
+            let budget = self.store.entry(entry.id.clone()).or_default();
+            budget.charge(now / 1_000, &entry.charge(&member, ""))
+        };
+        let accounts: Vec<_> = entries.iter().map(peek).collect();
+        if let Some(delay) = self.setup.far.arrivals(&mut self.rng).first() {
+            self.at(now + delay, Event::Peeked { region, entries, accounts });
+        }
+    }
+
     fn settled(&mut self, now: u64, call: u64, flight: &Flight, accounts: &[StoreAccount]) {
-        let grants = self.regions[flight.region].grant(&flight.plan, accounts);
+        let region = &mut self.regions[flight.region];
+        let grants = region.grant(clock(now), &flight.plan.entries, accounts);
+        let (rules, pushed) = region.pushes(clock(now), &flight.report);
         let reply = Reply {
             sequence: flight.report.sequence,
             pops: u32::try_from(self.setup.pops).expect("few POPs"),
             grants: flight.plan.of_keys(&grants),
+            rules,
+            pushed,
         };
         for delay in self.setup.near.arrivals(&mut self.rng) {
             let reply = reply.encode();

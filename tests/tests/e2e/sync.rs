@@ -108,7 +108,13 @@ fn honest(asked: &Asked) -> Say {
 fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
     let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
     let grant = Grant { ratio, level_milli, lease_ms: 60_000 };
-    let reply = Reply { sequence: report.sequence, pops: 2, grants: vec![grant; report.keys.len()] };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 2,
+        grants: vec![grant; report.keys.len()],
+        rules: vec![],
+        pushed: vec![],
+    };
     Say::Now(StatusCode::OK, reply.encode().into())
 }
 
@@ -133,7 +139,9 @@ fn another_conversation(_: &Asked) -> Say {
     let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, lease_ms: u32::MAX };
     Say::Now(
         StatusCode::OK,
-        Reply { sequence: u64::MAX, pops: u32::MAX, grants: vec![grant; 999] }.encode().into(),
+        Reply { sequence: u64::MAX, pops: u32::MAX, grants: vec![grant; 999], rules: vec![], pushed: vec![] }
+            .encode()
+            .into(),
     )
 }
 

@@ -1,6 +1,8 @@
 //! The exchange with weir-sync, and everything it may answer.
 
-use weir_limiter::wire::{CONTENT_TYPE, Report};
+use weir_limiter::address::Prefixes;
+use weir_limiter::key::KeyValue;
+use weir_limiter::wire::{CONTENT_TYPE, Message, Pushed, Reply, Report};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
 
 use crate::harness::{client, exchange, report, rule, shared, synced};
@@ -48,15 +50,42 @@ fn without_a_token_there_is_no_authorization() {
 }
 
 #[test]
-fn a_worker_without_news_is_silent_until_it_greets_again() {
+fn a_worker_without_news_greets_once_an_interval() {
     let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 3)));
     exchange(&mut worker, |report| CallAnswer::new("200", reply(report.sequence, 1, Vec::new())));
-    worker.advance_ms(1_999);
+    worker.advance_ms(200);
     worker.tick();
     assert!(worker.host().http_calls.is_empty());
-    worker.advance_ms(1);
+    worker.advance_ms(50);
     worker.tick();
     assert_eq!(report(&worker).1.sequence, 2);
+}
+
+#[test]
+fn of_several_workers_one_greets() {
+    let shared = shared();
+    let plugin = synced(&rule("1/h", 3));
+    let (mut first, mut second) =
+        (Worker::configured(&shared, &plugin), Worker::configured(&shared, &plugin));
+    first.tick();
+    second.tick();
+    assert_eq!((first.host().http_calls.len(), second.host().http_calls.len()), (1, 0));
+}
+
+#[test]
+fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
+    let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 3)));
+    let nothing = grant(0, -1, 2_000);
+    exchange(&mut worker, |report| {
+        let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
+        let value = value.as_bytes().to_vec();
+        let pushed = vec![Pushed { rule: 0, value, grant: nothing }];
+        let rules = vec!["per-address".into()];
+        let reply = Reply { sequence: report.sequence, pops: 2, grants: Vec::new(), rules, pushed };
+        CallAnswer::new("200", reply.encode())
+    });
+    assert!(!worker.request(&client(1)).allowed());
+    assert!(worker.request(&client(2)).allowed());
 }
 
 #[test]

@@ -7,18 +7,14 @@ use alloc::vec::Vec;
 
 use super::{Limiter, Reporter};
 use crate::counters::Event;
-use crate::slot::{Entry, Tag, Watched};
+use crate::key::KeyValue;
+use crate::slot::{Cold, Entry, Tag, Watched};
 use crate::table::{Loaded, Slots};
 use crate::time::{SECOND_NS, Time};
 use crate::wire::{self, Grant, KEYS_MAX, Message, Reply, Report, WireError};
 
-/// A POP with nothing to report still greets weir-sync this often, in nanoseconds, so that it counts
-/// as live and hears how many POPs there are.
-const GREETING_NS: u64 = 2 * SECOND_NS;
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
-/// The longest lease that is believed, in milliseconds.
-const LEASE_MS_MAX: u32 = 60_000;
 /// How often a write that meets another worker's is done again.
 const WRITES_MAX: u32 = 8;
 
@@ -30,9 +26,6 @@ pub(super) struct Exchange {
     /// Live POPs, as weir-sync last said.
     pops: u32,
     in_flight: Option<InFlight>,
-    sent_at: Option<Time>,
-    /// Whether weir-sync has ever answered; until then this POP believes that it is the only one.
-    was_answered: bool,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
 }
@@ -68,25 +61,12 @@ enum Updated {
 impl Exchange {
     pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
         let (sequence, pops, cursor) = (0, 1, 0);
-        Self {
-            reporter,
-            table_id,
-            sequence,
-            pops,
-            in_flight: None,
-            sent_at: None,
-            was_answered: false,
-            cursor,
-        }
+        Self { reporter, table_id, sequence, pops, in_flight: None, cursor }
     }
 
     /// Live POPs, at least 1.
     pub(super) fn pops(&self) -> u32 {
         self.pops
-    }
-
-    fn is_silent(&self, now: Time) -> bool {
-        !self.was_answered || self.sent_at.is_none_or(|at| now.nanos_since(at) >= GREETING_NS)
     }
 }
 
@@ -103,10 +83,12 @@ impl Limiter {
         }
     }
 
-    /// The report to send now; `None` when there is nothing to say or one is still under way.
+    /// The report to send now; `None` when one is still under way, or there is nothing to say and no
+    /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
+    /// one worker of a POP does it each interval.
     ///
     /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
-    pub fn report(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
+    pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         let exchange = self.exchange.as_ref()?;
         if exchange.in_flight.as_ref().is_some_and(|sent| now.nanos_since(sent.sent_at) < ANSWER_NS_MAX) {
             return None;
@@ -126,12 +108,11 @@ impl Limiter {
             }
         }
         let exchange = self.exchange.as_mut()?;
-        if keys.is_empty() && !exchange.is_silent(now) {
+        if keys.is_empty() && !greet {
             return None;
         }
         exchange.cursor = tags.last().copied().unwrap_or(0);
         exchange.sequence += 1;
-        exchange.sent_at = Some(now);
         exchange.in_flight = Some(InFlight { sequence: exchange.sequence, sent_at: now, keys: told });
         let Reporter { pop, worker } = exchange.reporter.clone();
         let sequence = exchange.sequence;
@@ -245,7 +226,11 @@ impl Limiter {
         });
         let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
         exchange.pops = reply.pops;
-        exchange.was_answered = true;
+        for pushed in &reply.pushed {
+            if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
+                self.learn(rule, pushed, slots, now);
+            }
+        }
         if reply.grants.is_empty() && !sent.keys.is_empty() {
             self.counters.add(Event::Ungranted, 1);
             self.unsay(&sent.keys);
@@ -263,22 +248,56 @@ impl Limiter {
     fn grant(&mut self, told: &Told, grant: &Grant, age_ns: u64, slots: &mut dyn Slots, now: Time) {
         let Some(quota) = self.rule(told.rule).map(|rule| rule.quota) else { return };
         let refilled_milli = i64::try_from(quota.refill_micro(age_ns) / 1_000).unwrap_or(i64::MAX);
-        let lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
         self.update_watched(told.tag, told.slot, slots, now, |watched| {
             if watched.epoch != told.epoch {
                 return;
             }
             watched.confirmed = watched.confirmed.max(told.admitted).min(watched.admitted);
-            watched.ratio = grant.ratio;
-            watched.lease_until = lease_until;
             let since = i64::from(watched.admitted.saturating_sub(told.admitted));
             let level_milli = grant.level_milli.saturating_add(refilled_milli).saturating_sub(since * 1_000);
-            watched.bucket = watched.bucket.capped(&quota, level_milli, now);
+            watched.hold(grant, &quota, level_milli, now);
         });
         self.deny_cache.forget(told.tag);
         if let Some(key) = self.watch.get_mut(told.tag.bits()) {
             key.asked_recently = key.asked_recently.saturating_sub(told.asked_recently);
         }
+    }
+
+    /// Takes in a grant for a key that this POP may not even know yet.
+    fn learn(&mut self, rule: &str, pushed: &wire::Pushed, slots: &mut dyn Slots, now: Time) {
+        let position = self.rules.rules().iter().position(|known| known.name == rule);
+        let (Some(index), Some(value)) = (position, KeyValue::from_bytes(&pushed.value)) else { return };
+        let Some((tags, quota)) = self.tags.get(index).zip(self.rules.rules().get(index).map(|r| r.quota))
+        else {
+            return;
+        };
+        let Ok(rule) = u16::try_from(index) else { return };
+        let hash = self.secret.hash(value.as_bytes());
+        let (slot, tag) = (super::slot_of(hash.place, slots.count()), Tag::of_key(hash.tag, tags.salt));
+        let pops = self.exchange.as_ref().map_or(1, Exchange::pops);
+        let mut bytes = core::mem::take(&mut self.scratch.bytes);
+        for _ in 0..WRITES_MAX {
+            let (mut loaded, _) = Loaded::read(slots, slot, &mut bytes);
+            let mut watched = match loaded.slot.get(tag) {
+                Some(Entry::Watched(watched)) => watched,
+                Some(Entry::Cold(cold)) => Watched::begin(&cold, &quota, pops, 0, now),
+                None => Watched::begin(&Cold::NEW, &quota, pops, 0, now),
+            };
+            watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
+            // Without room in the slot the key goes on as it was.
+            if loaded.slot.put(tag, &Entry::Watched(watched), now).is_none() || !loaded.is_known() {
+                break;
+            }
+            if loaded.write(slots).is_ok() {
+                self.deny_cache.forget(tag);
+                if watched.admitted > watched.confirmed {
+                    self.watch.learn(tag, rule, &value, slot, now);
+                }
+                break;
+            }
+            self.counters.add(Event::CasRetried, 1);
+        }
+        self.scratch.bytes = bytes;
     }
 
     /// The report under way came to nothing: what it said is said again.

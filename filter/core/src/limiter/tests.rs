@@ -193,7 +193,7 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
 
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {
     let grants = vec![grant; report.keys.len()];
-    let reply = Reply { sequence: report.sequence, pops, grants };
+    let reply = Reply { sequence: report.sequence, pops, grants, rules: vec![], pushed: vec![] };
     limiter.apply(&reply.encode(), slots, now).unwrap();
 }
 
@@ -204,14 +204,14 @@ fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
 #[test]
 fn a_key_within_its_even_share_stays_off_the_wire() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(4));
-    let greeting = limiter.report(&mut slots, T0).unwrap();
+    let greeting = limiter.report(&mut slots, true, T0).unwrap();
     assert!(greeting.keys.is_empty());
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
-    assert_eq!(limiter.report(&mut slots, T0 + 250 * MS), None);
+    assert_eq!(limiter.report(&mut slots, false, T0 + 250 * MS), None);
     // The eleventh of 40 at one POP of four is beyond the even share.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-    let report = limiter.report(&mut slots, T0 + 500 * MS).unwrap();
+    let report = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (11, 11));
     assert_eq!(report.keys[0].value, [4, 32, 192, 0, 2, 1]);
     assert_eq!(report.rules[0].name, "r");
@@ -227,44 +227,50 @@ fn watching() -> (Limiter, LocalSlots) {
 #[test]
 fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, T0).unwrap();
+    let first = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
-    assert_eq!(limiter.report(&mut slots, T0), None, "one at a time");
+    assert_eq!(limiter.report(&mut slots, false, T0), None, "one at a time");
     limiter.report_failed();
-    let again = limiter.report(&mut slots, T0).unwrap();
+    let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply { sequence: 2, pops: 1, grants: vec![] };
+    let reply = Reply { sequence: 2, pops: 1, grants: vec![], rules: vec![], pushed: vec![] };
     limiter.apply(&reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
-    let third = limiter.report(&mut slots, T0).unwrap();
+    let third = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(third.keys, first.keys);
     answer(&mut limiter, &mut slots, &third, 1, grant(1, 1, 4_000), T0);
-    assert_eq!(limiter.report(&mut slots, T0), None);
+    assert_eq!(limiter.report(&mut slots, false, T0), None);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let fourth = limiter.report(&mut slots, T0 + 10 * MS).unwrap();
+    let fourth = limiter.report(&mut slots, false, T0 + 10 * MS).unwrap();
     assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
 }
 
 #[test]
 fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, T0).unwrap();
+    let report = limiter.report(&mut slots, false, T0).unwrap();
     for bytes in [&b""[..], b"<html>", &[1], &[2, 0, 0], &[0xff; 300]] {
         assert!(limiter.apply(bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
-    let again = limiter.report(&mut slots, T0).unwrap();
+    let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(again.keys, report.keys);
-    let too_many = Reply { sequence: again.sequence, pops: 1, grants: vec![grant(1, 2, 0); 9] };
+    let too_many = Reply {
+        sequence: again.sequence,
+        pops: 1,
+        grants: vec![grant(1, 2, 0); 9],
+        rules: vec![],
+        pushed: vec![],
+    };
     assert!(limiter.apply(&too_many.encode(), &mut slots, T0).is_err());
-    assert_eq!(limiter.report(&mut slots, T0).unwrap().keys, report.keys);
+    assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
 }
 
 #[test]
 fn an_answer_that_never_comes_is_given_up() {
     let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, T0).unwrap();
-    let again = limiter.report(&mut slots, T0 + 10 * SECOND_NS).unwrap();
+    let first = limiter.report(&mut slots, false, T0).unwrap();
+    let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
     // The same counts, and since when they wait to be heard.
     let waiting = crate::wire::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
@@ -274,7 +280,7 @@ fn an_answer_that_never_comes_is_given_up() {
 #[test]
 fn a_grant_thins_until_its_lease_ends() {
     let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, T0).unwrap();
+    let report = limiter.report(&mut slots, false, T0).unwrap();
     answer(&mut limiter, &mut slots, &report, 2, grant(1, 4, 4_000), T0);
     let during =
         (1..=100).filter(|i| allows(&mut limiter, &mut slots, "192.0.2.1", T0 + i * 19 * MS)).count();
@@ -288,7 +294,7 @@ fn a_grant_thins_until_its_lease_ends() {
 #[test]
 fn a_key_in_debt_is_told_when_the_debt_is_paid() {
     let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, T0).unwrap();
+    let report = limiter.report(&mut slots, false, T0).unwrap();
     answer(&mut limiter, &mut slots, &report, 2, grant(0, 1, -996_000), T0);
     // Ten seconds for 1,000 tokens at 100/s, and one more token's time.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest.unwrap().1;
@@ -300,10 +306,10 @@ fn a_key_in_debt_is_told_when_the_debt_is_paid() {
 #[test]
 fn a_grant_caps_the_bucket_by_what_was_admitted_since_the_report() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(4));
-    let greeting = limiter.report(&mut slots, T0).unwrap();
+    let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 10, grant(1, 1, 0), T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
-    let report = limiter.report(&mut slots, T0).unwrap();
+    let report = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 2, T0), 2);
     // Five were left in the world when the report was made; two of them are gone.
     answer(&mut limiter, &mut slots, &report, 10, grant(1, 1, 5_000), T0);
@@ -317,7 +323,8 @@ fn another_worker_reports_the_same_counts() {
     let mut slots = LocalSlots::new(4);
     assert_eq!(admitted(&mut a, &mut slots, "192.0.2.1", 5, T0), 4);
     assert!(allows(&mut b, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let (from_a, from_b) = (a.report(&mut slots, T0).unwrap(), b.report(&mut slots, T0).unwrap());
+    let (from_a, from_b) =
+        (a.report(&mut slots, false, T0).unwrap(), b.report(&mut slots, false, T0).unwrap());
     assert_eq!(from_a.keys[0].epoch, from_b.keys[0].epoch);
     assert_eq!((from_a.keys[0].admitted, from_b.keys[0].admitted), (5, 5));
     assert_eq!(from_b.keys[0].asked, 6);
@@ -361,7 +368,7 @@ proptest! {
             let limiter = &mut workers[worker];
             admitted += u64::from(allows(limiter, &mut slots, "192.0.2.1", now));
             if what == 0 { continue; }
-            let Some(report) = limiter.report(&mut slots, now) else { continue };
+            let Some(report) = limiter.report(&mut slots, false, now) else { continue };
             for key in &report.keys {
                 // The receiver's rule: the maximum of an epoch it knows, else what is unconfirmed.
                 charged = match epoch {
@@ -375,7 +382,7 @@ proptest! {
                 answer(limiter, &mut slots, &report, 2, grant(1, 1, 3_000), now);
             }
         }
-        let last = workers[0].report(&mut slots, now + 11 * SECOND_NS);
+        let last = workers[0].report(&mut slots, false, now + 11 * SECOND_NS);
         let told = last.and_then(|report| report.keys.first().map(|key| key.admitted));
         prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
     }

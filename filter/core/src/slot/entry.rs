@@ -4,10 +4,12 @@ use crate::bucket::Bucket;
 use crate::quota::Quota;
 use crate::share::Share;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::AdmitRatio;
+use crate::wire::{AdmitRatio, Grant};
 
 /// How long counts that were never confirmed keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
+/// The longest lease that is believed, in milliseconds.
+const LEASE_MS_MAX: u32 = 60_000;
 /// The bit that tells an overflow bucket's tag from a key's.
 const OVERFLOW_BIT: u64 = 1 << 63;
 
@@ -97,6 +99,13 @@ impl Watched {
             confirmed: 0,
             ratio: AdmitRatio::ONE,
         }
+    }
+
+    /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
+    pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
+        self.ratio = grant.ratio;
+        self.lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
+        self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
     /// The admit ratio in force at `now`: without a lease, everything the bucket has.
