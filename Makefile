@@ -21,7 +21,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab bench clean
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,9 @@ vectors: ## the core's vectors on wasm32, under Node
 # Of what is built already: where something is missing, it says which target builds it.
 lab: python3 ## what `make run` and `make run-regions` promise, kept for real on other ports
 	cd envoy/lab && python3 -B -m unittest
+
+sim: ## the budget loop in simulation: what it reaches, as a table
+	cargo run --locked --release -p weir-tests --bin sim
 
 bench: ## the native cost of one decision
 	cargo bench --locked -p weir-tests
