@@ -126,35 +126,49 @@ pub struct Budget {
     members: BTreeMap<String, MemberRecord>,
 }
 
-/// For how long a spill is not replaced by a shorter one, in microseconds.
+/// For how long a spill is not replaced by a moment's, in microseconds.
 pub const SPILL_KEPT_US: u64 = 2_000_000;
+/// A spill shorter than this is a moment's, in microseconds.
+pub const SPILL_MOMENT_US: u64 = 100_000;
 
-/// The latest time in which a full budget let its refill go, and nobody has claimed since, on the
-/// store's clock in microseconds: from inclusive, to exclusive.
+/// The latest time in which the budget was full and let its refill go, on the store's clock in
+/// microseconds, and how much of that late reports have claimed.
+///
+/// What was claimed is worked off at the pace of the clock. So all claims together, of however many
+/// POPs, get at most what spilled within the longest of their spans and what has passed since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_field_names, reason = "the unit stands last in every name")]
 struct Spill {
     from_us: u64,
     to_us: u64,
+    claimed_us: u64,
 }
 
 impl Spill {
     /// The budget was full from `from_us` to `to_us`; `goes_on` if it was when it was last looked at.
-    /// What was claimed of a spill that goes on leaves it shorter, not older.
     fn add(&mut self, from_us: u64, to_us: u64, goes_on: bool) {
-        // Reports that were held up arrive in a bunch; the moments between them are no spill to
-        // remember in place of the one that they speak of.
-        let is_moment = to_us - from_us < self.to_us - self.from_us;
-        if is_moment && !goes_on && from_us.saturating_sub(self.to_us) < SPILL_KEPT_US {
+        if goes_on {
+            self.to_us = to_us;
             return;
         }
-        let kept_us = if goes_on { self.to_us - self.from_us } else { 0 };
-        *self = Self { from_us: from_us.saturating_sub(kept_us), to_us };
+        // Reports that were held up arrive in a bunch; the moments between them are no spill to
+        // remember in place of the one that they speak of.
+        let length_us = to_us - from_us;
+        let is_moment = length_us < SPILL_MOMENT_US && length_us < self.to_us.saturating_sub(self.from_us);
+        if !is_moment || from_us.saturating_sub(self.to_us) >= SPILL_KEPT_US {
+            *self = Self { from_us, to_us, claimed_us: 0 };
+        }
+    }
+
+    fn pass(&mut self, elapsed_us: u64) {
+        self.claimed_us = self.claimed_us.saturating_sub(elapsed_us);
     }
 
     /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
     fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
-        let claimed = price_us.min(self.to_us.saturating_sub(self.from_us.max(since_us)));
-        self.to_us -= claimed;
+        let spilled_us = self.to_us.saturating_sub(self.from_us.max(since_us));
+        let claimed = price_us.min(spilled_us.saturating_sub(self.claimed_us));
+        self.claimed_us += claimed;
         claimed
     }
 }
@@ -213,6 +227,7 @@ impl Budget {
 
     fn refill(&mut self, now_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
+        self.spill.pass(elapsed_us);
         if self.deficit_ns / 1_000 < elapsed_us {
             self.spill.add(self.at_us + self.deficit_ns / 1_000, now_us, self.deficit_ns == 0);
             self.deficit_ns = 0;

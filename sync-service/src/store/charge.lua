@@ -2,7 +2,8 @@
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
---           ("from to": when a full budget last let its refill go, in microseconds), and
+--           ("from to claimed": when a full budget last let its refill go, and what was claimed of that, in
+--           microseconds), and
 --           per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
 -- ARGV[1]   the region that speaks
 -- ARGV[2]   its demand, thousandths of a token per second
@@ -43,17 +44,18 @@ end
 local deficit_us = tonumber(known[1] or 0) or 0
 local deficit_ns = tonumber(known[2] or 0) or 0
 local at = tonumber(known[3] or 0) or 0
-local spill_from, spill_to = string.match(known[5] or '', '^(%d+) (%d+)$')
-spill_from, spill_to = tonumber(spill_from or 0), tonumber(spill_to or 0)
+local spill_from, spill_to, claimed = string.match(known[5] or '', '^(%d+) (%d+) (%d+)$')
+spill_from, spill_to, claimed = tonumber(spill_from or 0), tonumber(spill_to or 0), tonumber(claimed or 0)
 
 -- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
 local elapsed = math.max(0, now - at)
+claimed = math.max(0, claimed - elapsed)
 if deficit_us < elapsed then
   local from, length = at + deficit_us, spill_to - spill_from
   if deficit_us == 0 and deficit_ns == 0 then
-    spill_from, spill_to = math.max(0, from - length), now
-  elseif now - from >= length or from - spill_to >= SPILL_KEPT_US then
-    spill_from, spill_to = from, now
+    spill_to = now
+  elseif now - from >= math.min(length, SPILL_MOMENT_US) or from - spill_to >= SPILL_KEPT_US then
+    spill_from, spill_to, claimed = from, now, 0
   end
   deficit_us, deficit_ns = 0, 0
 else
@@ -83,8 +85,9 @@ for i = FIRST, #ARGV, EACH do
   span = math.max(span, tonumber(ARGV[i + 3]))
 end
 local since = math.max(0, now - span)
-local paid = math.min(price_us, math.max(0, spill_to - math.max(spill_from, since)))
-spill_to = spill_to - paid
+local spilled = math.max(0, spill_to - math.max(spill_from, since))
+local paid = math.min(price_us, math.max(0, spilled - claimed))
+claimed = claimed + paid
 local ns = deficit_ns + price_ns % 1000
 local cost_us = price_us - paid + math.floor(ns / 1000)
 deficit_us, deficit_ns = deficit_us + math.min(cost_us, DEFICIT_US_MAX), ns % 1000
@@ -115,7 +118,7 @@ for i, member in ipairs(members) do
 end
 packed = table.concat(packed)
 
-local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to)}
+local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to) .. ' ' .. whole(claimed)}
 for field, admitted in pairs(records) do
   updates[#updates + 1] = field
   updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)

@@ -11,7 +11,7 @@ use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, Tl
 use tokio::time::timeout;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
-    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, SPILL_KEPT_US,
+    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, SPILL_KEPT_US, SPILL_MOMENT_US,
 };
 
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
@@ -217,6 +217,7 @@ fn charge_script() -> String {
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
+        ("SPILL_MOMENT_US", SPILL_MOMENT_US),
     ];
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     with_maxima(&maxima, include_str!("charge.lua"))
