@@ -35,16 +35,7 @@ impl Setting {
 
 macro_rules! setting {
     ($key:ident, $value:literal, $default:literal, $help:literal, $read:expr) => {
-        Setting {
-            key: stringify!($key),
-            value: $value,
-            default: $default,
-            help: $help,
-            set: |config, text| {
-                config.$key = $read(text)?;
-                Ok(())
-            },
-        }
+        setting!($key as $key, $value, $default, $help, $read)
     };
     ($key:ident as $field:ident, $value:literal, $default:literal, $help:literal, $read:expr) => {
         Setting {
