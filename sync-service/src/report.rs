@@ -8,7 +8,7 @@ use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Grant, Message, Reply, Report, WireError};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply, Report, WireError};
 
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::sequences::Sequences;
@@ -56,17 +56,17 @@ impl Exchange {
             self.metrics.reports_stale.inc();
         }
         let plan = lock(&self.state).hear(now, &report);
-        let grants = match self.settle(&report, &plan).await {
-            Ok(accounts) => self.grants(&plan, &accounts),
+        let (settled, grants) = match self.settle(&report, &plan).await {
+            Ok(accounts) => (true, self.grants(&plan, &accounts)),
             Err(error) => {
                 tracing::debug!(%error, pop = report.pop, "a report was not settled");
-                Vec::new()
+                (false, Vec::new())
             }
         };
         let (rules, pushed) = lock(&self.state).pushes(self.now(), &report);
         let pops = self.pops.load(Ordering::Relaxed);
         self.metrics.pushed.inc_by(pushed.len() as u64);
-        let reply = Reply { sequence: report.sequence, pops, grants, rules, pushed };
+        let reply = Reply { sequence: report.sequence, pops, settled, grants, rules, pushed };
         Ok(reply.encode())
     }
 
@@ -123,7 +123,7 @@ impl Exchange {
         result
     }
 
-    fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Grant> {
+    fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Allowance> {
         let grants = lock(&self.state).grant(self.now(), &plan.entries, accounts);
         for ((entry, account), grant) in plan.entries.iter().zip(accounts).zip(&grants) {
             self.observe(entry, account, *grant);

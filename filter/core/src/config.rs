@@ -123,6 +123,9 @@ mod tests {
                 {"name": "c", "match": {"path": {"exact": "x", "prefix": "/y"}}, "rate": "1/d", "burst": 500},
                 {"name": "c2", "key": ["client_addres"], "rate": "1/s", "response": {"status": 200, "headers": ["x"]}},
                 {"name": "d", "key": ["client_address"], "rate": "1/s", "match": {"methods": [], "path": {"exact": "x"}}}
+                , {"name": "e", "key": ["client_address"], "rate": "9/s", "local_burst": 10, "when_unsynced": "open",
+                 "floors": {"eu": 60, "us": 50, "A": 1, "x": 0}},
+                {"name": "f", "key": ["client_address"], "rate": "9/s", "floors": {}, "strict": "yes"}
              ], "table": {"addresses": 0}, "sync": {"cluster": "", "tokn": "x"}, "extra": 1}"#,
         );
         let expected = [
@@ -130,7 +133,7 @@ mod tests {
             "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\", found \"5 per second\"",
             "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
             "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
-            "rules[1].brust: unknown field: expected name, match, key, rate, burst, response",
+            "rules[1].brust: unknown field: expected name, match, key, rate, burst, strict, local_burst, floors, when_unsynced, response",
             "rules[2].match.path: expected either exact or prefix, as in {prefix: /api}",
             "rules[2].key: missing: expected a list, as in [client_address]",
             "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",
@@ -139,6 +142,13 @@ mod tests {
             "rules[3].response.headers[0]: expected retry_after or ratelimit or x_ratelimit, found \"x\"",
             "rules[4].match.methods: expected a list of 1 to 100 items, found 0",
             "rules[4].match.path: expected a path that begins with /",
+            "rules[5].local_burst: expected a whole number from 1 to 9, found 10",
+            "rules[5].when_unsynced: expected local or share or deny, found \"open\"",
+            "rules[5].floors.A: expected 1 to 64 characters from a-z, 0-9, - and _ as a region's name",
+            "rules[5].floors.x: expected a whole number from 1 to 100, found 0",
+            "rules[5].floors: expected parts that add up to at most 100, found 111",
+            "rules[6].floors: expected 1 to 32 regions and their parts, as in {eu: 30}, found an object",
+            "rules[6].strict: expected true or false, found \"yes\"",
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
             "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms",

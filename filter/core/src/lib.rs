@@ -32,6 +32,7 @@ pub mod request;
 pub mod response;
 pub mod rules;
 pub mod share;
+pub mod sharing;
 pub mod slot;
 mod struct_value;
 pub mod table;

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
@@ -126,16 +127,11 @@ impl<'a> Fields<'a> {
     pub fn number(
         &mut self,
         name: &'static str,
-        range: core::ops::RangeInclusive<u32>,
+        range: RangeInclusive<u32>,
         errors: &mut Errors,
     ) -> Option<u32> {
         let value = self.take(name)?;
-        let number = whole_number(value).filter(|n| range.contains(n));
-        if number.is_none() {
-            let expected = format!("a whole number from {} to {}", range.start(), range.end());
-            errors.note_found(&self.place(name), expected, value);
-        }
-        number
+        number(value, &self.place(name), range, errors)
     }
 
     /// The field `name` as true or false.
@@ -187,6 +183,15 @@ impl<'a> Fields<'a> {
             }
         }
     }
+}
+
+/// `value` as a whole number within `range`.
+pub fn number(value: &Value, place: &str, range: RangeInclusive<u32>, errors: &mut Errors) -> Option<u32> {
+    let number = whole_number(value).filter(|n| range.contains(n));
+    if number.is_none() {
+        errors.note_found(place, format!("a whole number from {} to {}", range.start(), range.end()), value);
+    }
+    number
 }
 
 /// `value` as text of 1 to `bytes_max` bytes.

@@ -20,9 +20,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::quota::Quota;
+use crate::sharing::Sharing;
 
 /// The version of the messages; a receiver refuses any other.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The media type both messages travel as.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// The path a report is sent to, by POST.
@@ -54,6 +55,8 @@ pub struct Report {
     pub worker: u64,
     /// Counts this worker's reports, from 1.
     pub sequence: u64,
+    /// A random name of the POP's table: epochs are those of one table.
+    pub table: u32,
     /// The rules that `keys` refer to.
     pub rules: Vec<Rule>,
     /// The keys that have something to say; none is a greeting, which counts the POP as live.
@@ -67,6 +70,8 @@ pub struct Rule {
     pub name: String,
     /// How large the budget is.
     pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
 }
 
 /// One bucket's counts.
@@ -76,8 +81,8 @@ pub struct Key {
     pub rule: u16,
     /// The key's value in canonical form, the same at every POP.
     pub value: Vec<u8>,
-    /// Names the span that the counts cover; a new one starts at zero.
-    pub epoch: u64,
+    /// Names, within the table, the span that the counts cover; a new one starts at zero.
+    pub epoch: u32,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
     /// The part of `admitted` that no reply has confirmed yet: what to charge where the receiver
@@ -91,6 +96,15 @@ pub struct Key {
     /// The part of `asked` since this worker's last answered report: the demand to assume where
     /// the receiver has no record of this epoch.
     pub asked_recently: u64,
+    /// Of a strict rule: how many tokens beyond `admitted` the POP wants paid for in advance.
+    pub ahead: u32,
+}
+
+impl Report {
+    /// The epoch of `key`, unique among all that its POP ever had.
+    pub fn epoch(&self, key: &Key) -> u64 {
+        u64::from(self.table) << 32 | u64::from(key.epoch)
+    }
 }
 
 /// What weir-sync answers.
@@ -100,9 +114,12 @@ pub struct Reply {
     pub sequence: u64,
     /// Live POPs in the fleet, at least 1: an even share is a quota divided by this.
     pub pops: u32,
-    /// A grant for each key of the report, in the report's order; empty when the budgets are out
-    /// of reach, and then nothing changes.
-    pub grants: Vec<Grant>,
+    /// Whether the counts of the report are charged. If not, the budgets are out of reach: nothing is
+    /// confirmed, and what is granted comes out of the region's own share.
+    pub settled: bool,
+    /// An allowance for each key of the report, in the report's order; none at all where there is
+    /// nothing to say about them, and then nothing changes.
+    pub grants: Vec<Allowance>,
     /// The names of the rules that `pushed` refers to.
     pub rules: Vec<String>,
     /// Grants for hot keys that the report did not name: a POP holds them before the key's client
@@ -121,7 +138,34 @@ pub struct Pushed {
     pub grant: Grant,
 }
 
-/// What a POP may do with one key now.
+/// What weir-sync says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Allowance {
+    /// Far from its quota: no other POP need hear of it, and it need not be reported so often.
+    Warm,
+    /// Close to its quota.
+    Hot(Grant),
+    /// Of a strict rule.
+    Leased(Leased),
+}
+
+impl Allowance {
+    /// The grant, if the key is hot.
+    pub fn grant(&self) -> Option<&Grant> {
+        if let Self::Hot(grant) = self { Some(grant) } else { None }
+    }
+}
+
+/// Tokens that the budget was debited for in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leased {
+    /// All that the key's epoch was debited for since it began; what it admitted comes off.
+    pub charged: u64,
+    /// How long they may be spent, in milliseconds from when the report was made.
+    pub lease_ms: u32,
+}
+
+/// What a POP may do with one hot key now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The fraction of the key's requests to let through.
@@ -129,6 +173,8 @@ pub struct Grant {
     /// The most that the POP's bucket may have held when it made the report, in thousandths of a
     /// token; negative is debt. What it admitted since comes off.
     pub level_milli: i64,
+    /// The most tokens that the POP's bucket may hold while the grant is valid.
+    pub burst: u32,
     /// How long the grant is valid, in milliseconds from its arrival.
     pub lease_ms: u32,
 }
@@ -251,6 +297,9 @@ impl Message for Report {
         }
         if self.rules.iter().any(|rule| !name_fits(&rule.name, RULE_NAME_MAX)) {
             return Err(WireError::Limit("rules[].name"));
+        }
+        if !self.rules.iter().all(|rule| rule.sharing.fits(rule.quota)) {
+            return Err(WireError::Limit("rules[].sharing"));
         }
         if self.keys.len() > KEYS_MAX {
             return Err(WireError::Limit("keys"));

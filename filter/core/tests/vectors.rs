@@ -11,9 +11,10 @@ use weir_limiter::key::{KeyValue, Secret};
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::quota::Quota;
 use weir_limiter::request::{Attribute, Request};
+use weir_limiter::sharing::Sharing;
 use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Grant, Key, Message, Reply, Report, Rule};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Key, Message, Reply, Report, Rule};
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -85,26 +86,35 @@ fn messages() {
         pop: "fra1".into(),
         worker: 7,
         sequence: 300,
-        rules: vec![Rule { name: "r".into(), quota }],
+        table: 1 << 20,
+        rules: vec![Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }],
         keys: vec![Key {
             rule: 0,
             value: vec![4, 32, 192, 0, 2, 1],
-            epoch: 1 << 40,
+            epoch: 1 << 30,
             admitted: 90,
             unconfirmed: 5,
             span_ms: 250,
             asked: 1_000,
             asked_recently: 128,
+            ahead: 0,
         }],
     };
     assert_eq!(
         hex(&report.encode()),
-        "01046672613107ac0201017280ade204640100060420c00002018080808080205a05fa01e8078001"
+        "02046672613107ac0280804001017280ade204640064000100060420c000020180808080045a05fa01e807800100"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
-    let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, lease_ms: 2_000 };
-    let reply = Reply { sequence: 300, pops: 3, grants: vec![grant], rules: vec![], pushed: vec![] };
-    assert_eq!(hex(&reply.encode()), "01ac020301d5aad5aa01b717d00f0000");
+    let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, lease_ms: 2_000 };
+    let reply = Reply {
+        sequence: 300,
+        pops: 3,
+        settled: true,
+        grants: vec![Allowance::Hot(grant)],
+        rules: vec![],
+        pushed: vec![],
+    };
+    assert_eq!(hex(&reply.encode()), "02ac0203010101d5aad5aa01b71709d00f0000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
@@ -140,12 +150,21 @@ fn a_long_run_of_decisions() {
 
 fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: Time) {
     let Some(report) = limiter.report(slots, true, now) else { return };
-    let grants = report.keys.iter().map(|key| Grant {
-        ratio: AdmitRatio::of(rnd.below(100), 100),
-        level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
-        lease_ms: 1_500,
+    let grants = report.keys.iter().map(|key| {
+        Allowance::Hot(Grant {
+            ratio: AdmitRatio::of(rnd.below(100), 100),
+            level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
+            burst: 50,
+            lease_ms: 1_500,
+        })
     });
-    let reply =
-        Reply { sequence: report.sequence, pops: 4, grants: grants.collect(), rules: vec![], pushed: vec![] };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 4,
+        settled: true,
+        grants: grants.collect(),
+        rules: vec![],
+        pushed: vec![],
+    };
     limiter.apply(&reply.encode(), slots, now).unwrap();
 }

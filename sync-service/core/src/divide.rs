@@ -61,6 +61,7 @@ pub fn divided(quota: Quota, account: &Account, terms: &Terms) -> (Grant, bool) 
     let grant = Grant {
         ratio,
         level_milli: level_milli(quota, level_ns, exact, terms),
+        burst: quota.burst(),
         lease_ms: lease_ms(level_ns, terms),
     };
     (grant, is_hot(quota, account, demand_milli))

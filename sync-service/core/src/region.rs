@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{Grant, Pushed, Report};
+use weir_limiter::wire::{Allowance, Grant, Pushed, Report};
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
@@ -71,10 +71,10 @@ impl Region {
                 plan.entries.len() - 1
             });
             let Some(entry) = plan.entries.get_mut(at) else { continue };
-            let source = SourceId { epoch: key.epoch, pop: report.pop.clone() };
+            let source = SourceId { epoch: report.epoch(key), pop: report.pop.clone() };
             entry.demand = self.demands.observe(now, &entry.id, source, key.asked, key.asked_recently);
             entry.counts.push(Count {
-                epoch: key.epoch,
+                epoch: report.epoch(key),
                 admitted: key.admitted,
                 unconfirmed: key.unconfirmed,
                 span_us: u64::from(key.span_ms) * 1_000,
@@ -128,7 +128,7 @@ impl Region {
 
 impl Plan {
     /// The grants of entries as grants of the report's keys, in its order.
-    pub fn of_keys(&self, grants: &[Grant]) -> Vec<Grant> {
-        self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).collect()
+    pub fn of_keys(&self, grants: &[Grant]) -> Vec<Allowance> {
+        self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).map(Allowance::Hot).collect()
     }
 }

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
 use weir_limiter::wire::{self, Key, Message, Report, Rule};
 
 /// Far above what any answer takes; reaching it fails the test.
@@ -136,7 +137,8 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
         span_ms: 0,
         asked,
         asked_recently: unconfirmed,
+        ahead: 0,
     };
-    let rules = vec![Rule { name: "per-address".into(), quota }];
-    Report { pop: pop.into(), worker: 1, sequence, rules, keys: vec![key] }
+    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key] }
 }

@@ -38,14 +38,22 @@ async fn a_report_is_charged_and_answered_with_a_grant() {
     let server = Server::start(Config::default()).await;
     let first = reply(&report(server.address, "", &one_key("fra1", 1, 40, 40, 50)).await);
     assert_eq!((first.sequence, first.pops, first.grants.len()), (1, 1, 1));
-    assert_eq!(first.grants[0].ratio, AdmitRatio::ONE, "one POP alone");
+    assert_eq!(first.grants[0].grant().unwrap().ratio, AdmitRatio::ONE, "one POP alone");
     // 60 of 100 are left; what refills at one a day until the next report is less than a thousandth.
-    assert_eq!(first.grants[0].level_milli, 60_000);
-    assert_eq!(first.grants[0].lease_ms, 2_000);
+    assert_eq!(first.grants[0].grant().unwrap().level_milli, 60_000);
+    assert_eq!(first.grants[0].grant().unwrap().lease_ms, 2_000);
     let second = reply(&report(server.address, "", &one_key("iad1", 1, 80, 80, 90)).await);
     assert_eq!(second.pops, 2);
-    assert_eq!(second.grants[0].ratio, AdmitRatio::ZERO, "20 tokens of debt, and two POPs ask");
-    assert_eq!(second.grants[0].lease_ms, 60_000, "a debt of 20 days, cut to the longest lease");
+    assert_eq!(
+        second.grants[0].grant().unwrap().ratio,
+        AdmitRatio::ZERO,
+        "20 tokens of debt, and two POPs ask"
+    );
+    assert_eq!(
+        second.grants[0].grant().unwrap().lease_ms,
+        60_000,
+        "a debt of 20 days, cut to the longest lease"
+    );
 }
 
 #[tokio::test]
@@ -53,8 +61,8 @@ async fn repeats_are_answered_but_not_charged_again() {
     let server = Server::start(Config::default()).await;
     let same = one_key("fra1", 1, 40, 40, 50);
     let levels: Vec<i64> = [
-        reply(&report(server.address, "", &same).await).grants[0].level_milli,
-        reply(&report(server.address, "", &same).await).grants[0].level_milli,
+        reply(&report(server.address, "", &same).await).grants[0].grant().unwrap().level_milli,
+        reply(&report(server.address, "", &same).await).grants[0].grant().unwrap().level_milli,
     ]
     .into();
     assert_eq!(levels, [60_000, 60_000]);
@@ -70,17 +78,24 @@ async fn keys_of_one_budget_are_answered_each() {
     let mut other = two.keys[0].clone();
     other.value = b"192.0.2.2".to_vec();
     two.keys.insert(1, other);
-    let levels: Vec<i64> =
-        reply(&report(server.address, "", &two).await).grants.iter().map(|grant| grant.level_milli).collect();
+    let levels: Vec<i64> = reply(&report(server.address, "", &two).await)
+        .grants
+        .iter()
+        .map(|allowance| allowance.grant().unwrap().level_milli)
+        .collect();
     assert_eq!(levels, [80_000, 90_000, 80_000], "in the report's order");
 }
 
 #[tokio::test]
 async fn a_greeting_counts_the_pop() {
     let server = Server::start(Config::default()).await;
-    let greeting = Report { pop: "fra1".into(), worker: 1, sequence: 9, rules: vec![], keys: vec![] };
+    let greeting =
+        Report { pop: "fra1".into(), worker: 1, sequence: 9, table: 1, rules: vec![], keys: vec![] };
     let answered = reply(&report(server.address, "", &greeting).await);
-    assert_eq!(answered, Reply { sequence: 9, pops: 1, grants: vec![], rules: vec![], pushed: vec![] });
+    assert_eq!(
+        answered,
+        Reply { sequence: 9, pops: 1, settled: true, grants: vec![], rules: vec![], pushed: vec![] }
+    );
 }
 
 #[tokio::test]
@@ -118,7 +133,10 @@ async fn the_pages_tell_how_it_is() {
 async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     let server = Server::start(gone().await).await;
     let answered = reply(&report(server.address, "", &one_key("fra1", 3, 40, 40, 50)).await);
-    assert_eq!(answered, Reply { sequence: 3, pops: 1, grants: vec![], rules: vec![], pushed: vec![] });
+    assert_eq!(
+        answered,
+        Reply { sequence: 3, pops: 1, settled: false, grants: vec![], rules: vec![], pushed: vec![] }
+    );
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 503);
     assert!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir_limiter::wire::{MESSAGE_BYTES_MAX, Message};
+use weir_limiter::wire::{self, MESSAGE_BYTES_MAX, Message};
 use weir_sync::config::{Config, Secret, Token};
 
 use crate::client::{Client, ask, get, media_type, one_key, post, report};
@@ -44,7 +44,7 @@ async fn malformed_reports_are_told_what_is_wrong() {
     let cases = [
         (vec![], "empty"),
         (vec![9, 9, 9], "version 9"),
-        (vec![1, 255, 255], "malformed"),
+        (vec![wire::VERSION, 255, 255], "malformed"),
         (trailing, "malformed"),
         (limit.encode(), "keys[].rule"),
     ];

@@ -1,16 +1,17 @@
 //! Configurations and weir-sync's answers, as bytes.
 
 use serde_json::Value;
-use weir_limiter::wire::{AdmitRatio, Grant, Message, Reply};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
-    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, lease_ms }
+    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, burst: u32::MAX, lease_ms }
 }
 
 /// A reply to report `sequence`, in a fleet of so many POPs.
 pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
-    Reply { sequence, pops, grants, rules: vec![], pushed: vec![] }.encode()
+    let grants = grants.into_iter().map(Allowance::Hot).collect();
+    Reply { sequence, pops, settled: true, grants, rules: vec![], pushed: vec![] }.encode()
 }
 
 /// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,

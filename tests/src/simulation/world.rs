@@ -325,6 +325,7 @@ impl World {
         let reply = Reply {
             sequence: flight.report.sequence,
             pops: u32::try_from(self.setup.pops).expect("few POPs"),
+            settled: true,
             grants: flight.plan.of_keys(&grants),
             rules,
             pushed,

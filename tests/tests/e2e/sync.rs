@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use weir_limiter::wire::{AdmitRatio, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report};
+use weir_limiter::wire::{AdmitRatio, Allowance, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report};
 use weir_tests::client::{Ask, Client};
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
@@ -107,11 +107,12 @@ fn honest(asked: &Asked) -> Say {
 /// A reply with this grant for every key of the report.
 fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
     let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
-    let grant = Grant { ratio, level_milli, lease_ms: 60_000 };
+    let grant = Grant { ratio, level_milli, burst: u32::MAX, lease_ms: 60_000 };
     let reply = Reply {
         sequence: report.sequence,
         pops: 2,
-        grants: vec![grant; report.keys.len()],
+        settled: true,
+        grants: vec![Allowance::Hot(grant); report.keys.len()],
         rules: vec![],
         pushed: vec![],
     };
@@ -136,12 +137,19 @@ fn an_error(_: &Asked) -> Say {
 
 /// A well-formed reply to nothing that was asked, with grants for nobody.
 fn another_conversation(_: &Asked) -> Say {
-    let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, lease_ms: u32::MAX };
+    let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, lease_ms: u32::MAX };
     Say::Now(
         StatusCode::OK,
-        Reply { sequence: u64::MAX, pops: u32::MAX, grants: vec![grant; 999], rules: vec![], pushed: vec![] }
-            .encode()
-            .into(),
+        Reply {
+            sequence: u64::MAX,
+            pops: u32::MAX,
+            settled: true,
+            grants: vec![Allowance::Hot(grant); 999],
+            rules: vec![],
+            pushed: vec![],
+        }
+        .encode()
+        .into(),
     )
 }
 

@@ -81,7 +81,8 @@ fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
         let value = value.as_bytes().to_vec();
         let pushed = vec![Pushed { rule: 0, value, grant: nothing }];
         let rules = vec!["per-address".into()];
-        let reply = Reply { sequence: report.sequence, pops: 2, grants: Vec::new(), rules, pushed };
+        let reply =
+            Reply { sequence: report.sequence, pops: 2, settled: true, grants: Vec::new(), rules, pushed };
         CallAnswer::new("200", reply.encode())
     });
     assert!(!worker.request(&client(1)).allowed());

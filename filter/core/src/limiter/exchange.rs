@@ -11,7 +11,7 @@ use crate::key::KeyValue;
 use crate::slot::{Cold, Entry, Tag, Watched};
 use crate::table::{Loaded, Slots};
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, Grant, KEYS_MAX, Message, Reply, Report, WireError};
+use crate::wire::{self, Allowance, KEYS_MAX, Message, Reply, Report, WireError};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -115,10 +115,10 @@ impl Limiter {
         exchange.sequence += 1;
         exchange.in_flight = Some(InFlight { sequence: exchange.sequence, sent_at: now, keys: told });
         let Reporter { pop, worker } = exchange.reporter.clone();
-        let sequence = exchange.sequence;
+        let (sequence, table) = (exchange.sequence, exchange.table_id);
         let rules = rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
         self.counters.add(Event::Reported, 1);
-        Some(Report { pop, worker, sequence, rules, keys })
+        Some(Report { pop, worker, sequence, table, rules, keys })
     }
 
     /// Adds what this worker was asked to the shared entry, and says what the entry counts.
@@ -149,7 +149,6 @@ impl Limiter {
             key.asked_unadded = 0;
             key.dirty = false;
         }
-        let table_id = self.exchange.as_ref()?.table_id;
         let index = rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             rules.push(rule);
             rules.len() - 1
@@ -160,19 +159,24 @@ impl Limiter {
         let key = wire::Key {
             rule: u16::try_from(index).ok()?,
             value: value.as_bytes().to_vec(),
-            epoch: u64::from(table_id) << 32 | u64::from(watched.epoch),
+            epoch: watched.epoch,
             admitted,
-            unconfirmed: admitted.saturating_sub(u64::from(watched.confirmed)),
+            unconfirmed: admitted.saturating_sub(u64::from(watched.charged)),
             span_ms: u32::try_from(now.nanos_since(dirty_since).div_ceil(1_000_000)).unwrap_or(u32::MAX),
             asked,
             asked_recently: u64::from(asked_recently).min(asked),
+            ahead: 0,
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         Some((Told { tag, slot, rule, epoch, admitted, asked_recently, dirty_since }, key))
     }
 
     fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
-        self.rule(rule).map(|rule| wire::Rule { name: rule.name.clone(), quota: rule.quota })
+        self.rule(rule).map(|rule| wire::Rule {
+            name: rule.name.clone(),
+            quota: rule.quota,
+            sharing: rule.sharing.clone(),
+        })
     }
 
     /// Changes a watched entry in the table.
@@ -236,26 +240,45 @@ impl Limiter {
             self.unsay(&sent.keys);
             return Ok(());
         }
-        self.counters.add(Event::Answered, 1);
-        for (told, grant) in sent.keys.iter().zip(&reply.grants) {
-            self.grant(told, grant, now.nanos_since(sent.sent_at), slots, now);
+        self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);
+        for (told, allowance) in sent.keys.iter().zip(&reply.grants) {
+            self.hold(told, allowance, reply.settled, sent.sent_at, slots, now);
+        }
+        if !reply.settled {
+            self.unsay(&sent.keys);
         }
         Ok(())
     }
 
-    /// Applies a grant that is `age_ns` old: what was admitted since comes off its level, and what
-    /// refilled since comes on top.
-    fn grant(&mut self, told: &Told, grant: &Grant, age_ns: u64, slots: &mut dyn Slots, now: Time) {
+    /// Holds what was granted to a report sent at `sent_at`: what was admitted since comes off its
+    /// level, and what refilled since comes on top.
+    fn hold(
+        &mut self,
+        told: &Told,
+        allowance: &Allowance,
+        is_settled: bool,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
         let Some(quota) = self.rule(told.rule).map(|rule| rule.quota) else { return };
-        let refilled_milli = i64::try_from(quota.refill_micro(age_ns) / 1_000).unwrap_or(i64::MAX);
+        let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
+        let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
         self.update_watched(told.tag, told.slot, slots, now, |watched| {
             if watched.epoch != told.epoch {
                 return;
             }
-            watched.confirmed = watched.confirmed.max(told.admitted).min(watched.admitted);
-            let since = i64::from(watched.admitted.saturating_sub(told.admitted));
-            let level_milli = grant.level_milli.saturating_add(refilled_milli).saturating_sub(since * 1_000);
-            watched.hold(grant, &quota, level_milli, now);
+            if is_settled {
+                watched.charged = watched.charged.max(told.admitted).min(watched.admitted);
+            }
+            match allowance {
+                Allowance::Hot(grant) => {
+                    let since = i64::from(watched.admitted.saturating_sub(told.admitted));
+                    let level = grant.level_milli.saturating_add(refilled_milli);
+                    watched.hold(grant, &quota, level.saturating_sub(since * 1_000), now);
+                }
+                Allowance::Warm | Allowance::Leased(_) => watched.release(now),
+            }
         });
         self.deny_cache.forget(told.tag);
         if let Some(key) = self.watch.get_mut(told.tag.bits()) {
@@ -290,7 +313,7 @@ impl Limiter {
             }
             if loaded.write(slots).is_ok() {
                 self.deny_cache.forget(tag);
-                if watched.admitted > watched.confirmed {
+                if watched.admitted > watched.charged {
                     self.watch.learn(tag, rule, &value, slot, now);
                 }
                 break;

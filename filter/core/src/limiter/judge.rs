@@ -178,7 +178,7 @@ impl Limiter {
         let (Some(quota), Some(mut entry)) = (quota, slot.get(hit.judged.tag)) else { return };
         *entry.bucket_mut() = entry.bucket().give_back(&quota, 1);
         if let Entry::Watched(watched) = &mut entry {
-            watched.admitted = watched.admitted.saturating_sub(1).max(watched.confirmed);
+            watched.admitted = watched.admitted.saturating_sub(1).max(watched.charged);
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);

@@ -2,7 +2,7 @@ use super::*;
 use crate::reading::Errors;
 use crate::table::{LocalSlots, ReadError, Version};
 use crate::time::SECOND_NS;
-use crate::wire::{AdmitRatio, Grant, Message, Reply, Report};
+use crate::wire::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -192,13 +192,14 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
 }
 
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {
-    let grants = vec![grant; report.keys.len()];
-    let reply = Reply { sequence: report.sequence, pops, grants, rules: vec![], pushed: vec![] };
+    let grants = vec![Allowance::Hot(grant); report.keys.len()];
+    let reply =
+        Reply { sequence: report.sequence, pops, settled: true, grants, rules: vec![], pushed: vec![] };
     limiter.apply(&reply.encode(), slots, now).unwrap();
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
-    Grant { ratio: AdmitRatio::of(part, whole), level_milli, lease_ms: 2_000 }
+    Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, lease_ms: 2_000 }
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply { sequence: 2, pops: 1, grants: vec![], rules: vec![], pushed: vec![] };
+    let reply = Reply { sequence: 2, pops: 1, settled: false, grants: vec![], rules: vec![], pushed: vec![] };
     limiter.apply(&reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
@@ -250,7 +251,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
 fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
-    for bytes in [&b""[..], b"<html>", &[1], &[2, 0, 0], &[0xff; 300]] {
+    for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
         assert!(limiter.apply(bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
     let again = limiter.report(&mut slots, false, T0).unwrap();
@@ -258,7 +259,8 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     let too_many = Reply {
         sequence: again.sequence,
         pops: 1,
-        grants: vec![grant(1, 2, 0); 9],
+        settled: true,
+        grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
         rules: vec![],
         pushed: vec![],
     };

@@ -13,6 +13,7 @@ use crate::address::Prefixes;
 use crate::key::Secret;
 use crate::quota::Quota;
 use crate::reading::Errors;
+use crate::sharing::{Sharing, WhenUnsynced};
 use crate::wire::RULES_MAX;
 use matching::Match;
 
@@ -27,6 +28,10 @@ pub struct Rule {
     pub key: Prefixes,
     /// How much it allows.
     pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
+    /// What a POP does with it that has not heard of weir-sync for too long.
+    pub when_unsynced: WhenUnsynced,
     /// What it answers.
     pub response: Response,
 }

@@ -11,7 +11,8 @@ use super::matching::{Match, PathMatch};
 use super::{HeaderFamilies, Reset, Response, Rule};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
-use crate::reading::{Errors, Fields, choice, text};
+use crate::reading::{Errors, Fields, choice, number, text};
+use crate::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
 use crate::wire::{RULE_NAME_MAX, RULES_MAX};
 
 /// The most hosts, and the most methods, one rule may list.
@@ -22,6 +23,10 @@ const HOST_BYTES_MAX: usize = 253;
 const METHOD_BYTES_MAX: usize = 32;
 /// The longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
+
+/// What a POP may do on its own.
+const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
+    [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
 pub(super) fn rules(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Rule>> {
     let Some(items) = value.as_array().filter(|items| (1..=RULES_MAX).contains(&items.len())) else {
@@ -53,13 +58,23 @@ fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
         .require("key", "a list, as in [client_address]", errors)
         .and_then(|value| key(value, &key_place, errors));
     let quota = quota(&mut fields, errors);
+    let sharing = sharing(&mut fields, quota, errors);
+    let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED, errors).unwrap_or_default();
     let response_place = fields.place("response");
     let response = match fields.take("response") {
         Some(value) => response(value, &response_place, errors),
         None => Some(Response::default()),
     };
     fields.finish(errors);
-    Some(Rule { name: name?, matches: matches?, key: key?, quota: quota?, response: response? })
+    Some(Rule {
+        name: name?,
+        matches: matches?,
+        key: key?,
+        quota: quota?,
+        sharing: sharing?,
+        when_unsynced,
+        response: response?,
+    })
 }
 
 fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
@@ -163,6 +178,43 @@ fn quota(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Quota> {
             None
         }
     }
+}
+
+fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>, errors: &mut Errors) -> Option<Sharing> {
+    let strict = fields.boolean("strict", errors).unwrap_or_default();
+    let burst_max = quota.map_or(TOKENS_MAX, Quota::burst);
+    let local_burst = fields.number("local_burst", 1..=burst_max, errors);
+    let floors_place = fields.place("floors");
+    let floors = fields.take("floors").map(|value| floors(value, &floors_place, errors));
+    let floors = floors.unwrap_or_else(|| Some(Vec::new()))?;
+    Some(Sharing { strict, local_burst: local_burst.unwrap_or(burst_max), floors })
+}
+
+fn floors(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Floor>> {
+    let Some(object) = value.as_object().filter(|object| (1..=FLOORS_MAX).contains(&object.len())) else {
+        errors.note_found(
+            place,
+            format!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"),
+            value,
+        );
+        return None;
+    };
+    let mut floors: Vec<Floor> = Vec::with_capacity(object.len());
+    for (region, percent) in object {
+        let place = format!("{place}.{region}");
+        if !is_region_name(region) {
+            let expected =
+                format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
+            errors.note(&place, format!("expected {expected}"));
+        }
+        let percent = number(percent, &place, 1..=100, errors).and_then(|percent| u8::try_from(percent).ok());
+        floors.extend(percent.map(|percent| Floor { region: region.clone(), percent }));
+    }
+    let sum: u32 = floors.iter().map(|floor| u32::from(floor.percent)).sum();
+    if sum > 100 {
+        errors.note(place, format!("expected parts that add up to at most 100, found {sum}"));
+    }
+    Some(floors)
 }
 
 fn response(value: &Value, place: &str, errors: &mut Errors) -> Option<Response> {

@@ -62,7 +62,7 @@ pub struct Cold {
 pub struct Watched {
     /// The rule's whole quota, capped by grants.
     pub bucket: Bucket,
-    /// Until when `ratio` is valid.
+    /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent.
     pub lease_until: Time,
     /// Names the span that the counts cover.
     pub epoch: u32,
@@ -70,10 +70,13 @@ pub struct Watched {
     pub admitted: u32,
     /// Tokens asked for in this epoch, as far as workers have added theirs up.
     pub asked: u32,
-    /// The part of `admitted` that weir-sync has confirmed.
-    pub confirmed: u32,
+    /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
+    /// it has admitted, a strict one before.
+    pub charged: u32,
     /// The fraction to admit while the lease lasts.
     pub ratio: AdmitRatio,
+    /// The most tokens that the bucket may hold while the lease lasts.
+    pub burst: u32,
 }
 
 impl Cold {
@@ -96,16 +99,22 @@ impl Watched {
             epoch: epoch_of(now),
             admitted,
             asked: admitted,
-            confirmed: 0,
+            charged: 0,
             ratio: AdmitRatio::ONE,
+            burst: quota.burst(),
         }
     }
 
     /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
-        self.ratio = grant.ratio;
+        (self.ratio, self.burst) = (grant.ratio, grant.burst);
         self.lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
         self.bucket = self.bucket.capped(quota, level_milli, now);
+    }
+
+    /// Holds nothing any more.
+    pub fn release(&mut self, now: Time) {
+        self.lease_until = self.lease_until.min(now);
     }
 
     /// The admit ratio in force at `now`: without a lease, everything the bucket has.
@@ -114,11 +123,11 @@ impl Watched {
     }
 
     /// Counts `cost` admitted tokens. Before a counter could wrap, a new epoch begins that carries
-    /// over what was not confirmed.
+    /// over what is not charged yet.
     pub fn count_admitted(&mut self, cost: u32, now: Time) {
         if self.admitted.max(self.asked) > COUNT_MAX {
-            self.admitted = self.admitted.saturating_sub(self.confirmed);
-            (self.asked, self.confirmed, self.epoch) = (self.admitted, 0, epoch_of(now));
+            self.admitted = self.admitted.saturating_sub(self.charged);
+            (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));
         }
         self.admitted = self.admitted.saturating_add(cost);
     }
@@ -167,7 +176,7 @@ impl Entry {
             Self::Cold(cold) => cold.bucket.is_full(now),
             Self::Watched(w) => {
                 let told =
-                    w.admitted == w.confirmed || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
+                    w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
                 w.bucket.is_full(now) && w.lease_until <= now && told
             }
         }

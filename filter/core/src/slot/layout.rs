@@ -27,8 +27,8 @@ pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER1": the layout above.
-const FORMAT: [u8; 4] = *b"WER1";
+/// "WER2": the layout above.
+const FORMAT: [u8; 4] = *b"WER2";
 const HEADER_BYTES: usize = 32;
 const UNIT_BYTES: usize = 24;
 const WATCHED_COUNT: usize = 4;
@@ -105,8 +105,9 @@ impl Slot {
             epoch: self.half(at + 24),
             admitted: self.half(at + 28),
             asked: self.half(at + 32),
-            confirmed: self.half(at + 36),
+            charged: self.half(at + 36),
             ratio: AdmitRatio::from_bits(self.half(at + 40)),
+            burst: self.half(at + 44),
         }
     }
 
@@ -118,8 +119,9 @@ impl Slot {
         self.write(at + 24, watched.epoch.to_le_bytes());
         self.write(at + 28, watched.admitted.to_le_bytes());
         self.write(at + 32, watched.asked.to_le_bytes());
-        self.write(at + 36, watched.confirmed.to_le_bytes());
+        self.write(at + 36, watched.charged.to_le_bytes());
         self.write(at + 40, watched.ratio.bits().to_le_bytes());
+        self.write(at + 44, watched.burst.to_le_bytes());
     }
 
     pub(super) fn cold_at(&self, i: usize) -> Cold {

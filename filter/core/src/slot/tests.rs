@@ -22,8 +22,9 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
         epoch: 3,
         admitted: unconfirmed + 4,
         asked: unconfirmed + 5,
-        confirmed: 4,
+        charged: 4,
         ratio: AdmitRatio::of(1, 3),
+        burst: 7,
     })
 }
 
@@ -165,10 +166,10 @@ fn watching_a_key_keeps_its_bucket_or_its_place() {
 fn counters_begin_a_new_epoch_before_they_wrap() {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     let mut w = Watched::begin(&Cold::NEW, &quota, 1, 0, T0);
-    (w.admitted, w.asked, w.confirmed) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
+    (w.admitted, w.asked, w.charged) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
-    assert_eq!((w.admitted, w.confirmed, w.epoch), (6, 0, epoch_of(later)));
+    assert_eq!((w.admitted, w.charged, w.epoch), (6, 0, epoch_of(later)));
 }
 
 proptest! {

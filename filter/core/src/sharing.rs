@@ -1,0 +1,99 @@
+//! How POPs share a rule's quota: what one of them may do unheard, and what is a region's own.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quota::Quota;
+
+/// The most regions that a rule may give a floor.
+pub const FLOORS_MAX: usize = 32;
+/// The longest name of a region, in bytes.
+pub const REGION_NAME_MAX: usize = 64;
+
+/// How POPs share a rule's quota.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Whether a POP spends only tokens that were debited from the budget beforehand.
+    pub strict: bool,
+    /// The most tokens that one POP lets through at once before the fleet has heard of a key: 1 to
+    /// the rule's burst.
+    pub local_burst: u32,
+    /// The regions that have a part of the quota of their own.
+    pub floors: Vec<Floor>,
+}
+
+/// A part of a quota that is a region's own while it asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Floor {
+    /// The region's name.
+    pub region: String,
+    /// Its part, in hundredths of the quota.
+    pub percent: u8,
+}
+
+/// What a POP does with a rule's keys when it has not heard of weir-sync for too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUnsynced {
+    /// It limits by the whole quota: fails open.
+    #[default]
+    Local,
+    /// It limits by its even share of the quota.
+    Share,
+    /// It refuses every request with status 503: fails closed.
+    Deny,
+}
+
+impl Sharing {
+    /// What a rule of `quota` has where nothing is written: no floors, and its burst at every POP.
+    pub const fn of(quota: Quota) -> Self {
+        Self { strict: false, local_burst: quota.burst(), floors: Vec::new() }
+    }
+
+    /// Whether it fits `quota`, and the floors leave no more than the whole.
+    pub fn fits(&self, quota: Quota) -> bool {
+        let named =
+            |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
+        (1..=quota.burst()).contains(&self.local_burst)
+            && self.floors.len() <= FLOORS_MAX
+            && self.floors.iter().all(named)
+            && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
+    }
+
+    /// The part of the quota that is `region`'s own, in hundredths.
+    pub fn floor(&self, region: &str) -> u8 {
+        self.floors.iter().find(|floor| floor.region == region).map_or(0, |floor| floor.percent)
+    }
+}
+
+/// Whether `name` may name a region: 1 to [`REGION_NAME_MAX`] of `a-z`, `0-9`, `-` and `_`.
+pub fn is_region_name(name: &str) -> bool {
+    (1..=REGION_NAME_MAX).contains(&name.len())
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::{Period, Rate};
+
+    fn sharing(floors: &[(&str, u8)]) -> Sharing {
+        let floors =
+            floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
+        Sharing { strict: false, local_burst: 10, floors }
+    }
+
+    #[test]
+    fn floors_are_named_and_leave_no_more_than_the_whole() {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+        assert!(sharing(&[("eu", 30), ("us", 70)]).fits(quota));
+        assert!(!sharing(&[("eu", 31), ("us", 70)]).fits(quota));
+        assert!(!sharing(&[("eu", 0)]).fits(quota));
+        assert!(!sharing(&[("e u", 1)]).fits(quota));
+        assert!(!Sharing { local_burst: 11, ..sharing(&[]) }.fits(quota));
+        assert!(!Sharing { local_burst: 0, ..sharing(&[]) }.fits(quota));
+        assert_eq!(sharing(&[("eu", 30)]).floor("eu"), 30);
+        assert_eq!(sharing(&[("eu", 30)]).floor("us"), 0);
+    }
+}
