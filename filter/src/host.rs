@@ -35,8 +35,14 @@ pub(crate) enum Buffer {
 
 /// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
+/// And for one that was denied: `UNAVAILABLE`.
+const GRPC_UNAVAILABLE: i32 = 14;
 /// Metrics of this type only go up.
 const METRIC_COUNTER: u32 = 0;
+/// Metrics of this type are what was last recorded.
+const METRIC_GAUGE: u32 = 1;
+/// The stream of a request.
+const STREAM_REQUEST: u32 = 0;
 /// WASI's monotonic clock.
 const CLOCK_MONOTONIC: u32 = 1;
 
@@ -100,6 +106,8 @@ unsafe extern "C" {
     ) -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
     fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+    fn proxy_record_metric(id: u32, value: u64) -> u32;
+    fn proxy_continue_stream(stream: u32) -> u32;
 }
 
 #[link(wasm_import_module = "wasi_snapshot_preview1")]
@@ -232,6 +240,7 @@ pub(crate) fn send_response(
     body: &str,
 ) -> Result<(), Status> {
     let headers = serialized(headers);
+    let is_unavailable = status == 503;
     // SAFETY: the host reads everything during the call.
     done(unsafe {
         proxy_send_local_response(
@@ -242,9 +251,15 @@ pub(crate) fn send_response(
             body.len(),
             headers.as_ptr(),
             headers.len(),
-            GRPC_RESOURCE_EXHAUSTED,
+            if is_unavailable { GRPC_UNAVAILABLE } else { GRPC_RESOURCE_EXHAUSTED },
         )
     })
+}
+
+/// Lets the request that was held up go on.
+pub(crate) fn resume_request() -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
 }
 
 /// Whether the host implements HTTP calls at all. The calls themselves go through the SDK, which
@@ -273,10 +288,24 @@ pub(crate) fn has_http_calls() -> bool {
 
 /// Defines a counter; its number.
 pub(crate) fn define_counter(name: &str) -> Result<u32, Status> {
+    define_metric(METRIC_COUNTER, name)
+}
+
+/// Defines a gauge; its number.
+pub(crate) fn define_gauge(name: &str) -> Result<u32, Status> {
+    define_metric(METRIC_GAUGE, name)
+}
+
+fn define_metric(kind: u32, name: &str) -> Result<u32, Status> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.
-    done(unsafe { proxy_define_metric(METRIC_COUNTER, name.as_ptr(), name.len(), &raw mut id) })?;
+    done(unsafe { proxy_define_metric(kind, name.as_ptr(), name.len(), &raw mut id) })?;
     Ok(id)
+}
+
+pub(crate) fn record(gauge: u32, value: u64) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_record_metric(gauge, value) })
 }
 
 pub(crate) fn increment(counter: u32, by: u32) -> Result<(), Status> {

@@ -5,8 +5,9 @@
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
+//! sync.rs      calls to weir-sync, and their answers
 //! plugin.rs    root context: configure, tick, the exchange with weir-sync
-//! request.rs   HTTP context: request in, decision out
+//! request.rs   HTTP context: request in, decision out; a strict rule's request may wait
 //! ```
 //!
 //! Everything that decides is in `weir-limiter`. Nothing here may trap: a panic costs the worker its
@@ -21,6 +22,7 @@ mod metrics;
 mod plugin;
 mod request;
 mod shared;
+mod sync;
 mod worker;
 
 use proxy_wasm::traits::RootContext;

@@ -4,6 +4,7 @@
 //! request pays for no metric call.
 
 use weir_limiter::counters::{Counters, Event};
+use weir_limiter::ladder::Step;
 use weir_limiter::rules::RuleSet;
 
 use crate::host;
@@ -12,16 +13,19 @@ use crate::host;
 pub(crate) struct Metrics {
     events: Vec<(Event, Option<u32>)>,
     rules: Vec<RuleMetrics>,
+    /// The step of the ladder; only where there is a weir-sync to be in touch with.
+    ladder: Option<u32>,
 }
 
 struct RuleMetrics {
     allowed: Option<u32>,
     limited: Option<u32>,
+    denied: Option<u32>,
 }
 
 impl Metrics {
-    /// Defines every counter, so that a zero is there to be seen before anything happened.
-    pub(crate) fn define(rules: &RuleSet) -> Self {
+    /// Defines every metric, so that a zero is there to be seen before anything happened.
+    pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
         let counter = |name: &str| host::define_counter(name).ok();
         Self {
             events: Event::ALL.map(|event| (event, counter(event.name()))).into(),
@@ -31,8 +35,10 @@ impl Metrics {
                 .map(|rule| RuleMetrics {
                     allowed: counter(&format!("weir.rule.{}.allowed", rule.name)),
                     limited: counter(&format!("weir.rule.{}.limited", rule.name)),
+                    denied: counter(&format!("weir.rule.{}.denied", rule.name)),
                 })
                 .collect(),
+            ladder: has_sync.then(|| host::define_gauge("weir.sync.ladder").ok()).flatten(),
         }
     }
 
@@ -45,6 +51,15 @@ impl Metrics {
             let counts = counters.take_rule(i);
             add(metrics.allowed, counts.allowed);
             add(metrics.limited, counts.limited);
+            add(metrics.denied, counts.denied);
+        }
+    }
+
+    /// Shows the step of the ladder: 0 fresh, 1 stale, 2 fallback.
+    pub(crate) fn show(&self, step: Step) {
+        if let Some(gauge) = self.ladder {
+            // Shown again at the next tick.
+            let _ = host::record(gauge, step as u64);
         }
     }
 }

@@ -2,15 +2,14 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
-use weir_limiter::config::{Config, SyncConfig};
-use weir_limiter::wire::{CONTENT_TYPE, MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report};
+use weir_limiter::config::Config;
 
-use crate::host::{self, Buffer, Headers};
+use crate::host::{self, Buffer};
 use crate::request::RequestContext;
+use crate::sync::read_answer;
 use crate::worker::Worker;
 
 /// The tick of a POP on its own, in milliseconds: it only hands over metrics.
@@ -25,10 +24,9 @@ pub(crate) struct Plugin {
     sync: Option<Sync>,
 }
 
-/// The way to weir-sync.
+/// The worker's reports.
 struct Sync {
-    config: SyncConfig,
-    authorization: Option<String>,
+    interval_ns: u64,
     /// The call under way; an answer to any other is too late.
     call: Option<u32>,
     /// Why the last exchange failed; logged when it changes, not at every tick.
@@ -51,7 +49,11 @@ impl Plugin {
             config.sync = None;
         }
         let tick_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
-        let sync = config.sync.clone().map(Sync::new);
+        let sync = config.sync.as_ref().map(|sync| Sync {
+            interval_ns: u64::from(sync.interval_ms) * 1_000_000,
+            call: None,
+            trouble: None,
+        });
         let worker = Worker::new(config).map_err(|error| vec![error])?;
         (self.worker, self.sync) = (Some(Rc::new(RefCell::new(worker))), sync);
         if let Err(status) = host::set_tick_period_ms(tick_ms) {
@@ -70,11 +72,10 @@ impl Plugin {
     fn exchange(&mut self) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
-        let interval_ns = u64::from(sync.config.interval_ms) * 1_000_000;
-        let Some(report) = worker.report(interval_ns) else { return };
-        if let Err(trouble) = sync.send(&report) {
-            worker.report_failed();
-            sync.note(Some(trouble));
+        match worker.send_report(sync.interval_ns) {
+            None => {}
+            Some(Ok(call)) => sync.call = Some(call),
+            Some(Err(trouble)) => sync.note(Some(trouble)),
         }
     }
 
@@ -95,47 +96,7 @@ impl Plugin {
     }
 }
 
-/// The body of a good answer.
-fn read_answer(headers: usize, body_size: usize) -> Result<Vec<u8>, String> {
-    if headers == 0 {
-        return Err("weir-sync did not answer (no connection, or too late)".into());
-    }
-    let status = host::header(Headers::CallResponse, ":status").unwrap_or_default();
-    if status != b"200" {
-        return Err(format!("weir-sync refused a report: status {}", String::from_utf8_lossy(&status)));
-    }
-    if body_size > MESSAGE_BYTES_MAX {
-        return Err(format!(
-            "weir-sync's answer has {body_size} bytes, expected at most {MESSAGE_BYTES_MAX}"
-        ));
-    }
-    host::buffer(Buffer::CallResponseBody, body_size)
-        .map_err(|status| format!("the host kept weir-sync's answer: status {}", status.0))
-}
-
 impl Sync {
-    fn new(config: SyncConfig) -> Self {
-        let authorization = config.token.as_ref().map(|token| format!("Bearer {token}"));
-        Self { config, authorization, call: None, trouble: None }
-    }
-
-    fn send(&mut self, report: &Report) -> Result<(), String> {
-        let cluster = self.config.cluster.as_str();
-        let mut headers = vec![
-            (":method", "POST"),
-            (":path", REPORT_PATH),
-            (":authority", cluster),
-            ("content-type", CONTENT_TYPE),
-        ];
-        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
-        let timeout = Duration::from_millis(self.config.timeout_ms.into());
-        let body = report.encode();
-        let call = proxy_wasm::hostcalls::dispatch_http_call(cluster, headers, Some(&body), vec![], timeout)
-            .map_err(|status| format!("the host made no call to cluster {cluster:?}: {status:?}"))?;
-        self.call = Some(call);
-        Ok(())
-    }
-
     /// Logs a change between working and not working.
     fn note(&mut self, trouble: Option<String>) {
         if self.trouble == trouble {
@@ -178,8 +139,8 @@ impl RootContext for Plugin {
     }
 
     fn on_tick(&mut self) {
-        self.flush_metrics();
         self.exchange();
+        self.flush_metrics();
     }
 
     fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {

@@ -6,8 +6,11 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use weir_limiter::decision::{Decision, Outcome, Standing};
+use weir_limiter::limiter::Draw;
+use weir_limiter::response::{Answers, DENIED_STATUS};
 
 use crate::host::{self, Headers};
+use crate::sync::read_answer;
 use crate::worker::{Worker, note_in_filter_state};
 
 /// One request. Without a worker (no good configuration yet) it lets everything through.
@@ -15,18 +18,53 @@ pub(crate) struct RequestContext {
     worker: Option<Rc<RefCell<Worker>>>,
     /// What an allowed response is to say of its strictest rule.
     standing: Option<(u16, Standing)>,
+    /// What a strict rule's request waits for: the call, and what it asked.
+    waiting: Option<(u32, Draw)>,
 }
 
 impl RequestContext {
     pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>) -> Self {
-        Self { worker, standing: None }
+        Self { worker, standing: None, waiting: None }
     }
 
-    /// Answers a limited request. If the host will not take the answer, the request goes on.
-    fn answer(worker: &Worker, rule: u16, standing: &Standing) -> Action {
+    /// Carries out a decision; whether the request goes on.
+    fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
+        let Decision { outcome, strictest: Some((rule, standing)) } = decision else {
+            return Action::Continue;
+        };
+        if outcome == Outcome::Wait {
+            self.waiting = worker.send_draw();
+            if self.waiting.is_some() {
+                return Action::Pause;
+            }
+            let decision = worker.decide_again(false);
+            // A decision after waiting is never to wait; should it be, the request is not held up for it.
+            return if decision.outcome == Outcome::Wait {
+                Action::Continue
+            } else {
+                self.carry_out(worker, decision)
+            };
+        }
+        if let Some((rule, _)) = worker.rule(rule) {
+            note_in_filter_state(&decision, &rule.name);
+        }
+        if outcome == Outcome::Allow {
+            self.standing = Some((rule, standing));
+            return Action::Continue;
+        }
+        Self::answer(worker, outcome, rule, &standing)
+    }
+
+    /// Answers a refused request. If the host will not take the answer, the request goes on.
+    fn answer(worker: &Worker, outcome: Outcome, rule: u16, standing: &Standing) -> Action {
         let Some((rule, answers)) = worker.rule(rule) else { return Action::Continue };
-        let headers = answers.limited(rule, standing, host::unix_ns());
-        match host::send_response(rule.response.status, "weir_limited", &headers, answers.body()) {
+        let sent = if outcome == Outcome::Deny {
+            host::send_response(DENIED_STATUS, "weir_denied", &Answers::denied(standing), answers.denial())
+        } else {
+            let headers = answers.limited(rule, standing, host::unix_ns());
+            host::send_response(rule.response.status, "weir_limited", &headers, answers.body())
+        };
+        match sent {
             Ok(()) => Action::Pause,
             Err(status) => {
                 log::warn!("the host did not take a local response: status {}", status.0);
@@ -36,26 +74,31 @@ impl RequestContext {
     }
 }
 
-impl Context for RequestContext {}
+impl Context for RequestContext {
+    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _: usize) {
+        let Some((_, draw)) = self.waiting.take_if(|(waiting, _)| *waiting == call) else { return };
+        let Some(worker) = self.worker.clone() else { return };
+        let Ok(mut worker) = worker.try_borrow_mut() else { return };
+        let answered = if let Ok(body) = read_answer(headers, body_size) {
+            worker.drawn(draw, &body)
+        } else {
+            worker.draw_failed(draw);
+            false
+        };
+        let decision = worker.decide_again(answered);
+        if self.carry_out(&mut worker, decision) == Action::Continue {
+            // The host may have dropped the request meanwhile.
+            let _ = host::resume_request();
+        }
+    }
+}
 
 impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
-        let Some(worker) = &self.worker else { return Action::Continue };
+        let Some(worker) = self.worker.clone() else { return Action::Continue };
         let Ok(mut worker) = worker.try_borrow_mut() else { return Action::Continue };
         let decision = worker.decide();
-        let Decision { outcome, strictest: Some((rule, standing)) } = decision else {
-            return Action::Continue;
-        };
-        if let Some((rule, _)) = worker.rule(rule) {
-            note_in_filter_state(&decision, &rule.name);
-        }
-        match outcome {
-            Outcome::Allow => {
-                self.standing = Some((rule, standing));
-                Action::Continue
-            }
-            Outcome::Limit => Self::answer(&worker, rule, &standing),
-        }
+        self.carry_out(&mut worker, decision)
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
@@ -69,5 +112,15 @@ impl HttpContext for RequestContext {
             }
         }
         Action::Continue
+    }
+}
+
+impl Drop for RequestContext {
+    /// A client that leaves while its request waits.
+    fn drop(&mut self) {
+        let (Some(worker), Some((_, draw))) = (&self.worker, self.waiting.take()) else { return };
+        if let Ok(mut worker) = worker.try_borrow_mut() {
+            worker.draw_abandoned(draw);
+        }
     }
 }

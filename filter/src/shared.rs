@@ -1,7 +1,8 @@
 //! What workers agree on through the host's shared data: the secret and the slots.
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
-//! key in it is known beforehand: the identity, three numbers, one key per slot.
+//! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, how many
+//! slots there are, one key per slot.
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
@@ -16,9 +17,10 @@ const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
 /// The most slots a worker keeps in its own memory: 8 MiB, of the 1 GiB at most that a host gives it.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Holds how many POPs are live, as four bytes: what one worker hears, all believe, and a new one is
-/// not alone in the world until its first answer.
-const POPS_KEY: &[u8] = b"weir.pops";
+/// Holds what was last heard of weir-sync: how many POPs are live, as four bytes, and when, as eight
+/// bytes of the monotonic clock. What one worker hears, all believe, and a new one is not alone in the
+/// world until its first answer.
+const HEARD_KEY: &[u8] = b"weir.heard";
 /// Holds when a worker last sent a report, as eight bytes of the monotonic clock.
 const GREETED_KEY: &[u8] = b"weir.greeted";
 /// Holds how many slots were made, as four bytes.
@@ -59,14 +61,20 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// Live POPs, as a worker of this process last heard.
-pub(crate) fn pops() -> Option<u32> {
-    number(POPS_KEY)
+/// Live POPs, and when a worker of this process last heard of weir-sync.
+pub(crate) fn heard() -> Option<(u32, Time)> {
+    let (bytes, _) = host::shared_data(HEARD_KEY).ok()?;
+    let (pops, at) = bytes.split_first_chunk::<4>()?;
+    let at = u64::from_le_bytes(at.try_into().ok()?);
+    Some((u32::from_le_bytes(*pops), Time::from_nanos(at)))
 }
 
-/// Tells the other workers how many POPs are live.
-pub(crate) fn set_pops(pops: u32) {
-    set_number(POPS_KEY, pops);
+/// Tells the other workers how many POPs are live, and that weir-sync answered at `at`.
+pub(crate) fn set_heard(pops: u32, at: Time) {
+    let mut bytes = [0; 12];
+    let word = pops.to_le_bytes().into_iter().chain(at.as_nanos().to_le_bytes());
+    bytes.iter_mut().zip(word).for_each(|(to, from)| *to = from);
+    set_corrected_later(HEARD_KEY, &bytes);
 }
 
 /// Whether no worker of this process has sent a report for `interval_ns`; if so, this one does.
@@ -93,10 +101,10 @@ fn number(key: &[u8]) -> Option<u32> {
     <[u8; 4]>::try_from(bytes).ok().map(u32::from_le_bytes)
 }
 
-/// Writes a number that a later write corrects, should this one meet another.
-fn set_number(key: &[u8], number: u32) {
+/// Writes a value that a later write corrects, should this one meet another.
+fn set_corrected_later(key: &[u8], value: &[u8]) {
     let cas = host::shared_data(key).map_or(0, |(_, cas)| cas);
-    let _ = host::set_shared_data(key, &number.to_le_bytes(), cas);
+    let _ = host::set_shared_data(key, value, cas);
 }
 
 /// The table: in shared data, or in this worker's own memory where the host has none.
@@ -128,7 +136,7 @@ impl Table {
             return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
-            set_number(CREATED_KEY, count);
+            set_corrected_later(CREATED_KEY, &count.to_le_bytes());
         }
         Self::Shared { count }
     }

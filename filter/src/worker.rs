@@ -2,16 +2,18 @@
 
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
-use weir_limiter::limiter::{Limiter, Reporter};
+use weir_limiter::ladder::{Ladder, Step};
+use weir_limiter::limiter::{Draw, Limiter, Reporter};
 use weir_limiter::request::{Attribute, Request};
 use weir_limiter::response::{Answers, Header};
 use weir_limiter::rules::Rule;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{POP_NAME_MAX, Report, WireError};
+use weir_limiter::wire::{POP_NAME_MAX, WireError};
 
 use crate::host::{self, Headers};
 use crate::metrics::Metrics;
 use crate::shared::{self, Table};
+use crate::sync::Caller;
 
 /// The limiter with everything it needs of the host.
 pub(crate) struct Worker {
@@ -19,6 +21,10 @@ pub(crate) struct Worker {
     table: Table,
     answers: Vec<Answers>,
     metrics: Metrics,
+    /// None where the POP is on its own.
+    caller: Option<Caller>,
+    /// The step of the ladder that was last logged.
+    step: Option<Step>,
     clock: Clock,
 }
 
@@ -26,13 +32,17 @@ impl Worker {
     /// Fails where the POP would report without a name: two POPs of one name would pass for one.
     pub(crate) fn new(config: Config) -> Result<Self, String> {
         let answers = config.rules.rules().iter().map(Answers::of).collect();
-        let metrics = Metrics::define(&config.rules);
+        let metrics = Metrics::define(&config.rules, config.sync.is_some());
         let reporter = config.sync.as_ref().map(reporter).transpose()?;
         let mut limiter = Limiter::new(config.rules, shared::identity(), reporter);
-        if let Some(pops) = shared::pops() {
-            limiter.note_pops(pops);
+        if let Some(sync) = &config.sync {
+            limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
         }
-        Ok(Self { limiter, table: Table::open(config.slots), answers, metrics, clock: Clock::default() })
+        if let Some((pops, at)) = shared::heard() {
+            limiter.note_heard(pops, at);
+        }
+        let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
+        Ok(Self { limiter, table, answers, metrics, caller, step: None, clock: Clock::default() })
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -58,15 +68,61 @@ impl Worker {
 
     pub(crate) fn flush_metrics(&mut self) {
         self.metrics.flush(self.limiter.counters());
+        self.show_step();
     }
 
-    pub(crate) fn report(&mut self, interval_ns: u64) -> Option<Report> {
-        if let Some(pops) = shared::pops() {
-            self.limiter.note_pops(pops);
-        }
+    /// Decides a request that has waited.
+    pub(crate) fn decide_again(&mut self, answered: bool) -> Decision {
         let now = self.clock.now();
+        self.limiter.decide_again(answered, &mut HostRequest, &mut self.table, now)
+    }
+
+    /// After a decision to wait: asks weir-sync, in the name of the request's context. The call's
+    /// number, and what was asked; none where it cannot be asked.
+    pub(crate) fn send_draw(&mut self) -> Option<(u32, Draw)> {
+        let now = self.clock.now();
+        let caller = self.caller.as_ref()?;
+        let (report, draw) = self.limiter.draw(&mut self.table, now)?;
+        match caller.send(&report) {
+            Ok(call) => Some((call, draw)),
+            Err(trouble) => {
+                log::debug!("{trouble}");
+                self.limiter.draw_failed(draw);
+                None
+            }
+        }
+    }
+
+    /// Takes in the answer to a draw; whether the budgets were asked.
+    pub(crate) fn drawn(&mut self, draw: Draw, body: &[u8]) -> bool {
+        let now = self.clock.now();
+        let drawn = self.limiter.drawn(draw, body, &mut self.table, now);
+        self.share_what_was_heard();
+        drawn.unwrap_or(false)
+    }
+
+    pub(crate) fn draw_failed(&mut self, draw: Draw) {
+        self.limiter.draw_failed(draw);
+    }
+
+    pub(crate) fn draw_abandoned(&mut self, draw: Draw) {
+        self.limiter.draw_abandoned(draw);
+    }
+
+    /// Sends what there is to report, if anything; the call's number.
+    pub(crate) fn send_report(&mut self, interval_ns: u64) -> Option<Result<u32, String>> {
+        let now = self.clock.now();
+        let caller = self.caller.as_ref()?;
+        if let Some((pops, at)) = shared::heard() {
+            self.limiter.note_heard(pops, at);
+        }
         let greet = shared::is_my_turn_to_greet(now, interval_ns);
-        self.limiter.report(&mut self.table, greet, now)
+        let report = self.limiter.report(&mut self.table, greet, now)?;
+        let sent = caller.send(&report);
+        if sent.is_err() {
+            self.limiter.report_failed();
+        }
+        Some(sent)
     }
 
     pub(crate) fn report_failed(&mut self) {
@@ -75,12 +131,32 @@ impl Worker {
 
     pub(crate) fn apply(&mut self, reply: &[u8]) -> Result<(), WireError> {
         let now = self.clock.now();
-        let believed = self.limiter.pops();
         self.limiter.apply(reply, &mut self.table, now)?;
-        if let Some(pops) = self.limiter.pops().filter(|pops| Some(*pops) != believed) {
-            shared::set_pops(pops);
-        }
+        self.share_what_was_heard();
         Ok(())
+    }
+
+    fn share_what_was_heard(&self) {
+        let heard_at = self.limiter.ladder().and_then(Ladder::heard_at);
+        if let (Some(pops), Some(at)) = (self.limiter.pops(), heard_at) {
+            shared::set_heard(pops, at);
+        }
+    }
+
+    /// Shows, and where it changed logs, how well this worker is in touch with weir-sync.
+    fn show_step(&mut self) {
+        let now = self.clock.now();
+        let Some(step) = self.limiter.ladder().map(|ladder| ladder.step(now)) else { return };
+        self.metrics.show(step);
+        if self.step.replace(step).is_some_and(|before| before != step) {
+            match step {
+                Step::Fresh => log::info!("in touch with weir-sync"),
+                Step::Stale => {
+                    log::info!("weir-sync is silent: allowances hold while leases last");
+                }
+                Step::Fallback => log::warn!("weir-sync is silent: each rule's when_unsynced decides now"),
+            }
+        }
     }
 }
 
@@ -89,6 +165,8 @@ pub(crate) fn note_in_filter_state(decision: &Decision, rule: &str) {
     let outcome = match decision.outcome {
         Outcome::Allow => "allow",
         Outcome::Limit => "limit",
+        Outcome::Deny => "deny",
+        Outcome::Wait => "wait",
     };
     // A host without filter state logs nothing of it; the decision stands.
     let _ = host::set_property("weir.decision", outcome);

@@ -54,9 +54,14 @@ impl Bucket {
     ///
     /// A `now` earlier than one seen before reads as a fuller debt, never as tokens (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Take {
+        self.take_within(quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns(), quota, now)
+    }
+
+    /// Takes what costs `cost_ns` of refill, if then no more than `most_ns` are missing.
+    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Take {
         let sane = now + quota.fill_ns() + debt_ns_max(quota);
-        let after = self.full_at.max(now).min(sane) + quota.token_ns().saturating_mul(u64::from(cost));
-        match after.nanos_since(now + quota.fill_ns()) {
+        let after = self.full_at.max(now).min(sane) + cost_ns;
+        match after.nanos_since(now + most_ns) {
             0 => Take::Taken(Self { full_at: after }),
             wait_ns => Take::Short { wait_ns },
         }
@@ -78,6 +83,20 @@ impl Bucket {
         let missing_ns = u64::try_from(missing_ns).unwrap_or(u64::MAX);
         let deepest = quota.fill_ns().saturating_add(debt_ns_max(quota));
         Self { full_at: self.full_at.max(now + missing_ns.min(deepest)) }
+    }
+
+    /// The bucket with no more than `tokens` in it at `now`.
+    #[must_use]
+    pub fn held_to(self, quota: &Quota, tokens: u32, now: Time) -> Self {
+        let missing = u64::from(quota.burst().saturating_sub(tokens));
+        Self { full_at: self.full_at.max(now + quota.token_ns().saturating_mul(missing)) }
+    }
+
+    /// Asks for one token of an even share at `now`: a bucket of burst / `pops`, at least one token,
+    /// that refills at rate / `pops`. The same bucket serves, a token being worth `pops` of it.
+    pub fn take_share(self, quota: &Quota, pops: u32, now: Time) -> Take {
+        let cost_ns = quota.token_ns().saturating_mul(u64::from(pops.max(1)));
+        self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
     }
 
     /// Whole tokens in it at `now`.

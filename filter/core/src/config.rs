@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::reading::{ConfigError, Errors, Fields};
 use crate::rules::RuleSet;
+use crate::sharing::{Sharing, WhenUnsynced};
 use crate::slot::KEYS_PER_SLOT;
 use crate::struct_value;
 use crate::wire::POP_NAME_MAX;
@@ -42,8 +43,10 @@ pub struct SyncConfig {
     pub token: Option<String>,
     /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
     pub interval_ms: u32,
-    /// How long a report waits for its answer, in milliseconds.
+    /// How long a report waits for its answer, in milliseconds; so does a request of a strict rule.
     pub timeout_ms: u32,
+    /// After so much silence rules go by their `when_unsynced`, in milliseconds.
+    pub fallback_after_ms: u32,
 }
 
 impl Config {
@@ -74,8 +77,29 @@ fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
     };
     let sync = fields.take("sync").map(|value| sync(value, errors));
     fields.finish(errors);
+    if let (Some(rules), None) = (&rules, &sync) {
+        note_what_needs_sync(rules, errors);
+    }
     let per_slot = u32::try_from(KEYS_PER_SLOT).ok()?;
     Some(Config { rules: rules?, slots: addresses?.div_ceil(per_slot), sync: sync.unwrap_or_default() })
+}
+
+/// What a rule says of the fleet has no meaning for a POP on its own.
+fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
+    for (i, rule) in rules.rules().iter().enumerate() {
+        let default = Sharing::of(rule.quota);
+        for (field, is_said) in [
+            ("strict", rule.sharing.strict),
+            ("local_burst", rule.sharing.local_burst != default.local_burst),
+            ("floors", rule.sharing.floors != default.floors),
+            ("when_unsynced", rule.when_unsynced != WhenUnsynced::default()),
+        ] {
+            if is_said {
+                errors
+                    .note(&format!("rules[{i}].{field}"), "expected a sync section beside it: there is none");
+            }
+        }
+    }
 }
 
 fn addresses(value: &Value, errors: &mut Errors) -> Option<u32> {
@@ -93,8 +117,9 @@ fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
     let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
     let interval_ms = fields.number("interval_ms", 50..=500, errors).unwrap_or(250);
     let timeout_ms = fields.number("timeout_ms", 1..=5_000, errors).unwrap_or(1_000);
+    let fallback_after_ms = fields.number("fallback_after_ms", 1_000..=60_000, errors).unwrap_or(5_000);
     fields.finish(errors);
-    Some(SyncConfig { cluster: cluster?.to_owned(), pop, token, interval_ms, timeout_ms })
+    Some(SyncConfig { cluster: cluster?.to_owned(), pop, token, interval_ms, timeout_ms, fallback_after_ms })
 }
 
 #[cfg(test)]
@@ -112,6 +137,18 @@ mod tests {
         let config = Config::parse(json).unwrap();
         assert_eq!((config.slots, config.sync.is_none()), (4_096, true));
         assert_eq!(config.rules.rules()[0].quota.burst(), 5);
+    }
+
+    #[test]
+    fn what_is_said_of_the_fleet_needs_one() {
+        let found = errors(
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "strict": true, "local_burst": 2,
+                "floors": {"eu": 5}, "when_unsynced": "deny"}]}"#,
+        );
+        let fields = ["strict", "local_burst", "floors", "when_unsynced"];
+        let expected =
+            fields.map(|field| format!("rules[0].{field}: expected a sync section beside it: there is none"));
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -151,7 +188,7 @@ mod tests {
             "rules[6].strict: expected true or false, found \"yes\"",
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
-            "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms",
+            "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms, fallback_after_ms",
             "extra: unknown field: expected rules, table, sync",
         ];
         for line in expected {

@@ -31,11 +31,13 @@ pub enum Event {
     SyncFailed,
     /// A watched key had no room in the worker's list, and goes unreported by it.
     SyncDropped,
+    /// A request waited for a strict rule's tokens.
+    Paused,
 }
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -49,6 +51,7 @@ impl Event {
         Self::Ungranted,
         Self::SyncFailed,
         Self::SyncDropped,
+        Self::Paused,
     ];
 
     /// The metric's name.
@@ -67,6 +70,7 @@ impl Event {
             Self::Ungranted => "weir.sync.ungranted",
             Self::SyncFailed => "weir.sync.failed",
             Self::SyncDropped => "weir.sync.dropped",
+            Self::Paused => "weir.strict.paused",
         }
     }
 }
@@ -85,6 +89,8 @@ pub struct RuleCounts {
     pub allowed: u32,
     /// Requests the rule limited.
     pub limited: u32,
+    /// Requests the rule refused because the POP is out of touch with weir-sync.
+    pub denied: u32,
 }
 
 impl Counters {
@@ -108,6 +114,12 @@ impl Counters {
     pub(crate) fn limited(&mut self, rule: u16) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
             counts.limited = counts.limited.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn denied(&mut self, rule: u16) {
+        if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
+            counts.denied = counts.denied.saturating_add(1);
         }
     }
 

@@ -11,6 +11,10 @@ pub enum Outcome {
     Allow,
     /// Answer for the upstream: a rule has no token for it.
     Limit,
+    /// Answer for the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
+    Deny,
+    /// A strict rule has to be paid for first: ask weir-sync, and decide again.
+    Wait,
 }
 
 /// The outcome for a request, and which rule made it.

@@ -25,6 +25,7 @@ pub mod counters;
 pub mod decision;
 mod deny_cache;
 pub mod key;
+pub mod ladder;
 pub mod limiter;
 pub mod quota;
 pub mod reading;

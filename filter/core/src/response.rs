@@ -27,6 +27,7 @@ pub struct Answers {
     policy: String,
     limit: String,
     body: String,
+    denial: String,
 }
 
 impl Answers {
@@ -44,12 +45,31 @@ impl Answers {
                  \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
                  \"status\":{status},\"violated-policies\":[\"{name}\"]}}"
             ),
+            denial: format!(
+                "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
+                 \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
+            ),
         }
     }
 
     /// The body of a limited response, of type [`PROBLEM_TYPE`].
     pub fn body(&self) -> &str {
         &self.body
+    }
+
+    /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
+    pub fn denial(&self) -> &str {
+        &self.denial
+    }
+
+    /// The headers of a denied response: no quota was looked at, so none is told.
+    pub fn denied(standing: &Standing) -> Vec<Header> {
+        let after = seconds_up(standing.more_ns).max(1).to_string();
+        alloc::vec![
+            ("retry-after", after),
+            ("content-type", PROBLEM_TYPE.into()),
+            ("cache-control", "no-store".into()),
+        ]
     }
 
     /// The headers of a limited response. `unix_ns` is the wall clock.
@@ -84,6 +104,9 @@ impl Answers {
         headers
     }
 }
+
+/// The status of a denied response: 503, never a limited one's.
+pub const DENIED_STATUS: u16 = 503;
 
 /// The media type of a limited response's body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";

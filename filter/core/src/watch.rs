@@ -15,6 +15,10 @@ use crate::wire::AdmitRatio;
 const WATCH_MAX: usize = 4_096;
 /// How many keys are looked at for one that may make room for another.
 const NEIGHBOURS_MAX: usize = 8;
+/// A warm key is reported this often, in nanoseconds.
+pub(crate) const WARM_NS: u64 = 2 * SECOND_NS;
+/// The shortest span that a rate is taken from, in nanoseconds.
+const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 /// A key untouched for so long is forgotten, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
@@ -33,8 +37,21 @@ pub(crate) struct WatchedKey {
     /// Since when, if it is dirty.
     pub(crate) dirty_since: Time,
     touched_at: Time,
+    /// Requests that wait for a strict rule's tokens.
+    pub(crate) waiting: u32,
+    /// What it was asked for when weir-sync last called it warm.
+    warm: Option<Warm>,
     /// Error diffusion: the part of a request that is due, in steps of the admit ratio.
     credit: u32,
+}
+
+/// A key that weir-sync called warm: far from its quota.
+#[derive(Clone, Copy, Debug)]
+struct Warm {
+    /// When the report was made that was answered so.
+    since: Time,
+    /// What it was asked for until then, in thousandths of a request per second.
+    milli: u64,
 }
 
 /// The watched keys of one worker.
@@ -77,6 +94,8 @@ impl WatchList {
             dirty: false,
             dirty_since: now,
             touched_at: now,
+            waiting: 0,
+            warm: None,
             credit: first_credit(tag),
         })
     }
@@ -108,7 +127,8 @@ impl WatchList {
     /// Forgets a key that has nothing to say, among a few that lie next to `tag`; false if all have.
     fn make_room(&mut self, tag: Tag) -> bool {
         let next = self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits()));
-        let quiet = next.take(NEIGHBOURS_MAX).find(|(_, key)| !key.dirty).map(|(tag, _)| *tag);
+        let quiet =
+            next.take(NEIGHBOURS_MAX).find(|(_, key)| !key.dirty && key.waiting == 0).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
@@ -127,20 +147,48 @@ impl WatchList {
         self.keys.remove(&tag);
     }
 
-    /// Tags of up to `most` keys with something to say, beginning behind `after` and going round.
-    pub(crate) fn dirty_after(&self, after: u64, most: usize) -> alloc::vec::Vec<u64> {
+    /// Tags of up to `most` keys that are due to be reported at `now`, beginning behind `after` and
+    /// going round. In a list that fills up, all are that have something to say.
+    pub(crate) fn due_after(&self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {
+        let is_crowded = self.keys.len() > WATCH_MAX / 2;
         let behind = self.keys.range(after.saturating_add(1)..);
         let before = self.keys.range(..=after);
-        behind.chain(before).filter(|(_, key)| key.dirty).map(|(tag, _)| *tag).take(most).collect()
+        let due = behind.chain(before).filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
+        due.map(|(tag, _)| *tag).take(most).collect()
     }
 
     /// Forgets keys that nobody asked for and that have nothing to say.
     pub(crate) fn forget_idle(&mut self, now: Time) {
-        self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
+        self.keys
+            .retain(|_, key| key.dirty || key.waiting > 0 || now.nanos_since(key.touched_at) < FORGET_NS);
     }
 }
 
 impl WatchedKey {
+    /// Whether it is to be reported now: a warm key in its own time, or at once where it is asked for
+    /// twice as much as when it was called warm.
+    fn is_due(&self, now: Time) -> bool {
+        let Some(warm) = self.warm else { return true };
+        let since_ns = now.nanos_since(warm.since);
+        let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
+        since_ns >= WARM_NS || u128::from(self.asked_recently) * 1_000 > 2 * expected_milli + 1_000
+    }
+
+    /// A report that was made at `sent_at` is answered, and what it said of this key is known. It had
+    /// been asked for `asked` times since `since`.
+    pub(crate) fn answered(&mut self, asked: u32, since: Time, sent_at: Time, is_warm: bool) {
+        self.asked_recently = self.asked_recently.saturating_sub(asked);
+        let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
+        let milli = u128::from(asked) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
+        let milli = u64::try_from(milli).unwrap_or(u64::MAX);
+        self.warm = is_warm.then_some(Warm { since: sent_at, milli });
+    }
+
+    /// It is not warm any more.
+    pub(crate) fn heat(&mut self) {
+        self.warm = None;
+    }
+
     fn count(&mut self, now: Time) {
         self.asked_unadded = self.asked_unadded.saturating_add(1);
         self.asked_recently = self.asked_recently.saturating_add(1);
@@ -214,8 +262,8 @@ mod tests {
     fn every_dirty_key_gets_its_turn() {
         let mut list = WatchList::default();
         (1..=5).for_each(|n| assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO)));
-        assert_eq!(list.dirty_after(0, 3), [1, 2, 3]);
-        assert_eq!(list.dirty_after(3, 3), [4, 5, 1]);
+        assert_eq!(list.due_after(0, 3, Time::ZERO), [1, 2, 3]);
+        assert_eq!(list.due_after(3, 3, Time::ZERO), [4, 5, 1]);
     }
 
     proptest! {

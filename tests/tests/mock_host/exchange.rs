@@ -113,8 +113,8 @@ fn a_grant_of_nothing_limits_and_its_lease_ends() {
     });
     assert_eq!(told.keys[0].admitted, 3);
     assert_eq!(worker.allowed_of(4, &client(1)), 0);
-    // Its bucket has tokens: the next grant, which may come within a second, may let it through.
-    assert_eq!(worker.request(&client(1)).answer().header("retry-after"), "1");
+    // Its bucket has tokens: if its client stops, the budget lets it through again after 1.75 s.
+    assert_eq!(worker.request(&client(1)).answer().header("retry-after"), "2");
     assert_eq!(worker.allowed_of(1, &client(2)), 1, "another key has no such grant");
     assert_eq!(worker.counted("weir.sync.answered"), 2);
     worker.advance_ms(5_000);

@@ -1,17 +1,22 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
 use super::exchange::Exchange;
-use super::{Hit, Limiter, RuleTags};
+use super::{Asked, Hit, Limiter};
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::quota::Quota;
-use crate::slot::{Cold, Entry, Slot, Tag, Watched};
+use crate::sharing::WhenUnsynced;
+use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Watched};
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
 
-/// The least that a thinned key is told to wait: by then a new grant may have come.
-const THINNED_WAIT_NS: u64 = SECOND_NS;
+/// What a thinned key is told to wait beside what its ratio says: until its demand has left the window
+/// that it is measured over (0.5 s) and the next grant has come (0.25 s).
+const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
+/// A strict rule's key for which there was no token is not asked for again sooner than a token comes,
+/// or this, in nanoseconds.
+const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 
 /// What a hit comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,10 @@ pub(super) enum Verdict {
     Short { wait_ns: u64, full_ns: u64 },
     /// Its admit ratio leaves this request out.
     Thinned { wait_ns: u64, full_ns: u64 },
+    /// Its rule is strict, and no token that was paid for is on hand.
+    Unpaid,
+    /// Its rule refuses everything while the POP is out of touch with weir-sync.
+    Denied,
 }
 
 /// What judging a hit found.
@@ -39,33 +48,65 @@ impl Judged {
         Self { verdict: Verdict::Fits(Bucket::FULL), tag: Tag::of_key(0, 0), evicted: 0 };
 }
 
+/// What a hit is judged by.
+struct Terms {
+    overflow: Tag,
+    quota: Quota,
+    local_burst: u32,
+    is_strict: bool,
+    /// What the rule says to do out of touch with weir-sync, if the POP is.
+    alone: Option<WhenUnsynced>,
+}
+
 impl Limiter {
     /// Judges every hit whose bucket lies in `loaded`, taking from the copy as it goes. Whether all
     /// fit; if not, the copy must not be written.
     pub(super) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-            let tags = self.tags.get(usize::from(hit.rule)).copied();
-            let quota = self.rule(hit.rule).map(|rule| rule.quota);
-            let (Some(tags), Some(quota)) = (tags, quota) else { continue };
+            let Some(terms) = self.terms(hit.rule) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            hit.judged = self.judge(hit, tags, &quota, &mut loaded.slot, now);
+            hit.judged = self.judge(hit, &terms, &mut loaded.slot, now);
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
         }
         fits
     }
 
-    fn judge(&mut self, hit: &mut Hit, tags: RuleTags, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
-        let lodging = slot.lodge(hit.tag, tags.overflow, now);
+    fn terms(&self, rule: u16) -> Option<Terms> {
+        let (tags, rule) = (self.tags.get(usize::from(rule))?, self.rule(rule)?);
+        let (is_strict, touch) = (rule.sharing.strict, self.touch);
+        let is_lost = if is_strict { touch.is_lost_for_strict } else { touch.is_lost };
+        Some(Terms {
+            overflow: tags.overflow,
+            quota: rule.quota,
+            local_burst: if self.exchange.is_some() { rule.sharing.local_burst } else { rule.quota.burst() },
+            is_strict,
+            alone: is_lost.then_some(rule.when_unsynced),
+        })
+    }
+
+    fn judge(&mut self, hit: &mut Hit, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
+        let quota = &terms.quota;
+        let lodging = slot.lodge(hit.tag, terms.overflow, now);
         let refused = |verdict| Judged { verdict, tag: lodging.tag, evicted: 0 };
-        let full_ns = lodging.entry.bucket().fill_ns(now);
-        let taken = lodging.entry.bucket().take(quota, 1, now);
-        if self.thins(hit, &lodging.entry, now) {
-            // A bucket in debt knows when that is paid; else the ratio may let the next one through.
-            let wait_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
-            return refused(Verdict::Thinned { wait_ns: wait_ns.max(THINNED_WAIT_NS), full_ns });
+        if terms.alone == Some(WhenUnsynced::Deny) {
+            return refused(Verdict::Denied);
+        }
+        if terms.is_strict && terms.alone.is_none() {
+            return self.spend(lodging, quota, slot, now);
+        }
+        let bucket = lodging.entry.bucket().held_to(quota, burst_of(&lodging.entry, terms, now), now);
+        let full_ns = bucket.fill_ns(now);
+        let taken = match terms.alone {
+            Some(WhenUnsynced::Share) => bucket.take_share(quota, self.pops().unwrap_or(1), now),
+            _ => bucket.take(quota, 1, now),
+        };
+        if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
+            // A bucket in debt knows when that is paid.
+            let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
+            return refused(Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
         }
         let after = match taken {
             Take::Taken(after) => after,
@@ -82,15 +123,37 @@ impl Limiter {
         Judged { verdict: Verdict::Fits(after), tag: lodging.tag, evicted }
     }
 
-    /// Whether the key's admit ratio leaves this request out.
-    fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> bool {
-        let Entry::Watched(watched) = entry else { return false };
+    /// Spends a token that was paid for.
+    fn spend(&self, lodging: Lodging, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
+        let refused = |verdict| Judged { verdict, tag: lodging.tag, evicted: 0 };
+        let on_hand = match lodging.entry {
+            Entry::Watched(watched) => watched.on_hand(now),
+            Entry::Cold(_) => 0,
+        };
+        let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(1)) else {
+            if self.touch.asked == Asked::NotYet && !lodging.tag.is_overflow() {
+                return refused(Verdict::Unpaid);
+            }
+            let wait_ns = quota.token_ns().min(UNPAID_WAIT_NS_MAX);
+            return refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() });
+        };
+        watched.count_admitted(1, now);
+        // What clients are told is left, is what is on hand.
+        watched.bucket = Bucket::FULL.held_to(quota, left, now);
+        // The entry is there, so it has its room.
+        let _ = slot.put(lodging.tag, &Entry::Watched(watched), now);
+        Judged { verdict: Verdict::Fits(watched.bucket), tag: lodging.tag, evicted: 0 }
+    }
+
+    /// The key's admit ratio, if that leaves this request out.
+    fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
+        let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
         // Judged again, after a conflict, the request has had its turn.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
-            return false;
+            return None;
         }
-        !self.watch.is_due(hit.tag, ratio)
+        (!self.watch.is_due(hit.tag, ratio)).then_some(ratio)
     }
 
     /// Counts the request for its key, once, if the key is watched.
@@ -174,13 +237,31 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        let quota = self.rule(hit.rule).map(|rule| rule.quota);
-        let (Some(quota), Some(mut entry)) = (quota, slot.get(hit.judged.tag)) else { return };
+        let rule = self.rule(hit.rule).map(|rule| (rule.quota, rule.sharing.strict));
+        let (Some((quota, is_strict)), Some(mut entry)) = (rule, slot.get(hit.judged.tag)) else { return };
         *entry.bucket_mut() = entry.bucket().give_back(&quota, 1);
         if let Entry::Watched(watched) = &mut entry {
-            watched.admitted = watched.admitted.saturating_sub(1).max(watched.charged);
+            // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
+            let least = if is_strict { 0 } else { watched.charged };
+            watched.admitted = watched.admitted.saturating_sub(1).max(least);
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
     }
+}
+
+/// The most tokens that the entry's bucket may hold at `now`.
+fn burst_of(entry: &Entry, terms: &Terms, now: Time) -> u32 {
+    match entry {
+        Entry::Watched(watched) => watched.burst_at(now).unwrap_or(terms.local_burst),
+        Entry::Cold(_) => terms.local_burst,
+    }
+}
+
+/// What a key with this admit ratio is told to wait, if it is not in debt: by then, should its client
+/// stop, the budget lets everything through again. The surplus or lack of a budget is made up over one
+/// second, so a ratio near zero needs that second and one near 1 hardly any.
+fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
+    let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
+    THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
 }

@@ -8,10 +8,13 @@
 //! Buckets in one slot change together, by one compare-and-swap; across slots the limiter commits
 //! one after the other and gives back what it took if a later one turns out short.
 
+mod draw;
 mod exchange;
+mod grants;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use alloc::vec::Vec;
 
@@ -20,18 +23,23 @@ use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::{Denial, DenyCache};
 use crate::key::{KeyHash, KeyValue, Secret};
+use crate::ladder::Step;
 use crate::request::{Attribute, Fetched, Request};
 use crate::rules::RuleSet;
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
-use crate::time::Time;
+use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
+pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 use judge::{Judged, Verdict};
 
 /// How often a write that meets another worker's is done again. Each retry means that some other
 /// request was decided, so only a slot under absurd contention comes near it.
 const WRITES_MAX: u32 = 32;
+
+/// What a client is told to wait that is refused because the POP is out of touch, in nanoseconds.
+const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 /// What the workers of one proxy share beside the slots, made once per process.
 #[derive(Clone, Copy)]
@@ -60,8 +68,31 @@ pub struct Limiter {
     watch: WatchList,
     /// The budget loop; none where the POP is on its own.
     exchange: Option<Exchange>,
+    /// How the request at hand stands with weir-sync.
+    touch: Touch,
+    /// Draws whose answers are awaited.
+    drawing: usize,
     counters: Counters,
     scratch: Scratch,
+}
+
+/// Whether weir-sync was asked to debit a strict rule's budget for the request at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    NotYet,
+    Answered,
+    /// It did not answer, or has no store.
+    InVain,
+}
+
+/// In touch with weir-sync, or not: looked up once for each decision.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    /// Bounded rules go by their `when_unsynced`.
+    is_lost: bool,
+    /// Strict rules do.
+    is_lost_for_strict: bool,
+    asked: Asked,
 }
 
 /// What a rule's buckets are named by.
@@ -105,6 +136,8 @@ impl Limiter {
             deny_cache: DenyCache::new(),
             watch: WatchList::default(),
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
+            touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
+            drawing: 0,
             scratch: Scratch::default(),
         }
     }
@@ -119,8 +152,19 @@ impl Limiter {
         &mut self.counters
     }
 
-    /// Decides one request at `now`.
+    /// Decides one request at `now`. A decision to wait is followed by [`Limiter::draw`].
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        self.decide_at(Asked::NotYet, request, slots, now)
+    }
+
+    fn decide_at(
+        &mut self,
+        asked: Asked,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.touch = self.touch_at(asked, now);
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = core::mem::take(&mut self.scratch);
         self.meet(&mut Fetched::new(request), slots.count(), &mut scratch.hits);
@@ -133,6 +177,15 @@ impl Limiter {
         };
         self.scratch = scratch;
         decision
+    }
+
+    fn touch_at(&self, asked: Asked, now: Time) -> Touch {
+        let ladder = self.ladder();
+        Touch {
+            is_lost: ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback),
+            is_lost_for_strict: asked == Asked::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now)),
+            asked,
+        }
     }
 
     /// Finds the rules that count the request, and the buckets they name.
@@ -269,9 +322,15 @@ impl Limiter {
     /// Remembers who is out of tokens, and answers for the rule that holds out the longest.
     fn refuse(&mut self, hits: &[Hit], slots: &mut dyn Slots, bytes: &mut Vec<u8>, now: Time) -> Decision {
         let mut longest: Option<(u16, Standing)> = None;
+        let mut unpaid = None;
         for hit in hits {
             let (wait_ns, full_ns) = match hit.judged.verdict {
                 Verdict::Fits(_) => continue,
+                Verdict::Unpaid => {
+                    unpaid.get_or_insert(hit.rule);
+                    continue;
+                }
+                Verdict::Denied => return self.denied(hit.rule),
                 Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
                 Verdict::Short { wait_ns, full_ns } => {
                     let denial = Denial { until: now + wait_ns, full_at: now + full_ns };
@@ -287,10 +346,18 @@ impl Limiter {
                 longest = Some((hit.rule, Standing::refused(wait_ns, full_ns)));
             }
         }
-        match longest {
-            Some((rule, standing)) => self.refused(rule, standing),
-            None => Decision::UNCOUNTED,
+        match (longest, unpaid) {
+            (Some((rule, standing)), _) => self.refused(rule, standing),
+            (None, Some(rule)) => {
+                Decision { outcome: Outcome::Wait, strictest: Some((rule, Standing::refused(0, 0))) }
+            }
+            (None, None) => Decision::UNCOUNTED,
         }
+    }
+
+    fn denied(&mut self, rule: u16) -> Decision {
+        self.counters.denied(rule);
+        Decision { outcome: Outcome::Deny, strictest: Some((rule, Standing::refused(DENIED_WAIT_NS, 0))) }
     }
 
     fn refused(&mut self, rule: u16, standing: Standing) -> Decision {

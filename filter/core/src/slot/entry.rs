@@ -122,6 +122,22 @@ impl Watched {
         if now < self.lease_until { self.ratio } else { AdmitRatio::ONE }
     }
 
+    /// The most that the bucket may hold at `now`, if a lease says so.
+    pub fn burst_at(&self, now: Time) -> Option<u32> {
+        (now < self.lease_until).then_some(self.burst)
+    }
+
+    /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
+    pub fn lease(&mut self, charged: u32, until: Time) {
+        self.charged = self.charged.max(charged);
+        self.lease_until = self.lease_until.max(until);
+    }
+
+    /// Tokens of a strict rule that are paid for and may be spent at `now`.
+    pub fn on_hand(&self, now: Time) -> u32 {
+        if now < self.lease_until { self.charged.saturating_sub(self.admitted) } else { 0 }
+    }
+
     /// Counts `cost` admitted tokens. Before a counter could wrap, a new epoch begins that carries
     /// over what is not charged yet.
     pub fn count_admitted(&mut self, cost: u32, now: Time) {

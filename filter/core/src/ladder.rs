@@ -1,0 +1,100 @@
+//! How well a POP is in touch with weir-sync: three steps, down while nothing is heard, up at the
+//! first word.
+
+use crate::time::{SECOND_NS, Time};
+
+/// Without an answer for so long, in nanoseconds, what a POP knows is stale.
+pub const STALE_NS: u64 = 3 * SECOND_NS / 2;
+/// Without an answer for so long, in nanoseconds, a POP falls back on what its rules say, where the
+/// configuration names no other time.
+pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
+
+/// A step of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// weir-sync answers.
+    Fresh,
+    /// It has not answered lately: allowances are kept to, as long as their leases last.
+    Stale,
+    /// It has not answered for too long, or never: each rule's `when_unsynced` decides.
+    Fallback,
+}
+
+/// When weir-sync was last heard of.
+#[derive(Clone, Copy, Debug)]
+pub struct Ladder {
+    heard_at: Option<Time>,
+    /// Whether a first report went unanswered.
+    missed: bool,
+    fallback_ns: u64,
+}
+
+impl Ladder {
+    /// At the bottom: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
+    pub const fn new(fallback_ns: u64) -> Self {
+        Self { heard_at: None, missed: false, fallback_ns }
+    }
+
+    /// weir-sync answered at `at`; an earlier word than the last changes nothing.
+    pub fn hear(&mut self, at: Time) {
+        self.heard_at = self.heard_at.max(Some(at));
+    }
+
+    /// A report came to nothing.
+    pub fn miss(&mut self) {
+        self.missed = true;
+    }
+
+    /// When it last answered.
+    pub fn heard_at(&self) -> Option<Time> {
+        self.heard_at
+    }
+
+    /// The step at `now`.
+    pub fn step(&self, now: Time) -> Step {
+        match self.heard_at.map(|at| now.nanos_since(at)) {
+            Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) => Step::Fresh,
+            Some(silent_ns) if silent_ns < self.fallback_ns => Step::Stale,
+            _ => Step::Fallback,
+        }
+    }
+
+    /// Whether it is worth a request's while to ask weir-sync at `now`: not where it has just been
+    /// found silent.
+    pub fn may_ask(&self, now: Time) -> bool {
+        self.step(now) < Step::Fallback || self.heard_at.is_none() && !self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+
+    #[test]
+    fn goes_down_step_by_step_and_up_at_once() {
+        let mut ladder = Ladder::new(FALLBACK_NS);
+        assert_eq!((ladder.step(T0), ladder.may_ask(T0)), (Step::Fallback, true));
+        ladder.miss();
+        assert!(!ladder.may_ask(T0));
+        ladder.hear(T0);
+        for (after_ms, step) in [
+            (0, Step::Fresh),
+            (1_499, Step::Fresh),
+            (1_500, Step::Stale),
+            (4_999, Step::Stale),
+            (5_000, Step::Fallback),
+        ] {
+            let now = T0 + after_ms * 1_000_000;
+            assert_eq!(
+                (ladder.step(now), ladder.may_ask(now)),
+                (step, step < Step::Fallback),
+                "{after_ms} ms"
+            );
+        }
+        ladder.hear(T0 + 60 * SECOND_NS);
+        ladder.hear(T0);
+        assert_eq!(ladder.step(T0 + 60 * SECOND_NS), Step::Fresh);
+    }
+}

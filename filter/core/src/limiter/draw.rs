@@ -1,0 +1,142 @@
+//! Strict rules: a request that waits while weir-sync debits the budget for it.
+//!
+//! The POP spends only tokens that were debited beforehand. Where it has none on hand, the request
+//! that needs one is held up for one exchange, bounded by its time-out; then it is decided again.
+
+use alloc::vec::Vec;
+
+use super::exchange::{Saying, Told};
+use super::grants::is_answer;
+use super::judge::Verdict;
+use super::watched::{Place, Updated};
+use super::{Asked, Limiter};
+use crate::counters::Event;
+use crate::decision::Decision;
+use crate::request::Request;
+use crate::table::Slots;
+use crate::time::Time;
+use crate::wire::{Message, Reply, Report, WireError};
+
+/// The most requests of one worker that wait at once; any beyond are decided without asking.
+pub const DRAWS_MAX: usize = 1_000;
+
+/// What a waiting request asked for.
+#[derive(Debug)]
+pub struct Draw {
+    sequence: u64,
+    sent_at: Time,
+    told: Vec<Told>,
+}
+
+impl Limiter {
+    /// After a decision to wait, and before any other: what to send to weir-sync for it. None where
+    /// it cannot be asked; the request is then to be decided by [`Limiter::decide_again`] as unanswered.
+    ///
+    /// Whoever calls this sends it, and then calls [`Limiter::drawn`] or [`Limiter::draw_failed`].
+    pub fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<(Report, Draw)> {
+        if self.drawing >= DRAWS_MAX {
+            return None;
+        }
+        let hits = core::mem::take(&mut self.scratch.hits);
+        let mut saying = Saying::default();
+        for hit in hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
+            self.want(hit, &mut saying, slots, now);
+        }
+        self.scratch.hits = hits;
+        if saying.is_empty() {
+            return None;
+        }
+        let (report, told) = self.say(saying)?;
+        self.drawing += 1;
+        self.counters.add(Event::Paused, 1);
+        let draw = Draw { sequence: report.sequence, sent_at: now, told };
+        Some((report, draw))
+    }
+
+    /// Wants one token more for the key of `hit` than all who wait for it already do.
+    fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+        let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
+        let place = Place { tag: hit.tag, slot: hit.slot };
+        let Updated::Written(watched) = self.update_watched(place, Some(&quota), slots, now, |_| {}) else {
+            return;
+        };
+        if !hit.watched {
+            self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, now);
+        }
+        let Some(key) = self.watch.get_mut(hit.tag.bits()) else { return };
+        key.waiting = key.waiting.saturating_add(1);
+        let told = Told {
+            place,
+            rule: hit.rule,
+            epoch: watched.epoch,
+            admitted: watched.admitted,
+            asked_recently: 0,
+            dirty_since: now,
+        };
+        let ahead = watched.on_hand(now).saturating_add(key.waiting);
+        saying.add(told, hit.value.as_bytes(), &watched, ahead, now);
+    }
+
+    /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the
+    /// request is to be decided as unanswered.
+    pub fn drawn(
+        &mut self,
+        draw: Draw,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<bool, WireError> {
+        let reply = Reply::decode(bytes).and_then(|reply| {
+            let fits = reply.sequence == draw.sequence && is_answer(&reply, draw.told.len());
+            if fits { Ok(reply) } else { Err(WireError::Limit("sequence or grants")) }
+        });
+        match reply {
+            Ok(reply) => {
+                self.end_draw(&draw);
+                self.hear(&reply, &draw.told, draw.sent_at, slots, now);
+                Ok(reply.settled)
+            }
+            Err(error) => {
+                self.draw_failed(draw);
+                Err(error)
+            }
+        }
+    }
+
+    /// Nobody waits for a draw any more. What it brings is taken in with the next report's answer.
+    #[allow(clippy::needless_pass_by_value, reason = "a draw ends once")]
+    pub fn draw_abandoned(&mut self, draw: Draw) {
+        self.end_draw(&draw);
+    }
+
+    /// A draw came to nothing.
+    #[allow(clippy::needless_pass_by_value, reason = "a draw ends once")]
+    pub fn draw_failed(&mut self, draw: Draw) {
+        self.end_draw(&draw);
+        self.counters.add(Event::SyncFailed, 1);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.ladder.miss();
+        }
+    }
+
+    fn end_draw(&mut self, draw: &Draw) {
+        self.drawing = self.drawing.saturating_sub(1);
+        for told in &draw.told {
+            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                key.waiting = key.waiting.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Decides a request that has waited: `answered` if weir-sync debited what there was. Never waits
+    /// again.
+    pub fn decide_again(
+        &mut self,
+        answered: bool,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.decide_at(if answered { Asked::Answered } else { Asked::InVain }, request, slots, now)
+    }
+}

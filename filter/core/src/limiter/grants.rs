@@ -1,0 +1,174 @@
+//! Applying what weir-sync answers.
+
+use alloc::vec::Vec;
+
+use super::Limiter;
+use super::exchange::{Exchange, Told};
+use super::watched::{Place, Updated};
+use crate::counters::Event;
+use crate::key::KeyValue;
+use crate::slot::Tag;
+use crate::table::Slots;
+use crate::time::Time;
+use crate::wire::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+
+impl Limiter {
+    /// Applies the bytes of the reply to the report under way; an answer to a report that was given
+    /// up must not come here. On an error nothing changed, and the report counts as failed.
+    pub fn apply(&mut self, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
+        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(&reply, slots, now));
+        if applied.is_err() {
+            self.report_failed();
+        }
+        applied
+    }
+
+    fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
+        let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
+        let sent = exchange
+            .in_flight
+            .take_if(|sent| sent.sequence == reply.sequence && is_answer(reply, sent.keys.len()));
+        let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
+        self.hear(reply, &sent.keys, sent.sent_at, slots, now);
+        if !reply.settled || reply.grants.is_empty() {
+            self.unsay(&sent.keys);
+        }
+        Ok(())
+    }
+
+    /// Takes in a reply to a report that was sent at `sent_at` and said `told`.
+    pub(super) fn hear(
+        &mut self,
+        reply: &Reply,
+        told: &[Told],
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        if let Some(exchange) = self.exchange.as_mut() {
+            exchange.pops = reply.pops;
+            exchange.ladder.hear(now);
+        }
+        self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);
+        for pushed in &reply.pushed {
+            if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
+                self.learn(rule, pushed, slots, now);
+            }
+        }
+        for (told, allowance) in told.iter().zip(&reply.grants) {
+            match allowance {
+                Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
+                Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),
+                Allowance::Leased(leased) => self.lease(told, leased, sent_at, slots, now),
+            }
+            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                key.answered(told.asked_recently, told.dirty_since, sent_at, *allowance == Allowance::Warm);
+            }
+        }
+    }
+
+    /// Holds what was granted to a report sent at `sent_at`: what was admitted since comes off its
+    /// level, and what refilled since comes on top. Without a grant, holds nothing.
+    fn hold(
+        &mut self,
+        told: &Told,
+        grant: Option<&Grant>,
+        is_settled: bool,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        let Some(quota) = self.bounded(told.rule) else { return };
+        let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
+        let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
+        self.update_watched(told.place, None, slots, now, |watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            if is_settled {
+                watched.charged = watched.charged.max(told.admitted).min(watched.admitted);
+            }
+            let Some(grant) = grant else { return watched.release(now) };
+            let since = i64::from(watched.admitted.saturating_sub(told.admitted));
+            let level_milli = grant.level_milli.saturating_add(refilled_milli);
+            watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
+        });
+        self.deny_cache.forget(told.place.tag);
+    }
+
+    /// Takes in tokens that a strict rule's budget was debited for. Their lease began when the report
+    /// was made, so it ends here before it ends where they were debited.
+    fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
+        let is_strict = self.rule(told.rule).is_some_and(|rule| rule.sharing.strict);
+        if !is_strict || leased.lease_ms == 0 {
+            return;
+        }
+        let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
+        let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
+        self.update_watched(told.place, None, slots, now, |watched| {
+            if watched.epoch == told.epoch {
+                watched.lease(charged, until);
+            }
+        });
+        self.deny_cache.forget(told.place.tag);
+    }
+
+    /// Takes in a grant for a key that this POP may not even know yet.
+    fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
+        let position = self.rules.rules().iter().position(|known| known.name == rule);
+        let (Some(index), Some(value)) = (position, KeyValue::from_bytes(&pushed.value)) else { return };
+        let (Some(tags), Ok(rule)) = (self.tags.get(index).copied(), u16::try_from(index)) else { return };
+        let Some(quota) = self.bounded(rule) else { return };
+        let hash = self.secret.hash(value.as_bytes());
+        let slot = super::slot_of(hash.place, slots.count());
+        let place = Place { tag: Tag::of_key(hash.tag, tags.salt), slot };
+        let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
+            watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
+        });
+        // Without room in the slot the key goes on as it was.
+        let Updated::Written(watched) = updated else { return };
+        self.deny_cache.forget(place.tag);
+        if watched.admitted > watched.charged {
+            self.watch.learn(place.tag, rule, &value, slot, now);
+        }
+        if let Some(key) = self.watch.get_mut(place.tag.bits()) {
+            key.heat();
+        }
+    }
+
+    /// The quota of a rule that is not strict.
+    fn bounded(&self, rule: u16) -> Option<crate::quota::Quota> {
+        self.rule(rule).filter(|rule| !rule.sharing.strict).map(|rule| rule.quota)
+    }
+
+    /// The report under way came to nothing: what it said is said again.
+    pub fn report_failed(&mut self) {
+        let sent = self.exchange.as_mut().and_then(Exchange::miss);
+        if let Some(keys) = sent {
+            self.counters.add(Event::SyncFailed, 1);
+            self.unsay(&keys);
+        }
+    }
+
+    fn unsay(&mut self, keys: &[Told]) {
+        for told in keys {
+            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                key.soil(told.dirty_since);
+            }
+        }
+    }
+}
+
+impl Exchange {
+    /// Gives up the report under way; what it said.
+    fn miss(&mut self) -> Option<Vec<Told>> {
+        let sent = self.in_flight.take()?;
+        self.ladder.miss();
+        Some(sent.keys)
+    }
+}
+
+/// Whether the reply says something of each key, or nothing of any.
+pub(super) fn is_answer(reply: &Reply, keys: usize) -> bool {
+    reply.grants.is_empty() || reply.grants.len() == keys
+}
