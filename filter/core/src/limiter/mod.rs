@@ -211,8 +211,10 @@ impl Limiter {
             hashed = Some((value, hash));
             let slot = slot_of(hash.place, slot_count);
             let tag = Tag::of_key(hash.tag, tags.salt);
+            // A request that has waited was counted before.
+            let watched = self.touch.asked != Asked::NotYet;
             let judged = Judged::NOT_YET;
-            hits.push(Hit { rule: i, value, tag, slot, watched: false, thinned: false, judged });
+            hits.push(Hit { rule: i, value, tag, slot, watched, thinned: false, judged });
         }
     }
 

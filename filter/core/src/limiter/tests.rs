@@ -1,3 +1,6 @@
+mod in_a_fleet;
+mod strict;
+
 use super::*;
 use crate::reading::Errors;
 use crate::table::{LocalSlots, ReadError, Version};
@@ -12,9 +15,9 @@ use std::vec;
 const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS);
 const MS: u64 = 1_000_000;
 
-struct From(String);
+struct Client(String);
 
-impl Request for From {
+impl Request for Client {
     fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
         match attribute {
             Attribute::SourceAddress => Some(self.0.clone().into()),
@@ -40,7 +43,7 @@ fn limiter(rules: RuleSet, worker: Option<u64>) -> Limiter {
 }
 
 fn ask(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str, now: Time) -> Decision {
-    limiter.decide(&mut From(address.into()), slots, now)
+    limiter.decide(&mut Client(address.into()), slots, now)
 }
 
 fn allows(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str, now: Time) -> bool {

@@ -1,0 +1,163 @@
+//! What a POP does with what the fleet tells it, and without.
+
+use super::*;
+use crate::address::Prefixes;
+use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
+
+/// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
+fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
+    let mut rule = json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst});
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let mut limiter = limiter(rules(&json!([rule])), Some(1));
+    limiter.note_heard(pops, T0);
+    limiter
+}
+
+fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, now: Time) {
+    let grants = vec![Allowance::Warm; report.keys.len()];
+    let reply =
+        Reply { sequence: report.sequence, pops: 4, settled: true, grants, rules: vec![], pushed: vec![] };
+    limiter.apply(&reply.encode(), slots, now).unwrap();
+}
+
+#[test]
+fn a_warm_key_is_reported_in_its_own_time_or_when_it_grows() {
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 1_000), LocalSlots::new(4));
+    // Four a second, and so every other interval there is something that could be said.
+    let ask_until = |limiter: &mut Limiter, slots: &mut LocalSlots, from: u64, to: u64| {
+        (from..to).step_by(250).for_each(|ms| assert!(allows(limiter, slots, "192.0.2.1", T0 + ms * MS)));
+    };
+    ask_until(&mut limiter, &mut slots, 0, 1_000);
+    let first = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
+    assert_eq!(first.keys[0].admitted, 4);
+    answer_warm(&mut limiter, &mut slots, &first, T0 + 1_100 * MS);
+    for ms in (1_000..3_000).step_by(250) {
+        ask_until(&mut limiter, &mut slots, ms, ms + 250);
+        assert_eq!(limiter.report(&mut slots, false, T0 + (ms + 249) * MS), None, "{ms} ms");
+    }
+    let second = limiter.report(&mut slots, false, T0 + 3_000 * MS).unwrap();
+    assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (12, 8));
+    assert_eq!((second.keys[0].span_ms, second.keys[0].asked_recently), (2_000, 8));
+    answer_warm(&mut limiter, &mut slots, &second, T0 + 3_100 * MS);
+    // More than twice of what it was asked for before: not in two seconds, now.
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0 + 3_200 * MS), 4);
+    let third = limiter.report(&mut slots, false, T0 + 3_250 * MS).unwrap();
+    assert_eq!(third.keys[0].asked_recently, 4);
+}
+
+#[test]
+fn a_key_that_turns_hot_is_reported_every_interval() {
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 1_000), LocalSlots::new(4));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    let first = limiter.report(&mut slots, false, T0).unwrap();
+    answer_warm(&mut limiter, &mut slots, &first, T0);
+    let greeting = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+    let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
+    let pushed =
+        crate::wire::Pushed { rule: 0, value: value.as_bytes().to_vec(), grant: grant(1, 1, 50_000) };
+    let reply = Reply {
+        sequence: greeting.sequence,
+        pops: 1_000,
+        settled: true,
+        grants: vec![],
+        rules: vec!["r".into()],
+        pushed: vec![pushed],
+    };
+    limiter.apply(&reply.encode(), &mut slots, T0 + 260 * MS).unwrap();
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 300 * MS));
+    assert_eq!(limiter.report(&mut slots, false, T0 + 500 * MS).unwrap().keys.len(), 1);
+}
+
+#[test]
+fn a_key_the_fleet_has_not_heard_of_has_the_local_burst() {
+    let fields = json!({"local_burst": 25});
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &fields, 2), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), 25);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0 + 900 * MS), 25);
+    let report = limiter.report(&mut slots, false, T0 + 900 * MS).unwrap();
+    // Nobody else asks: the whole burst is this POP's, once it has refilled.
+    let whole = Grant { burst: 100, ..grant(1, 1, 75_000) };
+    answer(&mut limiter, &mut slots, &report, 2, whole, T0 + 900 * MS);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 1_700 * MS), 80);
+}
+
+#[test]
+fn a_bucket_holds_no_more_than_its_grant_says() {
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 2), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 60, T0), 60);
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    answer(&mut limiter, &mut slots, &report, 2, Grant { burst: 7, ..grant(1, 1, 100_000) }, T0);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 50, T0 + 1_000 * MS), 7);
+    // Until the lease ends.
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 3_000 * MS), 100);
+}
+
+#[test]
+fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
+    let (mut limiter, mut slots) = watching();
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    let grants = vec![Allowance::Hot(grant(0, 1, 4_000))];
+    let reply =
+        Reply { sequence: report.sequence, pops: 2, settled: false, grants, rules: vec![], pushed: vec![] };
+    limiter.apply(&reply.encode(), &mut slots, T0).unwrap();
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
+    let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
+    assert_eq!((again.keys[0].admitted, again.keys[0].unconfirmed), (4, 4));
+    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+}
+
+#[test]
+fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
+    let lost = T0 + FALLBACK_NS;
+    for (policy, before, after) in [("local", 100, 100), ("share", 100, 25), ("deny", 100, 0)] {
+        let fields = json!({"when_unsynced": policy});
+        let (mut limiter, mut slots) = (in_a_fleet("1/m", 100, &fields, 4), LocalSlots::new(4));
+        assert_eq!(limiter.ladder().unwrap().step(T0 + STALE_NS), Step::Stale);
+        let stale = T0 + (FALLBACK_NS - 1);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, stale), before, "{policy}");
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 200, lost), after, "{policy}");
+        let refused = ask(&mut limiter, &mut slots, "192.0.2.2", lost);
+        let expected = if policy == "deny" { Outcome::Deny } else { Outcome::Limit };
+        assert_eq!(refused.outcome, expected, "{policy}");
+        let denied = limiter.counters().take_rule(0).denied;
+        assert_eq!(denied, if policy == "deny" { 201 } else { 0 });
+        // In touch again.
+        limiter.note_heard(4, lost);
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.3", lost));
+    }
+}
+
+#[test]
+fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
+    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "9/s", "when_unsynced": "deny"}]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
+    let denied = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
+    assert_eq!(denied.outcome, Outcome::Deny);
+    let greeting = limiter.report(&mut slots, true, T0).unwrap();
+    answer(&mut limiter, &mut slots, &greeting, 1, grant(1, 1, 0), T0);
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+}
+
+#[test]
+fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
+    let fields = json!({"when_unsynced": "share"});
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &fields, 330), LocalSlots::new(4));
+    let lost = T0 + FALLBACK_NS;
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost), 1);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 3_299 * MS), 0);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 3_300 * MS), 1);
+}
+
+/// With a ratio of 3/4 a client that stops is let through after 0.75 s and a quarter of a second more.
+#[test]
+fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
+    for (part, wait_ms) in [(0, 1_750), (1, 1_500), (3, 1_000)] {
+        let (mut limiter, mut slots) = watching();
+        let report = limiter.report(&mut slots, false, T0).unwrap();
+        answer(&mut limiter, &mut slots, &report, 2, grant(part, 4, 4_000), T0);
+        let later = T0 + 100 * MS;
+        let refused = (0..8).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", later));
+        let refused = refused.into_iter().find(|decision| decision.outcome == Outcome::Limit).unwrap();
+        assert_eq!(refused.strictest.unwrap().1.more_ns, wait_ms * MS, "{part}/4");
+    }
+}

@@ -1,0 +1,156 @@
+//! Strict rules: only tokens that were paid for are spent.
+
+use super::*;
+use crate::wire::Leased;
+
+fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
+    let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true,
+                       "when_unsynced": when_unsynced}]);
+    (limiter(rules(&rule), Some(1)), LocalSlots::new(4))
+}
+
+fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
+    let grants = vec![Allowance::Leased(Leased { charged, lease_ms })];
+    Reply { sequence, pops: 1, settled: true, grants, rules: vec![], pushed: vec![] }.encode()
+}
+
+/// Asks, and expects to have to wait.
+fn wait(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Report, Draw) {
+    assert_eq!(ask(limiter, slots, "192.0.2.1", now).outcome, Outcome::Wait);
+    limiter.draw(slots, now).unwrap()
+}
+
+fn again(limiter: &mut Limiter, answered: bool, slots: &mut LocalSlots, now: Time) -> Outcome {
+    limiter.decide_again(answered, &mut Client("192.0.2.1".into()), slots, now).outcome
+}
+
+#[test]
+fn a_first_touch_waits_for_one_token_and_spends_it() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let key = &report.keys[0];
+    assert_eq!((key.admitted, key.ahead, report.rules[0].sharing.strict), (0, 1, true));
+    let later = T0 + 90 * MS;
+    assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
+    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
+    // It is spent: the next one waits again.
+    let (report, draw) = wait(&mut limiter, &mut slots, later);
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 1));
+    assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
+    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Limit);
+    // And is refused at once until a token may have come.
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 900 * MS).outcome, Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 1_100 * MS).outcome, Outcome::Wait);
+    assert_eq!(limiter.counters().take_event(Event::Paused), 2);
+}
+
+#[test]
+fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(draw, &leased(report.sequence, 4, 2_000), &mut slots, T0 + 500 * MS).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0 + 500 * MS), Outcome::Allow);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_999 * MS), 1);
+    // Two seconds from when it was asked for, not from when it came.
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome, Outcome::Wait);
+}
+
+#[test]
+fn two_who_wait_at_once_want_two_tokens() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (first, one) = wait(&mut limiter, &mut slots, T0);
+    let (second, other) = wait(&mut limiter, &mut slots, T0);
+    assert_eq!((first.keys[0].ahead, second.keys[0].ahead), (1, 2));
+    // Answered in the other order.
+    limiter.drawn(other, &leased(second.sequence, 2, 2_000), &mut slots, T0).unwrap();
+    limiter.drawn(one, &leased(first.sequence, 1, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    assert!(limiter.drawing == 0 && limiter.watch.get_mut(0).is_none());
+}
+
+#[test]
+fn a_draw_in_vain_is_decided_by_the_rule() {
+    for (policy, expected) in [("deny", Outcome::Deny), ("local", Outcome::Allow), ("share", Outcome::Allow)]
+    {
+        let (mut limiter, mut slots) = strict(policy);
+        let (report, draw) = wait(&mut limiter, &mut slots, T0);
+        let nonsense = leased(report.sequence + 1, 9, 2_000);
+        assert!(limiter.drawn(draw, &nonsense, &mut slots, T0).is_err());
+        assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
+        // Found silent before it was ever heard of: nobody else waits for it.
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, expected, "{policy}");
+        // It answers: strict again, and what was let through meanwhile is to be paid for.
+        let owed = limiter.counters().take_rule(0).allowed;
+        limiter.note_heard(1, T0);
+        let (report, _) = wait(&mut limiter, &mut slots, T0);
+        assert_eq!(report.keys[0].admitted, u64::from(owed), "{policy}");
+    }
+}
+
+#[test]
+fn a_weir_sync_without_its_store_has_not_answered() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let grants = vec![Allowance::Leased(Leased { charged: 0, lease_ms: 0 })];
+    let (sequence, rules) = (report.sequence, vec![]);
+    let reply = Reply { sequence, pops: 1, settled: false, grants, rules, pushed: vec![] };
+    assert!(!limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
+    assert_eq!(again(&mut limiter, false, &mut slots, T0), Outcome::Deny);
+}
+
+#[test]
+fn a_busy_key_is_paid_for_ahead_of_its_requests() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(draw, &leased(report.sequence, 5, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
+    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 5));
+    let answer = leased(report.sequence, 7, 2_000);
+    limiter.apply(&answer, &mut slots, T0 + 300 * MS).unwrap();
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0 + 300 * MS), 2);
+}
+
+#[test]
+fn grants_of_the_other_kind_change_nothing() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let grants = vec![Allowance::Hot(grant(1, 1, 100_000))];
+    let (sequence, rules) = (report.sequence, vec![]);
+    let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed: vec![] };
+    assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    // And a bounded rule's key is not paid for in advance.
+    let (mut bounded, mut slots) = watching();
+    let report = bounded.report(&mut slots, false, T0).unwrap();
+    bounded.apply(&leased(report.sequence, 99, 2_000), &mut slots, T0).unwrap();
+    let again = bounded.report(&mut slots, true, T0).unwrap();
+    assert!(again.keys.iter().all(|key| key.unconfirmed == 4));
+}
+
+#[test]
+fn a_token_is_given_back_where_another_rule_is_short() {
+    let rule = json!([
+        {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
+        {"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 2}
+    ]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(64));
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    // One more of the net, by another client, who waits for his own token and gets it.
+    assert_eq!(ask(&mut limiter, &mut slots, "192.9.9.9", T0).outcome, Outcome::Wait);
+    let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+    limiter.drawn(draw, &leased(report.sequence, 1, 9_000), &mut slots, T0).unwrap();
+    let other = limiter.decide_again(true, &mut Client("192.9.9.9".into()), &mut slots, T0);
+    assert_eq!(other.outcome, Outcome::Allow);
+    // The net has nothing left: what is on hand for the first client stays on hand.
+    let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
+    assert_eq!((decision.outcome, decision.strictest.unwrap().0), (Outcome::Limit, 1));
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    let key = report.keys.iter().find(|key| report.rules[usize::from(key.rule)].name == "login").unwrap();
+    assert_eq!(key.admitted, 1);
+}
