@@ -119,6 +119,8 @@ pub struct Host {
     pub(super) shared: SharedData,
     pub(super) configuration: Vec<u8>,
     pub(super) ask: Ask,
+    /// How often a request that was held was let go on.
+    pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
     pub(super) added_headers: Vec<(String, String)>,
     pub(super) call_answer: CallAnswer,
@@ -144,6 +146,7 @@ impl Host {
             shared: shared.clone(),
             configuration: Vec::new(),
             ask: Ask::default(),
+            resumed: 0,
             responses: Vec::new(),
             added_headers: Vec::new(),
             call_answer: CallAnswer::default(),

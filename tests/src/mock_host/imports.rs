@@ -122,12 +122,15 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
             let (path, value) = (guest.text(arg(0), arg(1))?, guest.text(arg(2), arg(3))?);
             guest.host().filter_state.insert(path, value);
         }
-        "proxy_define_metric" | "proxy_increment_metric" => return metric(name, guest, args),
+        "proxy_define_metric" | "proxy_increment_metric" | "proxy_record_metric" => {
+            return metric(name, guest, args);
+        }
         "proxy_get_shared_data" | "proxy_set_shared_data" => return shared_data(name, guest, args),
         "proxy_get_header_map_value" | "proxy_add_header_map_value" => return header(name, guest, args),
         "proxy_get_buffer_bytes" => return buffer(guest, args),
         "proxy_send_local_response" => return local_response(guest, args),
         "proxy_http_call" => return http_call(guest, args),
+        "proxy_continue_stream" => guest.host().resumed += 1,
         "proxy_set_effective_context" => {}
         _ => return Ok(UNIMPLEMENTED),
     }
@@ -147,11 +150,11 @@ fn give_or_not_found(
 
 fn metric(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
     let arg = |i| low(args, i);
-    if name == "proxy_increment_metric" {
+    if name != "proxy_define_metric" {
         let Some((_, value)) = guest.host().metrics.get_mut(arg(0) as usize) else {
             return Ok(BAD_ARGUMENT);
         };
-        *value = value.wrapping_add(args[1]);
+        *value = if name == "proxy_record_metric" { args[1] } else { value.wrapping_add(args[1]) };
         return Ok(OK);
     }
     let metric = guest.text(arg(1), arg(2))?;

@@ -13,9 +13,9 @@ use crate::artefact;
 /// The first root context's id; later ones and requests count up from it.
 const FIRST_ROOT: u32 = 1;
 /// What a callback returns to let the request go on.
-const CONTINUE: u32 = 0;
+pub(super) const CONTINUE: u32 = 0;
 /// What it returns to hold it.
-const PAUSE: u32 = 1;
+pub(super) const PAUSE: u32 = 1;
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +143,13 @@ impl Worker {
 
     /// [`Worker::request`], with the trap if there is one.
     pub fn try_request(&mut self, ask: &Ask) -> Result<Served, Trap> {
+        let (id, action) = self.begin(ask)?;
+        let decision = self.decision(action)?;
+        self.end(id, decision)
+    }
+
+    /// A request's context and its headers: the context's id, and what the filter returned.
+    pub(super) fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
         self.last_context += 1;
         let id = self.last_context;
         let host = self.host_mut();
@@ -152,23 +159,31 @@ impl Worker {
         host.filter_state.clear();
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
         self.call::<_, ()>("proxy_on_context_create", (id, self.root))?;
-        let action = self.call::<_, u32>("proxy_on_request_headers", (id, count, 1u32))?;
-        let decision = self.decision(action)?;
+        Ok((id, self.call::<_, u32>("proxy_on_request_headers", (id, count, 1u32))?))
+    }
+
+    /// The response's headers, and the end of the context.
+    pub(super) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
         let on_response = self.call::<_, u32>("proxy_on_response_headers", (id, 1u32, 0u32))?;
         if on_response != CONTINUE {
             return Err(self.complaint(&format!("the response is held: action {on_response}")));
         }
-        self.call::<_, u32>("proxy_on_done", id)?;
-        self.call::<_, ()>("proxy_on_log", id)?;
-        self.call::<_, ()>("proxy_on_delete", id)?;
+        self.delete(id)?;
         if self.host().responses.len() > usize::from(decision != Decision::Continue) {
             return Err(self.complaint("a second local response"));
         }
         Ok(Served { decision, added_headers: self.host().added_headers.clone() })
     }
 
+    /// The end of a request's context.
+    pub(super) fn delete(&mut self, id: u32) -> Result<(), Trap> {
+        self.call::<_, u32>("proxy_on_done", id)?;
+        self.call::<_, ()>("proxy_on_log", id)?;
+        self.call::<_, ()>("proxy_on_delete", id)
+    }
+
     /// A request goes on without an answer, or is held with exactly one.
-    fn decision(&self, action: u32) -> Result<Decision, Trap> {
+    pub(super) fn decision(&self, action: u32) -> Result<Decision, Trap> {
         match (action, self.host().responses.as_slice()) {
             (CONTINUE, []) => Ok(Decision::Continue),
             (PAUSE, [response]) => Ok(Decision::Answered(response.clone())),
@@ -248,6 +263,6 @@ impl Worker {
     }
 }
 
-fn expect<T>(result: Result<T, Trap>) -> T {
+pub(super) fn expect<T>(result: Result<T, Trap>) -> T {
     result.unwrap_or_else(|trap| panic!("{trap:?}"))
 }

@@ -10,4 +10,5 @@ mod memory;
 mod random;
 mod requests;
 mod shared_data;
+mod strict;
 mod sweep;

@@ -1,0 +1,116 @@
+//! Strict rules in the real module: a request is held for one exchange, and then decided.
+
+use serde_json::{Value, json};
+use weir_limiter::wire::{Allowance, Leased, Message, Reply, Report};
+use weir_tests::mock_host::{Begun, CallAnswer, Waiting, Worker};
+
+use crate::harness::{client, exchange, rule, shared, synced, with};
+
+fn strict(when_unsynced: &str) -> Value {
+    let rule = with(rule("5/m", 5), "strict", json!(true));
+    synced(&with(rule, "when_unsynced", json!(when_unsynced)))
+}
+
+fn told(waiting: &Waiting) -> Report {
+    Report::decode(&waiting.call.body).expect("weir-sync could not read this report")
+}
+
+fn leased(report: &Report, charged: u64) -> CallAnswer {
+    let lease = Allowance::Leased(Leased { charged, lease_ms: 2_000 });
+    let grants = vec![lease; report.keys.len()];
+    let (sequence, rules, pushed) = (report.sequence, vec![], vec![]);
+    CallAnswer::new("200", Reply { sequence, pops: 1, settled: true, grants, rules, pushed }.encode())
+}
+
+#[test]
+fn a_request_waits_for_its_token_and_goes_on_once() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    let waiting = worker.held(&client(1));
+    let report = told(&waiting);
+    assert_eq!((report.keys.len(), report.keys[0].ahead), (1, 1));
+    assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 700));
+    assert!(worker.answer_waiting(&waiting, leased(&report, 1)).allowed());
+    assert_eq!(worker.counted("weir.strict.paused"), 1);
+    assert_eq!(worker.host().metric("weir.rule.per-address.allowed"), Some(1));
+}
+
+#[test]
+fn without_a_token_it_is_limited_and_the_next_one_does_not_wait() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    let waiting = worker.held(&client(1));
+    let served = worker.answer_waiting(&waiting, leased(&told(&waiting), 0));
+    assert_eq!((served.answer().status, served.answer().header("retry-after")), (429, "1"));
+    assert_eq!(worker.request(&client(1)).answer().status, 429);
+    assert!(matches!(worker.begin_request(&client(2)), Begun::Waiting(_)));
+}
+
+#[test]
+fn unanswered_it_fails_as_its_rule_says() {
+    for (policy, status) in [("deny", Some(503)), ("local", None), ("share", None)] {
+        let answers = [
+            CallAnswer::timeout(),
+            CallAnswer::new("503", vec![]),
+            CallAnswer::new("200", vec![9; 40]),
+            CallAnswer { claimed_size: Some(u32::MAX), ..CallAnswer::new("200", vec![2]) },
+        ];
+        for answer in answers {
+            let mut worker = Worker::configured(&shared(), &strict(policy));
+            let waiting = worker.held(&client(1));
+            let served = worker.answer_waiting(&waiting, answer);
+            match status {
+                Some(status) => {
+                    assert_eq!(served.answer().status, status, "never 429");
+                    assert_eq!(served.answer().header("retry-after"), "1");
+                    assert_eq!(worker.counted("weir.rule.per-address.denied"), 1);
+                }
+                None => assert!(served.allowed(), "{policy}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_leaves_nothing_behind() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    for _ in 0..2_000 {
+        let waiting = worker.held(&client(1));
+        worker.abandon(&waiting);
+    }
+    // What it would have spent is not asked for any more.
+    let waiting = worker.held(&client(1));
+    assert_eq!(told(&waiting).keys[0].ahead, 1);
+}
+
+#[test]
+fn those_who_wait_are_bounded_and_any_beyond_are_decided_at_once() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    let waiting: Vec<_> = (0..1_000).map(|_| worker.held(&client(1))).collect();
+    assert_eq!(worker.request(&client(1)).answer().status, 503);
+    assert!(worker.answer_waiting(&waiting[0], leased(&told(&waiting[0]), 1)).allowed());
+    assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
+}
+
+#[test]
+fn a_worker_that_has_lost_weir_sync_holds_nothing_up() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    exchange(&mut worker, |report| leased(report, 0));
+    worker.advance_ms(4_999);
+    assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
+    worker.advance_ms(1);
+    assert_eq!(worker.request(&client(1)).answer().status, 503);
+    worker.host_mut().http_calls.clear();
+    assert_eq!(worker.counted("weir.sync.ladder"), 2);
+}
+
+#[test]
+fn another_workers_word_is_heard_too() {
+    let shared = shared();
+    let mut first = Worker::configured(&shared, &strict("deny"));
+    let mut second = Worker::configured(&shared, &strict("deny"));
+    exchange(&mut first, |report| leased(report, 0));
+    assert_eq!(second.counted("weir.sync.ladder"), 0);
+    for worker in [&mut first, &mut second] {
+        worker.advance_ms(2_000);
+    }
+    assert_eq!(second.counted("weir.sync.ladder"), 1);
+}
