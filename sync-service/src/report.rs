@@ -8,7 +8,7 @@ use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply, Report, WireError};
+use weir_limiter::wire::{AdmitRatio, Allowance, Message, Reply, Report, WireError};
 
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::sequences::Sequences;
@@ -39,8 +39,8 @@ impl Exchange {
         Self {
             store,
             metrics,
+            state: Mutex::new(Region::new(&region, terms)),
             region,
-            state: Mutex::new(Region::new(terms)),
             sequences: Mutex::default(),
             pops: AtomicU32::new(1),
             started: Instant::now(),
@@ -126,17 +126,17 @@ impl Exchange {
     fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Allowance> {
         let grants = lock(&self.state).grant(self.now(), &plan.entries, accounts);
         for ((entry, account), grant) in plan.entries.iter().zip(accounts).zip(&grants) {
-            self.observe(entry, account, *grant);
+            self.observe(entry, account, grant);
         }
         let of_keys = plan.of_keys(&grants);
         self.metrics.grants.inc_by(of_keys.len() as u64);
         of_keys
     }
 
-    fn observe(&self, entry: &Entry, account: &Account, grant: Grant) {
+    fn observe(&self, entry: &Entry, account: &Account, allowance: &Allowance) {
         self.metrics.keys_charged.inc();
         self.metrics.tokens_charged.inc_by(account.charged);
-        if grant.ratio < AdmitRatio::ONE {
+        if allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE) {
             self.metrics.grants_limiting.inc();
         }
         #[allow(clippy::cast_precision_loss, reason = "a metric")]

@@ -1,9 +1,9 @@
 //! A POP's even share of a quota: how much of it a cold key has used.
 //!
-//! While every POP keeps a key within its even share (a quota divided by the number of POPs), the sum
-//! is within the quota by construction, and nobody needs to hear of the key. The share is a bucket of
-//! burst / POPs that refills at rate / POPs. It counts in tokens, not in time, because the number of
-//! POPs changes, and what was used must not change with it.
+//! While every POP keeps a key within its even share, the sum is within the quota by construction, and
+//! nobody needs to hear of the key. The share is a bucket of burst / parts that refills at rate / parts,
+//! the parts being those a quota is cut into for all POPs. It counts in tokens, not in time, because the
+//! number of POPs changes, and what was used must not change with it.
 
 use crate::quota::Quota;
 use crate::time::Time;
@@ -37,19 +37,19 @@ impl Share {
         (self.used, self.at)
     }
 
-    /// The share once `tokens` more are used at `now` by one of `pops` POPs; `None` if it does not
+    /// The share once `tokens` more are used at `now` by one of `parts` sharers; `None` if it does not
     /// have them.
-    pub fn take(self, quota: &Quota, tokens: u32, pops: u32, now: Time) -> Option<Self> {
-        let refilled = self.refilled(quota, pops, now);
+    pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {
+        let refilled = self.refilled(quota, parts, now);
         let used = u64::from(refilled.used) + u64::from(tokens) * u64::from(PARTS);
-        let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(pops.max(1));
+        let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
         let used = u32::try_from(used).ok().filter(|used| u64::from(*used) <= most)?;
         Some(Self { used, ..refilled })
     }
 
     /// Whole tokens used at `now`, rounded up.
-    pub fn tokens_used(self, quota: &Quota, pops: u32, now: Time) -> u32 {
-        self.refilled(quota, pops, now).used.div_ceil(PARTS)
+    pub fn tokens_used(self, quota: &Quota, parts: u32, now: Time) -> u32 {
+        self.refilled(quota, parts, now).used.div_ceil(PARTS)
     }
 
     /// Ticks since it was last used. A `now` before that, as another worker's may be, is no time.
@@ -58,14 +58,14 @@ impl Share {
         if age > u32::MAX / 2 { 0 } else { age }
     }
 
-    fn refilled(self, quota: &Quota, pops: u32, now: Time) -> Self {
+    fn refilled(self, quota: &Quota, parts: u32, now: Time) -> Self {
         if self.used == 0 {
             return Self { used: 0, at: ticks(now) };
         }
         if self.age(now) == 0 {
             return self;
         }
-        let part_ns = u128::from(quota.token_ns()) * u128::from(pops.max(1));
+        let part_ns = u128::from(quota.token_ns()) * u128::from(parts.max(1));
         let refilled = (u128::from(self.age(now)) << TICK_SHIFT) * u128::from(PARTS) / part_ns;
         match u32::try_from(refilled) {
             Ok(refilled) if refilled < self.used => {

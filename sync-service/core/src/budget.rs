@@ -14,6 +14,9 @@ use alloc::vec::Vec;
 
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
+use crate::spill::Spill;
+use crate::spread::Spread;
+
 /// The largest count a record holds; larger ones are taken as this.
 pub const COUNT_MAX: u64 = (1 << 53) - 1;
 /// The most tokens one charge takes: twelve days at the highest rate there is.
@@ -25,10 +28,12 @@ pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
 pub const SOURCES_MAX: usize = 2_048;
 /// How many sources are left after forgetting, so that it happens rarely.
 pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
-/// The most members (regions) a budget remembers; the one heard of longest ago goes first.
-pub const MEMBERS_MAX: usize = 64;
-/// How long a member that says nothing is remembered, in microseconds.
-pub const MEMBER_IDLE_US: u64 = 60_000_000;
+/// The most members (a region, or one of several weir-syncs that serve it) a budget remembers; the one
+/// heard of longest ago goes first. Thirty regions of four.
+pub const MEMBERS_MAX: usize = 128;
+/// How long a member that says nothing is remembered, in microseconds: its demand has long faded, and one
+/// that was started again under another name takes no place for longer.
+pub const MEMBER_IDLE_US: u64 = 5_000_000;
 /// How long a full budget is remembered, in microseconds: long enough for every retry of a report
 /// to find its record.
 pub const GRACE_US: u64 = 60_000_000;
@@ -82,7 +87,7 @@ pub struct Demand {
 pub struct Charge<'a> {
     /// How large the budget is.
     pub quota: Quota,
-    /// The region that speaks.
+    /// The region that speaks, or `region/replica` where several weir-syncs serve it.
     pub member: &'a str,
     /// What the region is asked for.
     pub demand: Demand,
@@ -92,10 +97,10 @@ pub struct Charge<'a> {
     pub counts: Vec<Count>,
 }
 
-/// A region's demand as a budget remembers it.
+/// A member's demand as a budget remembers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The region's name.
+    /// Its name: `region`, or `region/replica`.
     pub name: String,
     /// What it said.
     pub demand: Demand,
@@ -108,6 +113,8 @@ pub struct Member {
 pub struct Account {
     /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
+    /// How many bursts deep the budget went of late; 0 where that is not worth remembering.
+    pub spread: u32,
     /// Tokens that this charge took.
     pub charged: u64,
     /// The store's clock at the charge, in microseconds.
@@ -122,55 +129,9 @@ pub struct Budget {
     deficit_ns: u64,
     at_us: u64,
     spill: Spill,
+    spread: Spread,
     sources: BTreeMap<SourceId, SourceRecord>,
     members: BTreeMap<String, MemberRecord>,
-}
-
-/// For how long a spill is not replaced by a moment's, in microseconds.
-pub const SPILL_KEPT_US: u64 = 2_000_000;
-/// A spill shorter than this is a moment's, in microseconds.
-pub const SPILL_MOMENT_US: u64 = 100_000;
-
-/// The latest time in which the budget was full and let its refill go, on the store's clock in
-/// microseconds, and how much of that late reports have claimed.
-///
-/// What was claimed is worked off at the pace of the clock. So all claims together, of however many
-/// POPs, get at most what spilled within the longest of their spans and what has passed since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_field_names, reason = "the unit stands last in every name")]
-struct Spill {
-    from_us: u64,
-    to_us: u64,
-    claimed_us: u64,
-}
-
-impl Spill {
-    /// The budget was full from `from_us` to `to_us`; `goes_on` if it was when it was last looked at.
-    fn add(&mut self, from_us: u64, to_us: u64, goes_on: bool) {
-        if goes_on {
-            self.to_us = to_us;
-            return;
-        }
-        // Reports that were held up arrive in a bunch; the moments between them are no spill to
-        // remember in place of the one that they speak of.
-        let length_us = to_us - from_us;
-        let is_moment = length_us < SPILL_MOMENT_US && length_us < self.to_us.saturating_sub(self.from_us);
-        if !is_moment || from_us.saturating_sub(self.to_us) >= SPILL_KEPT_US {
-            *self = Self { from_us, to_us, claimed_us: 0 };
-        }
-    }
-
-    fn pass(&mut self, elapsed_us: u64) {
-        self.claimed_us = self.claimed_us.saturating_sub(elapsed_us);
-    }
-
-    /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
-    fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
-        let spilled_us = self.to_us.saturating_sub(self.from_us.max(since_us));
-        let claimed = price_us.min(spilled_us.saturating_sub(self.claimed_us));
-        self.claimed_us += claimed;
-        claimed
-    }
 }
 
 /// What has been charged for a source.
@@ -192,7 +153,7 @@ impl Budget {
     ///
     /// A report speaks of the past: while its tokens were admitted, a budget that had not heard of
     /// them was full, and spilled what refilled. Within the charge's span that spill pays for them
-    /// (see [`Spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
+    /// (see [`crate::spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
     /// debt. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
         let span_us = charge.counts.iter().map(|count| count.span_us).max().unwrap_or(0);
@@ -205,14 +166,21 @@ impl Budget {
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let paid_us = self.spill.claim(now_us.saturating_sub(span_us), price_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
+        self.spread.note(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();
         self.note_member(now_us, charge.member, charge.demand);
-        Account { deficit_ns: self.deficit_ns, charged, now_us, members: self.members_at(now_us) }
+        Account {
+            deficit_ns: self.deficit_ns,
+            spread: self.spread.bursts(),
+            charged,
+            now_us,
+            members: self.members_at(now_us),
+        }
     }
 
-    /// When nothing is lost by forgetting this budget, on the store's clock in microseconds.
+    /// When nothing is lost by forgetting this budget, neither debt nor remembered spread, on the store's clock in microseconds.
     pub fn expires_us(&self) -> u64 {
-        self.at_us.saturating_add(keep_us(self.deficit_ns))
+        self.at_us.saturating_add(keep_us(self.deficit_ns)).max(self.spread.until_us())
     }
 
     /// Nanoseconds of refill until full, as of the last charge.

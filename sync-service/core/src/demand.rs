@@ -1,7 +1,11 @@
 //! From cumulative counts to requests per second: a sliding window per bucket, summed per budget.
 //!
-//! A window holds a few samples of the cumulative `asked`, so lost, repeated and overtaken reports
-//! do no harm, and a bucket that falls silent fades out within [`WINDOW_NS`] by itself.
+//! A window holds a few samples of a cumulative count, so repeated and overtaken reports do no harm, and a
+//! bucket that falls silent fades out within [`WINDOW_NS`] by itself.
+//!
+//! Several weir-syncs may serve one region, and each hears only a part of what a POP says: it counts what it
+//! was the first to hear (what was asked since the POP's last answered report, but no more than what is
+//! new to this receiver), so that their sum is the region's demand.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,10 +20,13 @@ pub const WINDOW_NS: u64 = SECOND_NS / 2;
 /// at hand alone.
 pub const BUDGETS_MAX: usize = 100_000;
 /// The most buckets that are measured for one budget; any beyond is left out of the sum.
-pub const SOURCES_MAX: usize = 1_024;
+pub const BUCKETS_MAX: usize = 1_024;
 /// After this long without a sample, in nanoseconds, what a bucket was asked for since counts as
 /// asked for just now: a bucket speaks when it is asked, so the silence was no demand.
 const GAP_NS: u64 = 2 * WINDOW_NS;
+/// A key that was last answered to be warm is reported about every two seconds: what comes after such a
+/// silence, in nanoseconds, was asked all through it. Sooner, and the key has grown.
+pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
 /// Samples closer than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;
 /// The most samples of a window: those inside it, the one before it, and the newest.
@@ -42,6 +49,7 @@ struct Asked {
     windows: BTreeMap<SourceId, Window>,
     heard_at: Time,
     debt_milli: u64,
+    is_warm: bool,
 }
 
 impl Default for Demands {
@@ -78,11 +86,11 @@ impl Demands {
         }
         let Some(budget) = self.budgets.get_mut(id) else { return Demand::default() };
         budget.heard_at = now;
-        if budget.windows.len() >= SOURCES_MAX {
+        if budget.windows.len() >= BUCKETS_MAX {
             budget.windows.retain(|_, window| !window.is_silent(now));
         }
-        if budget.windows.len() < SOURCES_MAX || budget.windows.contains_key(&source) {
-            budget.windows.entry(source).or_default().observe(now, asked, asked_recently);
+        if budget.windows.len() < BUCKETS_MAX || budget.windows.contains_key(&source) {
+            budget.windows.entry(source).or_default().observe(now, asked, asked_recently, budget.is_warm);
         }
         budget.demand(now)
     }
@@ -92,10 +100,11 @@ impl Demands {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
     }
 
-    /// Notes what a budget owes, in thousandths of a token, for [`Demands::debts`].
-    pub fn note_debt(&mut self, id: &BudgetId, debt_milli: u64) {
+    /// Notes what a budget owes, in thousandths of a token, for [`Demands::debts`], and whether its POPs
+    /// now hear that it is warm.
+    pub fn note(&mut self, id: &BudgetId, debt_milli: u64, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
-            budget.debt_milli = debt_milli;
+            (budget.debt_milli, budget.is_warm) = (debt_milli, is_warm);
         }
     }
 
@@ -114,7 +123,10 @@ impl Demands {
             return;
         }
         self.swept_at = now;
-        self.budgets.retain(|_, budget| now.nanos_since(budget.heard_at) <= GAP_NS);
+        self.budgets.retain(|_, budget| {
+            let kept_ns = if budget.is_warm { *WARM_GAP_NS.end() } else { GAP_NS };
+            now.nanos_since(budget.heard_at) <= kept_ns
+        });
     }
 }
 
@@ -135,45 +147,72 @@ impl Asked {
     }
 }
 
-/// Samples of one bucket's cumulative count, oldest first.
+/// Samples of what one bucket was asked for, as far as this receiver was the first to hear it; oldest
+/// first.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     samples: Vec<Sample>,
+    /// The largest count seen.
+    seen: Option<u64>,
+    /// What was new here, in all.
+    told: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Time,
-    asked: u64,
+    told: u64,
 }
 
 impl Window {
-    /// Takes the count `asked` as of `now`, `asked_recently` of it new since the last report.
-    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64) {
-        let before = match self.samples.last() {
-            None => Some(asked.saturating_sub(asked_recently)),
-            Some(last) if now.nanos_since(last.at) > GAP_NS => Some(last.asked.min(asked)),
-            Some(_) => None,
-        };
-        if let Some(asked_before) = before {
-            self.samples.clear();
-            // As if the last report had come half a window ago: reports are about that far apart.
-            let at = Time::from_nanos(now.as_nanos().saturating_sub(WINDOW_NS / 2));
-            self.samples.push(Sample { at, asked: asked_before });
+    /// Takes the count `asked` as of `now`, `asked_recently` of it since the last report that anyone
+    /// answered; `is_warm` if that answer was that the key is warm.
+    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64, is_warm: bool) {
+        let told_before = self.told;
+        self.told = self.told.saturating_add(self.new_of(asked, asked_recently));
+        self.seen = self.seen.max(Some(asked));
+        let gap_ns = self.samples.last().map(|last| now.nanos_since(last.at));
+        match gap_ns {
+            Some(gap_ns) if gap_ns <= GAP_NS || is_warm && WARM_GAP_NS.contains(&gap_ns) => {}
+            _ => {
+                self.samples.clear();
+                // As if the last report had come half a window ago: reports are about that far apart.
+                let at = Time::from_nanos(now.as_nanos().saturating_sub(WINDOW_NS / 2));
+                self.samples.push(Sample { at, told: told_before });
+            }
         }
-        self.push(now, asked);
+        self.push(now);
         while self.samples.get(1).is_some_and(|next| now.nanos_since(next.at) >= WINDOW_NS) {
             self.samples.remove(0);
         }
     }
 
+    fn new_of(&self, asked: u64, asked_recently: u64) -> u64 {
+        match self.seen {
+            None => asked_recently,
+            Some(seen) => asked.saturating_sub(seen).min(asked_recently),
+        }
+    }
+
     /// What the bucket is asked for at `now`, in thousandths of a token per second.
     pub fn milli(&self, now: Time) -> u64 {
+        if let [.., before, last] = self.samples.as_slice()
+            && last.at.nanos_since(before.at) > GAP_NS
+            && now.nanos_since(last.at) <= *WARM_GAP_NS.end()
+        {
+            // Of a warm key, which says no more for as long again.
+            return per_second_milli(last.told.saturating_sub(before.told), last.at.nanos_since(before.at));
+        }
         let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let (Some(base), Some(last)) = (outside.or(self.samples.first()), self.samples.last()) else {
             return 0;
         };
-        per_second_milli(last.asked.saturating_sub(base.asked), now.nanos_since(base.at).max(WINDOW_NS))
+        per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
+    }
+
+    /// All that this receiver was the first to hear.
+    pub fn told(&self) -> u64 {
+        self.told
     }
 
     /// How many samples are held, at most [`SAMPLES_MAX`].
@@ -181,18 +220,14 @@ impl Window {
         self.samples.len()
     }
 
-    fn push(&mut self, now: Time, asked: u64) {
+    fn push(&mut self, now: Time) {
+        let newest = Sample { at: now, told: self.told };
         let previous = self.samples.len().checked_sub(2).and_then(|i| self.samples.get(i)).copied();
         match self.samples.last_mut() {
-            // Overtaken on its way: it can only tell of more.
-            Some(last) if now <= last.at => last.asked = last.asked.max(asked),
-            Some(last) if previous.is_some_and(|p| last.at.nanos_since(p.at) < SPACING_NS) => {
-                *last = Sample { at: now, asked: last.asked.max(asked) };
-            }
-            last => {
-                let asked = last.map_or(asked, |last| last.asked.max(asked));
-                self.samples.push(Sample { at: now, asked });
-            }
+            // Two at once, or a clock that stepped back.
+            Some(last) if now <= last.at => last.told = self.told,
+            Some(last) if previous.is_some_and(|p| last.at.nanos_since(p.at) < SPACING_NS) => *last = newest,
+            _ => self.samples.push(newest),
         }
     }
 

@@ -1,4 +1,4 @@
-//! From a budget's account to a grant: one admit ratio for everyone, a level, a lease.
+//! From a budget's account to grants: an admit ratio for each region, a level, a burst, a lease.
 //!
 //! With level x, rate L, burst B, demand D of the whole fleet, horizon H:
 //!
@@ -6,17 +6,30 @@
 //! L_eff = max(0, L + (x - 0.1 B) / H)        p = 0 if L_eff = 0, else min(1, L_eff / D)
 //! ```
 //!
+//! Where regions have floors (region r: `f_r` of the quota), what r is asked for up to its floor is its own
+//! even while the budget is in debt, and the rest is divided by what they are asked for beyond:
+//!
+//! ```text
+//! own_r = min(D_r, f_r L)        q = min(1, max(0, L + (x - 0.1 B) / H - sum own) / (D - sum own))
+//! p_r   = (own_r + q (D_r - own_r)) / D_r
+//! ```
+//!
+//! A client who was seen at m points of presence at once gets about B / m at each (see [`crate::spread`]).
+//!
 //! Everything is computed in nanoseconds of refill, where L is 1 and so even a quota of one token a
-//! day keeps its digits. Every quotient is rounded down: against the client, by less than one part
+//! day keeps its digits. Every quotient is rounded down: against the client, by less than two parts
 //! in 2^30 or one thousandth of a token.
 
+use alloc::collections::BTreeMap;
+
 use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{AdmitRatio, Grant};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant};
 
 use crate::budget::{Account, Member};
-use crate::demand::WINDOW_NS;
-use crate::hot::is_hot;
+use crate::demand::{WARM_GAP_NS, WINDOW_NS};
+use crate::hot::Heat;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -40,31 +53,62 @@ impl Default for Terms {
     }
 }
 
-/// What every POP may do with the key until the next grant: a function of the account alone, so
-/// that regions agree without talking.
-pub fn divide(quota: Quota, account: &Account, terms: &Terms) -> Grant {
-    divided(quota, account, terms).0
+/// A budget to divide.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// How large it is.
+    pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: &'a Sharing,
+    /// What it is.
+    pub account: &'a Account,
 }
 
-/// The grant, and whether the key is hot.
-pub fn divided(quota: Quota, account: &Account, terms: &Terms) -> (Grant, bool) {
+/// What the POPs of one region may do with a key until they hear more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// How closely the key is to be watched.
+    pub heat: Heat,
+    /// For POPs that the key is asked of.
+    pub asking: Grant,
+    /// For POPs that may be next.
+    pub elsewhere: Grant,
+}
+
+impl Division {
+    /// What to answer a POP that reports the key.
+    pub fn allowance(&self) -> Allowance {
+        if self.heat == Heat::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
+    }
+}
+
+/// What the POPs of `region` may do with the key until the next grant: a function of the account, so
+/// that regions agree without talking; `was_hot` only keeps a key from going back and forth.
+pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -> Division {
+    let Shared { quota, sharing, account } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
-    let (demand_milli, askers) = account.members.iter().fold((0_u128, 0_u64), |(milli, askers), member| {
-        let (part, asks) = still_asked(member, terms);
-        (milli + part, askers + asks)
-    });
+    let asked = Asked::of(account, terms);
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
-    let alone = askers <= 1;
-    let ratio = if alone { AdmitRatio::ONE } else { ratio(quota, level_ns, demand_milli) };
+    let alone = asked.askers <= 1;
+    let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
     let exact = alone || ratio == AdmitRatio::ZERO && level_ns < 0;
-    let grant = Grant {
+    let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
+    let spread = u64::from(account.spread.max(1));
+    let part = |pops: u64| u32::try_from(u64::from(sharing.local_burst) / pops.max(1)).unwrap_or(1).max(1);
+    let elsewhere = Grant {
         ratio,
         level_milli: level_milli(quota, level_ns, exact, terms),
-        burst: quota.burst(),
-        lease_ms: lease_ms(level_ns, terms),
+        burst: part(spread),
+        lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    (grant, is_hot(quota, account, demand_milli))
+    let burst = if alone { quota.burst() } else { part(spread.min(asked.askers)) };
+    Division { heat, asking: Grant { burst, ..elsewhere }, elsewhere }
+}
+
+/// The region of a member: what stands before the slash.
+pub fn region_of(member: &str) -> &str {
+    member.split_once('/').map_or(member, |(region, _)| region)
 }
 
 /// `account`'s debt in thousandths of a token; zero where there is none.
@@ -86,14 +130,67 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     (milli, if left_us > 0 { u64::from(member.demand.askers) } else { 0 })
 }
 
-fn ratio(quota: Quota, level_ns: i128, demand_milli: u128) -> AdmitRatio {
-    // L_eff, in H-ths of the rate.
-    let effective = i128::from(HORIZON_NS) + level_ns - i128::from(quota.fill_ns() / TARGET_PART);
-    let Ok(effective @ 1..) = u128::try_from(effective) else { return AdmitRatio::ZERO };
-    // p = (effective / H) x (1e9 / token_ns) / (demand_milli / 1000), and H = 1e9.
-    const { assert!(HORIZON_NS == SECOND_NS) };
-    let part = effective * 1_000;
-    let whole = u128::from(quota.token_ns()) * demand_milli;
+/// What the fleet is asked for.
+struct Asked<'a> {
+    /// Thousandths of a token per second.
+    milli: u128,
+    /// The same where what is reported seldom counts until the next report is due: who moves counts at
+    /// several places, so this only tells how closely to watch.
+    lately_milli: u128,
+    /// By region; in sum the same as `milli`.
+    by_region: BTreeMap<&'a str, u128>,
+    /// POPs that are asked.
+    askers: u64,
+}
+
+impl<'a> Asked<'a> {
+    fn of(account: &'a Account, terms: &Terms) -> Self {
+        let mut asked = Self { milli: 0, lately_milli: 0, by_region: BTreeMap::new(), askers: 0 };
+        for member in &account.members {
+            let (milli, askers) = still_asked(member, terms);
+            asked.milli += milli;
+            if member.age_us.saturating_mul(1_000) <= *WARM_GAP_NS.end() {
+                asked.lately_milli += u128::from(member.demand.milli);
+            }
+            asked.askers += askers;
+            *asked.by_region.entry(region_of(&member.name)).or_default() += milli;
+        }
+        asked
+    }
+}
+
+/// The admit ratio of `region`. In millionths of a nanosecond of refill per second, as all sums here.
+fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -> AdmitRatio {
+    let Shared { quota, sharing, .. } = *shared;
+    const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
+    let price = u128::from(quota.token_ns());
+    let own = |name: &str, milli: u128| {
+        (price * milli).min(u128::from(sharing.floor(name)) * u128::from(HORIZON_NS * 1_000 / 100))
+    };
+    let own_sum: u128 =
+        if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
+    // L_eff, less what is some region's own.
+    let rest_ns = i128::from(HORIZON_NS) + level_ns - i128::from(quota.fill_ns() / TARGET_PART);
+    let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
+    let of_rest = quotient(rest, price * asked.milli - own_sum);
+    if sharing.floor(region) == 0 {
+        return of_rest;
+    }
+    // p = q + (1 - q) own / D; who is not asked yet will begin within his floor.
+    let milli = asked.by_region.get(region).copied().unwrap_or(0);
+    if milli == 0 {
+        return AdmitRatio::ONE;
+    }
+    let left = u128::from(AdmitRatio::ONE.bits() - of_rest.bits());
+    let by_floor = left * own(region, milli) / (price * milli);
+    AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
+}
+
+/// `part / whole`: 0 where there is no part, 1 where it is the larger.
+fn quotient(part: u128, whole: u128) -> AdmitRatio {
+    if part == 0 {
+        return AdmitRatio::ZERO;
+    }
     if part >= whole {
         return AdmitRatio::ONE;
     }
@@ -112,5 +209,9 @@ fn lease_ms(level_ns: i128, terms: &Terms) -> u32 {
     let lease_ns = SECOND_NS
         .saturating_add(debt_ns)
         .clamp(terms.lease_min_ns, terms.lease_max_ns.max(terms.lease_min_ns));
-    u32::try_from(lease_ns / 1_000_000).unwrap_or(u32::MAX)
+    millis(lease_ns)
+}
+
+fn millis(ns: u64) -> u32 {
+    u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 //! A key's budget: what was admitted for it everywhere, and what each point of presence may do next.
 //!
-//! Five pure pieces, in the order a report meets them:
+//! Pure pieces, in the order a report meets them:
 //!
 //! 1. [`region`] takes a report in, and at the end gives its grants out;
 //! 2. [`demand`] turns the cumulative counts of the reports into requests per second;
@@ -8,15 +8,23 @@
 //! 4. [`divide`] turns an account into a grant;
 //! 5. [`hot`] knows the keys that every POP must hear of.
 //!
+//! Beside them: [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
+//! far above the quota all POPs together can get.
+//!
 //! This crate knows no clock, no socket and no store: time is an argument, a store keeps
 //! [`budget::Budget`]s (or does the same elsewhere: the Redis script of weir-sync is a translation
 //! of [`budget::Budget::charge`], and one test suite runs over both).
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+pub mod bound;
 pub mod budget;
 pub mod demand;
 pub mod divide;
 pub mod hot;
 pub mod region;
+pub mod spill;
+pub mod spread;

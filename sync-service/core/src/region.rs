@@ -6,13 +6,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Grant, Pushed, Report};
+use weir_limiter::wire::{Allowance, Pushed, Report};
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
-use crate::divide::{Terms, debt_milli, divided};
-use crate::hot::{HotKey, HotKeys};
+use crate::divide::{Shared, Terms, debt_milli, divide, region_of};
+use crate::hot::{Heat, HotKey, HotKeys};
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Entry {
     pub id: BudgetId,
     /// How large it is.
     pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
     /// What the region is asked for.
     pub demand: Demand,
     /// What the POP's buckets admitted.
@@ -28,7 +31,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry as a charge by `pop` in the name of region `member`.
+    /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
     pub fn charge<'a>(&self, member: &'a str, pop: &'a str) -> Charge<'a> {
         Charge { quota: self.quota, member, demand: self.demand, pop, counts: self.counts.clone() }
     }
@@ -46,15 +49,18 @@ pub struct Plan {
 /// What a region knows between reports.
 #[derive(Debug)]
 pub struct Region {
+    name: String,
     terms: Terms,
     demands: Demands,
     hot: HotKeys,
 }
 
 impl Region {
-    /// A region that has heard nothing yet, and grants by `terms`.
-    pub fn new(terms: Terms) -> Self {
-        Self { terms, demands: Demands::default(), hot: HotKeys::default() }
+    /// The region that `member` (`region` or `region/replica`) serves, which has heard nothing yet and
+    /// grants by `terms`.
+    pub fn new(member: &str, terms: Terms) -> Self {
+        let name = region_of(member).into();
+        Self { name, terms, demands: Demands::default(), hot: HotKeys::default() }
     }
 
     /// Takes in a report at `now`: what is to be charged for it.
@@ -66,8 +72,8 @@ impl Region {
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
             let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {
                 let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
-                let demand = Demand::default();
-                plan.entries.push(Entry { id, quota: rule.quota, demand, counts: Vec::new() });
+                let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
+                plan.entries.push(Entry { id, quota, sharing, demand, counts: Vec::new() });
                 plan.entries.len() - 1
             });
             let Some(entry) = plan.entries.get_mut(at) else { continue };
@@ -84,14 +90,16 @@ impl Region {
         plan
     }
 
-    /// What is granted at `now` once the entries are charged: a grant per entry.
-    pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Grant> {
+    /// What is granted at `now` once the entries are charged: an allowance per entry.
+    pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Allowance> {
         let charged = entries.iter().zip(accounts);
         let grants = charged.map(|(entry, account)| {
-            self.demands.note_debt(&entry.id, debt_milli(entry.quota, account));
-            let (grant, is_hot) = divided(entry.quota, account, &self.terms);
-            self.hot.note(&entry.id, entry.quota, grant, is_hot, now);
-            grant
+            let shared = Shared { quota: entry.quota, sharing: &entry.sharing, account };
+            let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
+            let is_warm = division.heat == Heat::Warm;
+            self.demands.note(&entry.id, debt_milli(entry.quota, account), is_warm);
+            self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);
+            division.allowance()
         });
         grants.collect()
     }
@@ -102,21 +110,19 @@ impl Region {
     }
 
     /// The keys that are hot here, for the other regions.
-    pub fn hot(&self, now: Time) -> Vec<HotKey> {
-        self.hot.fresh(now)
+    pub fn hot(&mut self, now: Time) -> Vec<HotKey> {
+        self.hot.to_list(now)
     }
 
-    /// Of the fleet's hot keys, those whose accounts this region has not seen for an interval: entries
-    /// that charge nothing, to look at their budgets.
+    /// Of the fleet's hot keys and those that rest here, those whose accounts this region has not seen
+    /// lately: entries that charge nothing, to look at their budgets.
     pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
-        let unseen = fleet.iter().filter(|key| !self.hot.is_known(&key.id, self.terms.interval_ns, now));
-        let unseen: Vec<_> = unseen.collect();
-        let entry = |key: &HotKey| {
-            let quota = Quota::from_token_ns(key.token_ns, key.burst).ok()?;
-            let demand = self.demands.current(now, &key.id);
-            Some(Entry { id: key.id.clone(), quota, demand, counts: Vec::new() })
+        let unseen = self.hot.to_look_at(fleet, self.terms.interval_ns, now);
+        let entry = |HotKey { id, quota, sharing }| {
+            let demand = self.demands.current(now, &id);
+            Entry { id, quota, sharing, demand, counts: Vec::new() }
         };
-        unseen.into_iter().filter_map(entry).collect()
+        unseen.into_iter().map(entry).collect()
     }
 
     /// Budgets heard of lately, how many of those are in debt, and their debts' sum in thousandths
@@ -127,8 +133,8 @@ impl Region {
 }
 
 impl Plan {
-    /// The grants of entries as grants of the report's keys, in its order.
-    pub fn of_keys(&self, grants: &[Grant]) -> Vec<Allowance> {
-        self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).map(Allowance::Hot).collect()
+    /// The allowances of entries as allowances of the report's keys, in its order.
+    pub fn of_keys(&self, grants: &[Allowance]) -> Vec<Allowance> {
+        self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).collect()
     }
 }

@@ -5,6 +5,7 @@ use weir_budget::budget::{
     Budget, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
     MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, keep_us,
 };
+use weir_budget::spread::SPREAD_KEPT_US;
 use weir_limiter::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;
@@ -119,6 +120,23 @@ fn a_budget_is_kept_until_full_and_a_grace() {
     assert_eq!(keep_us(0), GRACE_US);
     assert_eq!(keep_us(1), GRACE_US + 1);
     assert_eq!(keep_us(5_000_000_000), GRACE_US + 5 * SECOND_US);
+}
+
+#[test]
+fn a_budget_is_kept_as_long_as_its_spread_is_remembered() {
+    let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
+    charge(&mut budget, 0, quota, "a", &[(1, 20, 20)]);
+    assert_eq!(budget.expires_us(), 2 * SECOND_US + GRACE_US, "one burst is nothing to remember");
+    charge(&mut budget, 0, quota, "a", &[(1, 100, 0)]);
+    let forgotten_us = 8 * SECOND_US + SPREAD_KEPT_US;
+    assert_eq!(budget.expires_us(), forgotten_us, "four bursts are owed");
+    let spread_at = |budget: &mut Budget, now_us| {
+        let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![] };
+        budget.charge(now_us, &charge).spread
+    };
+    assert_eq!(spread_at(&mut budget, forgotten_us - 1), 5);
+    assert_eq!(spread_at(&mut budget, forgotten_us), 0);
+    assert_eq!(budget.expires_us(), forgotten_us + GRACE_US);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{BudgetId, Demand, SourceId};
-use weir_budget::demand::{Demands, SAMPLES_MAX, SOURCES_MAX, WINDOW_NS, Window};
+use weir_budget::demand::{BUCKETS_MAX, Demands, SAMPLES_MAX, WINDOW_NS, Window};
 use weir_limiter::time::Time;
 
 const MS: u64 = 1_000_000;
@@ -23,7 +23,7 @@ fn source(pop: &str, epoch: u64) -> SourceId {
 fn a_steady_stream_is_measured_exactly() {
     let mut window = Window::default();
     for i in 1..=20 {
-        window.observe(at(1_000 + i * 250), i * 25, 25);
+        window.observe(at(1_000 + i * 250), i * 25, 25, false);
         if i >= 2 {
             assert_eq!(window.milli(at(1_000 + i * 250)), 100_000, "report {i}");
         }
@@ -33,7 +33,7 @@ fn a_steady_stream_is_measured_exactly() {
 #[test]
 fn the_first_report_counts_its_recent_part_only() {
     let mut window = Window::default();
-    window.observe(at(5_000), 1_000_000, 50);
+    window.observe(at(5_000), 1_000_000, 50, false);
     assert_eq!(window.milli(at(5_000)), 100_000, "50 within the window of half a second");
 }
 
@@ -41,7 +41,7 @@ fn the_first_report_counts_its_recent_part_only() {
 fn silence_fades_out_within_a_window_and_a_half() {
     let mut window = Window::default();
     for i in 1..=8 {
-        window.observe(at(i * 250), i * 25, 25);
+        window.observe(at(i * 250), i * 25, 25, false);
     }
     assert!(window.milli(at(2_000 + 400)) > 0);
     assert_eq!(window.milli(at(2_000) + WINDOW_NS), 0);
@@ -51,7 +51,9 @@ fn silence_fades_out_within_a_window_and_a_half() {
 fn a_lost_report_is_made_up_for_by_the_next() {
     let mut window = Window::default();
     for i in [1, 2, 3, 4, 6, 7, 8] {
-        window.observe(at(i * 250), i * 25, 25);
+        // The one after says so: nobody has answered the lost one.
+        let recently = if i == 6 { 50 } else { 25 };
+        window.observe(at(i * 250), i * 25, recently, false);
     }
     assert_eq!(window.milli(at(2_000)), 100_000);
 }
@@ -59,8 +61,8 @@ fn a_lost_report_is_made_up_for_by_the_next() {
 #[test]
 fn what_comes_after_a_silence_counts_as_new() {
     let mut window = Window::default();
-    window.observe(at(1_000), 100, 100);
-    window.observe(at(60_000), 150, 50);
+    window.observe(at(1_000), 100, 100, false);
+    window.observe(at(60_000), 150, 50, false);
     assert_eq!(window.milli(at(60_000)), 100_000, "not spread over a minute");
 }
 
@@ -82,7 +84,7 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     demands.observe(at(1_000), &id(1), source("a", 1), 50, 50);
     let beyond = demands.observe(at(1_000), &id(2), source("a", 2), 900, 50);
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
-    demands.note_debt(&id(1), 7);
+    demands.note(&id(1), 7, false);
     assert_eq!(demands.debts(at(1_000)), (1, 1, 7));
     assert_eq!(demands.debts(at(9_000)), (0, 0, 0), "the silent are forgotten, and there is room again");
 }
@@ -91,24 +93,106 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
 fn buckets_of_a_budget_are_bounded() {
     let mut demands = Demands::default();
     let mut last = Demand::default();
-    for epoch in 0..SOURCES_MAX as u64 + 100 {
+    for epoch in 0..BUCKETS_MAX as u64 + 100 {
         last = demands.observe(at(1_000), &id(1), source("a", epoch), 1, 1);
     }
-    assert_eq!(last.milli, SOURCES_MAX as u64 * 2_000);
+    assert_eq!(last.milli, BUCKETS_MAX as u64 * 2_000);
+}
+
+#[test]
+fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
+    let (mut warm, mut hot) = (Window::default(), Window::default());
+    for i in 1..=5 {
+        warm.observe(at(i * 2_000), i * 40, 40, true);
+        hot.observe(at(i * 2_000), i * 40, 40, false);
+    }
+    assert_eq!(warm.milli(at(10_000)), 20_000, "two seconds' worth");
+    assert_eq!(warm.milli(at(12_000)), 20_000, "until the next is due");
+    assert_eq!(warm.milli(at(13_000)), 0);
+    assert_eq!(hot.milli(at(10_000)), 80_000, "a hot key would have spoken sooner");
+    warm.observe(at(11_200), 240, 40, true);
+    assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
+}
+
+#[test]
+fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
+    for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
+        let mut demands = Demands::default();
+        demands.observe(at(1_000), &id(1), source("a", 1), 40, 40);
+        demands.note(&id(1), 0, is_warm);
+        let demand = demands.observe(at(3_000), &id(1), source("a", 1), 80, 40);
+        assert_eq!(demand, Demand { milli, askers: 1 });
+    }
+}
+
+/// What the receivers of one region measure for a POP that deals its reports out to them.
+fn dealt(receivers: &mut [Window], reports: &[(u64, usize, bool)]) -> Vec<u64> {
+    let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
+    let mut told = Vec::new();
+    for &(more, to, answered) in reports {
+        now_ms += 250;
+        asked += more;
+        unanswered += more;
+        let to = to % receivers.len();
+        receivers[to].observe(at(now_ms), asked, unanswered, false);
+        told.push(receivers.iter().map(|window| window.milli(at(now_ms))).sum());
+        if answered {
+            unanswered = 0;
+        }
+    }
+    told
+}
+
+#[test]
+fn two_receivers_of_one_region_count_a_pop_once() {
+    let mut receivers = [Window::default(), Window::default()];
+    let reports: Vec<_> = (0..20).map(|i| (25, i, true)).collect();
+    let told = dealt(&mut receivers, &reports);
+    // Each hears every other report, and an edge of its window lies between two of them.
+    let last = told.last().copied().unwrap();
+    assert!((75_000..=100_000).contains(&last), "{last}");
 }
 
 proptest! {
+    /// Several receivers, each report answered: never more in sum than one receiver of all would have counted
+    /// as new within the longest gap, and over a long time all of it.
+    #[test]
+    fn receivers_together_count_what_was_asked_once(
+        reports in prop::collection::vec((0..100_u64, 0..4_usize), 4..60), receivers in 1..4_usize,
+    ) {
+        let reports: Vec<_> = reports.into_iter().map(|(more, to)| (more, to, true)).collect();
+        let mut windows = vec![Window::default(); receivers];
+        dealt(&mut windows, &reports);
+        let told: u64 = windows.iter().map(Window::told).sum();
+        prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
+    }
+
+    /// Where answers are lost, what is said again is counted again only by those who did not hear it.
+    #[test]
+    fn lost_answers_count_at_most_once_a_receiver(
+        reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,
+    ) {
+        let mut windows = vec![Window::default(); receivers];
+        dealt(&mut windows, &reports);
+        let truth = reports.iter().map(|(more, ..)| more).sum::<u64>();
+        for window in &windows {
+            prop_assert!(window.told() <= truth);
+        }
+        let told: u64 = windows.iter().map(Window::told).sum();
+        prop_assert!(told >= truth);
+        if receivers == 1 { prop_assert_eq!(told, truth); }
+    }
+
     /// Whatever arrives in whichever order: no demand above what was asked for within the window,
     /// and no more memory than a few samples.
     #[test]
     fn never_more_than_was_asked(reports in prop::collection::vec((0..200_u64, 0..1_000_u64), 1..100)) {
         let (mut window, mut now_ms, mut most) = (Window::default(), 10_000, 0);
-        let first = reports[0].1;
         for (span_ms, asked) in reports {
             now_ms += span_ms;
-            window.observe(at(now_ms), asked, 0);
+            window.observe(at(now_ms), asked, asked, false);
             most = most.max(asked);
-            prop_assert!(window.milli(at(now_ms)) <= (most - first.min(most)) * 2_000);
+            prop_assert!(window.milli(at(now_ms)) <= most * 2_000);
         }
         prop_assert!(window.samples_len() <= SAMPLES_MAX);
     }
@@ -120,9 +204,9 @@ proptest! {
         for (span_ms, more) in reports {
             now_ms += span_ms;
             asked += more;
-            once.observe(at(now_ms), asked, more);
-            twice.observe(at(now_ms), asked, more);
-            twice.observe(at(now_ms), asked, more);
+            once.observe(at(now_ms), asked, more, false);
+            twice.observe(at(now_ms), asked, more, false);
+            twice.observe(at(now_ms), asked, more, false);
             prop_assert_eq!(once.milli(at(now_ms)), twice.milli(at(now_ms)));
         }
     }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
 use weir_budget::demand::Demands;
-use weir_budget::divide::{Terms, debt_milli, divide};
+use weir_budget::divide::{Shared, Terms, debt_milli, divide};
 use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
 use weir_limiter::wire::{AdmitRatio, Grant};
 
@@ -17,14 +18,20 @@ fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> Member {
 }
 
 fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
-    Account { deficit_ns, charged: 0, now_us: 0, members }
+    Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members }
+}
+
+/// What POPs that ask may do, of a rule with nothing but a quota.
+fn asking(quota: Quota, account: &Account) -> Grant {
+    let shared = Shared { quota, sharing: &Sharing::of(quota), account };
+    divide(&shared, "fra", false, &Terms::default()).asking
 }
 
 /// 100/s with a burst of 100, `level` tokens left, asked for by two POPs.
 fn grant(level: i64, demand: u64) -> Grant {
     let quota = quota(100, Period::Second, 100);
     let deficit_ns = u64::try_from(100 - level).unwrap() * quota.token_ns();
-    divide(quota, &account(deficit_ns, vec![member("fra", demand * 1_000, 2, 0)]), &Terms::default())
+    asking(quota, &account(deficit_ns, vec![member("fra", demand * 1_000, 2, 0)]))
 }
 
 #[test]
@@ -42,15 +49,11 @@ fn the_ratio_is_the_effective_rate_over_the_demand() {
 fn a_pop_alone_keeps_its_exact_bucket() {
     let quota = quota(100, Period::Second, 100);
     let deep = account(150 * quota.token_ns(), vec![member("fra", 9_000_000, 1, 0)]);
-    let grant = divide(quota, &deep, &Terms::default());
+    let grant = asking(quota, &deep);
     assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
     let shared =
         account(150 * quota.token_ns(), vec![member("fra", 1_000_000, 1, 0), member("iad", 1_000_000, 1, 0)]);
-    assert_eq!(
-        divide(quota, &shared, &Terms::default()).ratio,
-        AdmitRatio::of(40, 2_000),
-        "two are not alone"
-    );
+    assert_eq!(asking(quota, &shared).ratio, AdmitRatio::of(40, 2_000), "two are not alone");
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn the_demand_of_a_region_that_fell_silent_fades() {
     let quota = quota(100, Period::Second, 100);
     let with_age = |age_us| {
         let members = vec![member("fra", 500_000, 2, 0), member("iad", 500_000, 2, age_us)];
-        divide(quota, &account(90 * quota.token_ns(), members), &Terms::default()).ratio
+        asking(quota, &account(90 * quota.token_ns(), members)).ratio
     };
     assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it speaks again within an interval");
     assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
@@ -89,7 +92,7 @@ fn the_slowest_quota_keeps_its_digits() {
     let quota = quota(1, Period::Day, 10);
     // Nine tokens short, and asked for by two POPs at 1/s: one token a day is 1/86400 of that.
     let members = vec![member("fra", 1_000, 2, 0)];
-    let grant = divide(quota, &account(9 * quota.token_ns(), members), &Terms::default());
+    let grant = asking(quota, &account(9 * quota.token_ns(), members));
     assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
 }
 
@@ -106,7 +109,7 @@ proptest! {
     fn grants_are_monotonous(token_ns in 1..1_000_000_u32, burst in 1..1_000_000_u32, deficit in any::<u64>(), less in any::<u64>(), milli in any::<u64>(), more in any::<u64>()) {
         let Some(rate) = Rate::new(token_ns, Period::Minute) else { return Ok(()) };
         let Ok(quota) = Quota::new(rate, burst) else { return Ok(()) };
-        let grant = |deficit_ns, milli| divide(quota, &account(deficit_ns, vec![member("fra", milli, 2, 0)]), &Terms::default());
+        let grant = |deficit_ns, milli| asking(quota, &account(deficit_ns, vec![member("fra", milli, 2, 0)]));
         let base = grant(deficit, milli);
         prop_assert!(grant(deficit.saturating_sub(less), milli).ratio >= base.ratio);
         prop_assert!(grant(deficit, milli.saturating_add(more)).ratio <= base.ratio);
@@ -161,7 +164,7 @@ fn run_loop(factor: u64) -> u64 {
                     vec![Count { epoch: 1, admitted: pop.admitted, unconfirmed: pop.admitted, span_us: 0 }];
                 let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
                 let account = budget.charge(ms * 1_000, &charge);
-                pop.ratio = u64::from(divide(quota, &account, &Terms::default()).ratio.bits());
+                pop.ratio = u64::from(asking(quota, &account).ratio.bits());
             }
         }
     }

@@ -3,24 +3,25 @@
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
 --           ("from to claimed": when a full budget last let its refill go, and what was claimed of that, in
---           microseconds), and
---           per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
--- ARGV[1]   the region that speaks
+--           microseconds), spread ("bursts until": how many bursts deep the budget went, and until when that
+--           is remembered), and per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
+-- ARGV[1]   the member that speaks: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
 -- ARGV[4]   whole microseconds in which a token refills
 -- ARGV[5]   and the nanoseconds beyond them, below 1000
--- ARGV[6]   the POP whose counts follow
--- ARGV[7..] four per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, and how
+-- ARGV[6]   whole microseconds in which an empty budget fills, rounded up
+-- ARGV[7]   the POP whose counts follow
+-- ARGV[8..] four per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, and how
 --           many microseconds ago the first that is not on record may have been admitted
 --
--- Returns   {deficit_us, deficit_ns, charged, now_us, members}
+-- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}
 --
--- The maxima in capitals are set in front of this text from the constants of weir_budget::budget.
+-- The numbers in capitals are set in front of this text from the constants of weir_budget.
 
-local key, region, pop = KEYS[1], ARGV[1], ARGV[6]
-local token_us, token_ns = tonumber(ARGV[4]), tonumber(ARGV[5])
-local FIXED, FIRST, EACH = 5, 7, 4
+local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
+local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local FIXED, FIRST, EACH = 6, 8, 4
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -30,7 +31,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
-local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill'}
+local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread'}
 for i = FIRST, #ARGV, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
@@ -46,6 +47,8 @@ local deficit_ns = tonumber(known[2] or 0) or 0
 local at = tonumber(known[3] or 0) or 0
 local spill_from, spill_to, claimed = string.match(known[5] or '', '^(%d+) (%d+) (%d+)$')
 spill_from, spill_to, claimed = tonumber(spill_from or 0), tonumber(spill_to or 0), tonumber(claimed or 0)
+local spread, spread_until = string.match(known[6] or '', '^(%d+) (%d+)$')
+spread, spread_until = tonumber(spread or 0), tonumber(spread_until or 0)
 
 -- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
 local elapsed = math.max(0, now - at)
@@ -95,7 +98,21 @@ if deficit_us >= DEFICIT_US_MAX then
   deficit_us, deficit_ns = DEFICIT_US_MAX, 0
 end
 
--- Note the region's demand, forget regions that fell silent.
+-- Remember how many bursts deep it went. fmod is exact where a quotient is not.
+if now >= spread_until then
+  spread = 0
+end
+local beyond = math.max(0, deficit_us - SPREAD_MOMENT_US)
+local rest = math.fmod(beyond, fill_us)
+local depth = math.min((beyond - rest) / fill_us + (rest > 0 and 1 or 0), SPREAD_MAX)
+local debt = math.min(math.max(0, deficit_us - fill_us), SPREAD_DEBT_US_MAX)
+if depth > 1 then
+  spread, spread_until = math.max(spread, depth), now + debt + SPREAD_KEPT_US
+else
+  spread_until = math.min(spread_until, now + debt + SPREAD_KEPT_US)
+end
+
+-- Note the member's demand, forget members that fell silent.
 local members = {}
 for name, milli, askers, at in string.gmatch(known[4] or '', '([^=;]+)=(%d+),(%d+),(%d+);') do
   if name ~= region and now - tonumber(at) <= MEMBER_IDLE_US then
@@ -118,7 +135,8 @@ for i, member in ipairs(members) do
 end
 packed = table.concat(packed)
 
-local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to) .. ' ' .. whole(claimed)}
+local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to) .. ' ' .. whole(claimed),
+  'spread', whole(spread) .. ' ' .. whole(spread_until)}
 for field, admitted in pairs(records) do
   updates[#updates + 1] = field
   updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)
@@ -146,5 +164,6 @@ if redis.call('HLEN', key) > SOURCES_MAX + FIXED then
 end
 
 local until_full_us = deficit_us + (deficit_ns > 0 and 1 or 0)
-redis.call('PEXPIRE', key, whole(math.ceil((until_full_us + GRACE_US) / 1000)))
-return {deficit_us, deficit_ns, charged, now, packed}
+local keep_us = math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0)
+redis.call('PEXPIRE', key, whole(math.ceil(keep_us / 1000)))
+return {deficit_us, deficit_ns, spread, charged, now, packed}

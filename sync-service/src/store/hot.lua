@@ -2,7 +2,7 @@
 -- weir_budget::hot::HotList::exchange.
 --
 -- KEYS[1]   the list, a sorted set: keys by until when they are on it, in microseconds
--- ARGV[1..] the region's hot keys, "<nanoseconds a token>:<burst>:<value in hex>:<rule>"
+-- ARGV[1..] the region's hot keys, as weir_budget::hot::HotKey writes itself
 --
 -- Returns   all that are on the list
 --

@@ -28,7 +28,8 @@ pub struct Memory {
 #[derive(Debug)]
 struct State {
     budgets: HashMap<Arc<BudgetId>, Budget>,
-    /// The budgets by when nothing is lost by forgetting them: full ones first, the deepest debt last.
+    /// The budgets by when nothing is lost by forgetting them: full ones first, then the deepest debt and
+    /// those that remember one.
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
@@ -142,12 +143,14 @@ mod tests {
     use super::*;
     use weir_budget::budget::{Count, Demand};
     use weir_limiter::quota::{Period, Quota, Rate};
+    use weir_limiter::sharing::Sharing;
 
     async fn charge(store: &Memory, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
         let entry = Entry {
             id: BudgetId { rule: "r".into(), value: vec![value] },
             quota,
+            sharing: Sharing::of(quota),
             demand: Demand::default(),
             counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0 }],
         };
@@ -173,9 +176,11 @@ mod tests {
     #[test]
     fn what_has_expired_is_forgotten() {
         let store = Memory::new(10, Duration::from_secs(1));
+        let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
         let entry = |value| Entry {
             id: BudgetId { rule: "r".into(), value: vec![value] },
-            quota: Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap(),
+            quota,
+            sharing: Sharing::of(quota),
             demand: Demand::default(),
             counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0 }],
         };

@@ -11,10 +11,11 @@ use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, Tl
 use tokio::time::timeout;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
-    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, SPILL_KEPT_US, SPILL_MOMENT_US,
+    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
 };
-
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
+use weir_budget::spill::{SPILL_KEPT_US, SPILL_MOMENT_US};
+use weir_budget::spread::{SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us};
 
 use super::link::Link;
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
@@ -145,11 +146,11 @@ impl Store for Redis {
             let mut pipeline = Pipeline::new();
             let command = pipeline.cmd("EVALSHA").arg(self.hot.get_hash()).arg(1).arg(HOT_KEY);
             for key in mine {
-                command.arg(hot_member(key));
+                command.arg(key.to_string());
             }
             let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
             // What cannot be read was put there by a newer version, or by nobody of ours.
-            Ok(list.iter().filter_map(|text| hot_key(text)).collect())
+            Ok(list.iter().filter_map(|text| text.parse().ok()).collect())
         })
     }
 
@@ -158,8 +159,8 @@ impl Store for Redis {
     }
 }
 
-/// What the script returns: `deficit_us`, `deficit_ns`, `charged`, `now_us`, members.
-type Row = (u64, u64, u64, u64, String);
+/// What the script returns: `deficit_us`, `deficit_ns`, `spread`, `charged`, `now_us`, members.
+type Row = (u64, u64, u32, u64, u64, String);
 
 /// The name of a budget's hash.
 pub fn budget_key(id: &BudgetId) -> String {
@@ -180,7 +181,7 @@ fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &En
     let token_ns = entry.quota.token_ns();
     let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(budget_key(&entry.id));
     command.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
-    command.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(batch.pop);
+    command.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
     for count in &entry.counts {
         let admitted = count.admitted.min(COUNT_MAX);
         command.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
@@ -188,13 +189,13 @@ fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &En
     }
 }
 
-fn account((whole_us, rest_ns, charged, now_us, members): &Row) -> Result<Account, StoreError> {
+fn account((whole_us, rest_ns, spread, charged, now_us, members): &Row) -> Result<Account, StoreError> {
     let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(*rest_ns));
     let deficit_ns = deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))?;
     let members = members.split_terminator(';').map(|text| member(text, *now_us)).collect::<Option<Vec<_>>>();
     let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(Account { deficit_ns, charged: *charged, now_us: *now_us, members })
+    Ok(Account { deficit_ns, spread: *spread, charged: *charged, now_us: *now_us, members })
 }
 
 /// Reads `region=milli,askers,at_us`.
@@ -218,27 +219,13 @@ fn charge_script() -> String {
         ("GRACE_US", GRACE_US),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILL_MOMENT_US", SPILL_MOMENT_US),
+        ("SPREAD_KEPT_US", SPREAD_KEPT_US),
+        ("SPREAD_MAX", u64::from(SPREAD_MAX)),
+        ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
+        ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
     ];
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     with_maxima(&maxima, include_str!("charge.lua"))
-}
-
-/// A hot key as it stands on the list.
-fn hot_member(key: &HotKey) -> String {
-    let mut text = format!("{}:{}:", key.token_ns, key.burst);
-    push_hex(&mut text, &key.id.value);
-    text.push(':');
-    text.push_str(&key.id.rule);
-    text
-}
-
-fn hot_key(text: &str) -> Option<HotKey> {
-    let mut parts = text.splitn(4, ':');
-    let (token_ns, burst) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let (hex, rule) = (parts.next()?, parts.next()?.to_owned());
-    let byte = |i: usize| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
-    let value = (0..hex.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    Some(HotKey { id: BudgetId { rule, value }, token_ns, burst })
 }
 
 fn hot_script() -> String {

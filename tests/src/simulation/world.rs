@@ -168,7 +168,7 @@ impl World {
             }
         });
         let pops: Vec<_> = pops.collect();
-        let regions = (0..setup.regions).map(|_| Region::new(setup.terms)).collect();
+        let regions = (0..setup.regions).map(|i| Region::new(&format!("region-{i}"), setup.terms)).collect();
         let mut world = Self {
             rng,
             pops,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::region::Entry;
 use weir_limiter::quota::{Period, Quota};
+use weir_limiter::sharing::Sharing;
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
 
@@ -40,7 +41,8 @@ impl Random {
     }
 
     fn quota(&mut self) -> Quota {
-        match self.below(5) {
+        match self.below(6) {
+            5 => quota(3, Period::Second, 7),
             0 => quota(1, Period::Day, 400),
             1 => quota(1_000_000, Period::Second, 1),
             2 => quota(7, Period::Minute, 20),
@@ -56,10 +58,11 @@ impl Random {
             unconfirmed: self.tokens(),
             span_us: self.below(3) * 700_000,
         });
-        let counts = counts.collect();
+        let (counts, quota) = (counts.collect(), self.quota());
         Entry {
             id: id(&[self.pick(b"abc")]),
-            quota: self.quota(),
+            quota,
+            sharing: Sharing::of(quota),
             demand: Demand { milli: self.tokens(), askers: u32::try_from(self.below(400)).unwrap() },
             counts,
         }
@@ -70,9 +73,10 @@ impl Random {
 async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
     let mut random = Random(seed);
     let mut reference: BTreeMap<BudgetId, Budget> = BTreeMap::new();
+    let mut spread_most = 0;
     for report in 0..REPORTS {
         let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry()).collect();
-        let (member, pop) = (random.pick(&["fra", "iad", "sin"]), random.pick(&["one", "two"]));
+        let (member, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
         let batch = Batch { member, pop, entries };
         let accounts = store.charge(&batch).await.unwrap();
         for (entry, account) in batch.entries.iter().zip(accounts) {
@@ -80,8 +84,10 @@ async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
             let (quota, demand, counts) = (entry.quota, entry.demand, entry.counts.clone());
             let expected = budget.charge(account.now_us, &Charge { quota, member, demand, pop, counts });
             assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
+            spread_most = spread_most.max(account.spread);
         }
     }
+    assert!(spread_most > 1_000, "seed {seed} never spread far: it tests too little");
     let deepest = reference.values().map(Budget::deficit_ns).max().unwrap();
     assert!(deepest > DEFICIT_NS_MAX / 2, "seed {seed} never came near the limit: it tests too little");
 }

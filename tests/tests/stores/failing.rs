@@ -4,12 +4,16 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use weir_budget::budget::{GRACE_US, MEMBERS_MAX, SOURCES_MAX};
+use weir_budget::hot::HotKey;
+use weir_budget::spread::SPREAD_KEPT_US;
+use weir_limiter::quota::Period;
+use weir_limiter::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, slow};
+use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
 
 /// What a busy machine may add to what something takes.
 const SLACK: Duration = Duration::from_secs(2);
@@ -51,6 +55,42 @@ async fn a_budget_expires_a_grace_after_it_is_full() {
 }
 
 #[tokio::test]
+async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let quota = quota(1_000, Period::Second, 1_000);
+    let deep = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 3_000)])).await.unwrap();
+    assert_eq!(deep.spread, 3);
+    let key = budget_key(&id(b"a"));
+    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+    // Two bursts are owed, a second each.
+    let expected_ms = 2_000 + SPREAD_KEPT_US / 1_000;
+    assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{ttl_ms} of {expected_ms}");
+    let () = connection.hset(&key, "spread", "3 1").await.unwrap();
+    let () = connection.hset(&key, "deficit_us", "0").await.unwrap();
+    let again = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
+    assert_eq!(again.spread, 0, "its time was over");
+    let far = u64::MAX.to_string()[..15].to_owned() + "0";
+    let () = connection.hset(&key, "spread", format!("3 {far}")).await.unwrap();
+    charge(&store, entry(b"a", quota, vec![])).await.unwrap();
+    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+    assert!(ttl_ms <= SPREAD_KEPT_US / 1_000, "a clock that stepped back does not make it last: {ttl_ms}");
+}
+
+#[tokio::test]
+async fn what_is_no_hot_key_is_left_out_of_the_list() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()) };
+    store.hot(std::slice::from_ref(&key)).await.unwrap();
+    let until_us: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
+    for odd in ["", "1:2:3", "10000000:100:0aff:per-address", "\u{e9}"] {
+        let () = connection.zadd("weir:hot", odd, until_us).await.unwrap();
+    }
+    assert_eq!(store.hot(&[]).await.unwrap(), [key]);
+}
+
+#[tokio::test]
 async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_fields() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
@@ -62,7 +102,7 @@ async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_fields() {
     }
     let key = "weir:{per-address:0aff}";
     let fields: usize = connection.hlen(key).await.unwrap();
-    assert!(fields > SOURCES_MAX / 2 && fields <= SOURCES_MAX + 4, "{fields}");
+    assert!(fields > SOURCES_MAX / 2 && fields <= SOURCES_MAX + 6, "{fields}");
     for region in 0..MEMBERS_MAX * 2 {
         charge_as(&store, &format!("more-{region}"), "fra1", entry(&[10, 0xff], slow(), vec![]))
             .await

@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
 use weir_budget::region::Entry;
 use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
@@ -73,7 +74,7 @@ fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
 }
 
 fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {
-    Entry { id: id(value), quota, demand: Demand::default(), counts }
+    Entry { id: id(value), quota, sharing: Sharing::of(quota), demand: Demand::default(), counts }
 }
 
 /// Charges one budget in the name of region "fra" and POP "fra1".

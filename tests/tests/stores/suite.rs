@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::budget::{Demand, SOURCES_KEPT, SOURCES_MAX};
+use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
+use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_limiter::quota::Period;
+use weir_limiter::sharing::{Floor, Sharing};
 use weir_sync::store::{Batch, POPS_MAX, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -46,6 +48,9 @@ for_every_store!(
     bounds_the_sources_of_a_budget,
     bounds_the_pops with FOREVER,
     takes_any_name,
+    remembers_how_deep_a_budget_went,
+    lists_hot_keys_as_they_were_named,
+    bounds_the_hot_list,
 );
 
 async fn charges_what_is_new(store: &dyn Store) {
@@ -169,4 +174,56 @@ async fn takes_any_name(store: &dyn Store) {
         assert_eq!(store.register(odd).await.unwrap(), 1);
     }
     assert_eq!(charged, 5);
+}
+
+async fn remembers_how_deep_a_budget_went(store: &dyn Store) {
+    let quota = quota(1_000, Period::Second, 200);
+    let bursts = charge(store, entry(b"a", quota, vec![count(1, 800, 800)])).await.unwrap();
+    assert_eq!(bursts.spread, 4);
+    until("the debt to be paid and the budget to be full", async || {
+        let account = charge(store, entry(b"a", quota, vec![count(1, 800, 0)])).await.unwrap();
+        assert_eq!(account.spread, 4);
+        (account.deficit_ns == 0).then_some(())
+    })
+    .await;
+    // A tenth of a second is none to remember: from there on whole bursts, of a tenth of a second each.
+    let tenth = self::quota(1_000, Period::Second, 100);
+    for (value, tokens, spread) in [(b"c", 200, 0), (b"d", 201, 2), (b"e", 300, 2), (b"f", 301, 3)] {
+        let deep = charge(store, entry(value, tenth, vec![count(1, tokens, tokens)])).await.unwrap();
+        assert_eq!(deep.spread, spread, "{tokens} tokens");
+    }
+    let one = charge(store, entry(b"b", quota, vec![count(1, 200, 200)])).await.unwrap();
+    assert_eq!(one.spread, 0, "one burst is what a budget is for");
+}
+
+async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
+    let floors =
+        vec![Floor { region: "eu-1".into(), percent: 30 }, Floor { region: "us".into(), percent: 70 }];
+    let key = |rule: &str, value: &[u8], sharing| HotKey {
+        id: BudgetId { rule: rule.into(), value: value.to_vec() },
+        quota: slow(),
+        sharing,
+    };
+    let mine = [
+        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors }),
+        key("\u{e9}", b":", Sharing::of(slow())),
+    ];
+    let mut list = store.hot(&mine).await.unwrap();
+    list.sort();
+    assert_eq!(list, mine);
+    assert_eq!(store.hot(&[]).await.unwrap().len(), 2, "others hear of them");
+    until("what nobody names any more to leave", async || {
+        store.hot(&[]).await.unwrap().is_empty().then_some(())
+    })
+    .await;
+}
+
+async fn bounds_the_hot_list(store: &dyn Store) {
+    let key = |value: usize| HotKey {
+        id: BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() },
+        quota: slow(),
+        sharing: Sharing::of(slow()),
+    };
+    let mine: Vec<_> = (0..HOT_MAX + 50).map(key).collect();
+    assert_eq!(store.hot(&mine).await.unwrap().len(), HOT_MAX);
 }

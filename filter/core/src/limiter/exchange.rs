@@ -62,6 +62,12 @@ impl Exchange {
         self.pops
     }
 
+    /// In how many parts a quota is cut for cold keys: two for each POP. The other half is left for the
+    /// keys' warm part, of which weir-sync lets half a quota go by without a grant.
+    pub(super) fn cold_parts(&self) -> u32 {
+        if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
+    }
+
     /// The next report, of these keys.
     fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>) -> Report {
         self.sequence += 1;

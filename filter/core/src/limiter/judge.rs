@@ -182,11 +182,11 @@ impl Limiter {
                 let Some(exchange) = &self.exchange else {
                     return Entry::Cold(Cold { bucket: after, ..cold });
                 };
-                match cold.share.take(quota, 1, exchange.pops(), now) {
+                match cold.share.take(quota, 1, exchange.cold_parts(), now) {
                     Some(share) => Entry::Cold(Cold { bucket: after, share }),
                     None if tag.is_overflow() => Entry::Cold(Cold { bucket: after, ..cold }),
                     None => {
-                        let begun = Watched::begin(&cold, quota, exchange.pops(), 1, now);
+                        let begun = Watched::begin(&cold, quota, exchange.cold_parts(), 1, now);
                         Entry::Watched(Watched { bucket: after, ..begun })
                     }
                 }
@@ -202,11 +202,11 @@ impl Limiter {
         bytes: &mut alloc::vec::Vec<u8>,
         now: Time,
     ) {
-        let Some(pops) = self.exchange.as_ref().map(Exchange::pops) else { return };
+        let Some(parts) = self.exchange.as_ref().map(Exchange::cold_parts) else { return };
         let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
         let mut loaded = self.load(slots, hit.slot, bytes);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
-        let watched = Entry::Watched(Watched::begin(&cold, &quota, pops, 0, now));
+        let watched = Entry::Watched(Watched::begin(&cold, &quota, parts, 0, now));
         // On a conflict the next refusal does it.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             self.count_watched(hit, now);

@@ -211,12 +211,12 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     assert!(greeting.keys.is_empty());
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
     assert_eq!(limiter.report(&mut slots, false, T0 + 250 * MS), None);
-    // The eleventh of 40 at one POP of four is beyond the even share.
+    // The sixth of 40 at one POP of four is beyond the half of an even share that is a cold key's.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (11, 11));
+    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (6, 6));
     assert_eq!(report.keys[0].value, [4, 32, 192, 0, 2, 1]);
     assert_eq!(report.rules[0].name, "r");
 }

@@ -38,7 +38,7 @@ impl Limiter {
         now: Time,
         change: impl Fn(&mut Watched),
     ) -> Updated {
-        let pops = self.exchange.as_ref().map_or(1, Exchange::pops);
+        let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
         let mut bytes = core::mem::take(&mut self.scratch.bytes);
         let mut result = Updated::Failed;
         for _ in 0..UPDATES_MAX {
@@ -47,7 +47,7 @@ impl Limiter {
                 break;
             }
             let known = loaded.slot.get(place.tag);
-            let begin = |cold: &Cold| quota.map(|quota| Watched::begin(cold, quota, pops, 0, now));
+            let begin = |cold: &Cold| quota.map(|quota| Watched::begin(cold, quota, parts, 0, now));
             let watched = match known {
                 Some(Entry::Watched(watched)) => Some(watched),
                 Some(Entry::Cold(cold)) => begin(&cold),

@@ -85,14 +85,13 @@ impl Cold {
 }
 
 impl Watched {
-    /// A key that starts to be watched at `now`, one of `pops` POPs asking it for `taking` tokens
-    /// that its share no longer has.
+    /// A key that starts to be watched at `now`, asked for `taking` tokens that its share no longer has.
     ///
     /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
     /// bucket has refilled faster than an even share does, what is missing from the share.
-    pub fn begin(cold: &Cold, quota: &Quota, pops: u32, taking: u32, now: Time) -> Self {
+    pub fn begin(cold: &Cold, quota: &Quota, parts: u32, taking: u32, now: Time) -> Self {
         let missing = u32::try_from(cold.bucket.missing(quota, now)).unwrap_or(u32::MAX);
-        let admitted = missing.max(cold.share.tokens_used(quota, pops, now)).saturating_add(taking);
+        let admitted = missing.max(cold.share.tokens_used(quota, parts, now)).saturating_add(taking);
         Self {
             bucket: cold.bucket,
             lease_until: Time::ZERO,

@@ -1,0 +1,211 @@
+//! How far above its quota a key can get, over all points of presence: the overshoot bound.
+//!
+//! In any span t the fleet admits at most `burst + rate x t + bound` tokens for a key. What is admitted above
+//! the quota is debt, and is paid back; the bound says how deep the debt can get.
+//!
+//! # The argument
+//!
+//! With rate L, burst B, N POPs, horizon H and R = [`Fleet::reach_ns`]:
+//!
+//! 1. *A POP's news are at most R old.* A POP that admits past its even share says so at its next tick, and
+//!    hears the budget's level in the answer; an exchange that fails is tried again. So from one report that
+//!    was charged to the answer of the next that is charged pass at most 2 R: R until the next is made, and R
+//!    until it is answered.
+//! 2. *On one piece of news a POP admits what its bucket holds, and what refills until the next*: `b_i + 2 L R`.
+//!    A bucket holds at most the local burst b; where the POP is the only one asked, the whole burst B. That
+//!    may be old news at some POPs at once: the next POP can be alone only after the last has been silent for
+//!    the window W in which demand is measured, and whoever is not asked any more is told within R. So at most
+//!    `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
+//! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, once per POP at
+//!    most `L R`, since POPs that are thinned evenly would otherwise wait for tokens that others have.
+//! 4. *Below a level of `0.1 B - L H` nobody gets anything* (p = 0). So the debt that is known grows to `L H` at
+//!    most, and then by what is under way: for each POP the sum of 2 and 3.
+//! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
+//!    others have drained it before, and those were told the level, and do not hold a burst themselves.
+//!
+//! Together `sum b_i + 3 N L R + L H - B`. With b = B that is `(N - 1) B` and what the news cost.
+//!
+//! # What it rests on
+//!
+//! - POPs that are cut off for longer than R are not in it: see [`apart`].
+//! - What POPs admit without a word (cold keys) and what is only reported now and then (warm keys) must be
+//!   within the quota together: the even shares of all POPs and the demand that makes a key hot add up to it.
+//! - Floors: a region's floor is admitted in debt too, so 4 holds for the rest only. While that region is asked
+//!   steadily its floor is less than the refill, and the debt shrinks; each time its demand jumps, its POPs
+//!   add what is under way for them once more.
+//! - What a budget loses (a store that is flushed, a POP that crashes before it reports) is never charged.
+
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::{Sharing, WhenUnsynced};
+
+use crate::demand::WINDOW_NS;
+use crate::divide::HORIZON_NS;
+
+/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stop it: twice for what is under
+/// way, once for the level being ahead of time.
+const REACHES: u128 = 3;
+
+/// How large a fleet is, and how quick its news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// Points of presence.
+    pub pops: u32,
+    /// Between two reports of a POP, in nanoseconds.
+    pub interval_ns: u64,
+    /// From a POP to its weir-sync, to the store, and back, in nanoseconds.
+    pub trip_ns: u64,
+    /// After which a POP gives up an exchange, in nanoseconds.
+    pub timeout_ns: u64,
+    /// Exchanges in a row that may fail.
+    pub failures: u32,
+}
+
+impl Fleet {
+    /// How long a POP may act on old news, in nanoseconds.
+    pub fn reach_ns(&self) -> u64 {
+        let again_ns = self.timeout_ns.saturating_add(self.interval_ns);
+        let failing_ns = again_ns.saturating_mul(u64::from(self.failures));
+        self.interval_ns.saturating_add(self.trip_ns).saturating_add(failing_ns)
+    }
+}
+
+/// The most tokens that `fleet` admits for one key above `burst + rate x t` in any span t, rounded up. Zero
+/// for a strict rule.
+pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
+    if sharing.strict {
+        return 0;
+    }
+    let (pops, reach_ns) = (u64::from(fleet.pops.max(1)), fleet.reach_ns());
+    let (burst, local_burst) = (u64::from(quota.burst()), u64::from(sharing.local_burst.min(quota.burst())));
+    let alone = reach_ns.div_ceil(WINDOW_NS).saturating_add(1).min(pops);
+    let held = pops * local_burst + alone * (burst - local_burst);
+    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + u128::from(HORIZON_NS);
+    (held - burst).saturating_add(refill(quota, late_ns))
+}
+
+/// What `apart` POPs of `fleet` that hear nothing for `span_ns` nanoseconds may add to [`bound`], rounded up:
+/// their whole rate each, their even share of the quota, or nothing. It is charged once they are back.
+pub fn apart(
+    quota: Quota,
+    sharing: &Sharing,
+    fleet: &Fleet,
+    apart: u32,
+    span_ns: u64,
+    when_unsynced: WhenUnsynced,
+) -> u64 {
+    let (apart, pops) = (u64::from(apart), u64::from(fleet.pops.max(1)));
+    let refilled_ns = u128::from(apart) * u128::from(span_ns);
+    match when_unsynced {
+        _ if sharing.strict => 0,
+        WhenUnsynced::Local => refill(quota, refilled_ns),
+        WhenUnsynced::Share => {
+            let share = (u64::from(quota.burst()) / pops).max(1);
+            (apart * share).saturating_add(refill(quota, refilled_ns.div_ceil(u128::from(pops))))
+        }
+        WhenUnsynced::Deny => 0,
+    }
+}
+
+/// Tokens that refill in `ns` nanoseconds, rounded up.
+fn refill(quota: Quota, ns: u128) -> u64 {
+    u64::try_from(ns.div_ceil(u128::from(quota.token_ns()))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_limiter::quota::{Period, Rate};
+    use weir_limiter::time::SECOND_NS;
+
+    const MS: u64 = 1_000_000;
+    /// The setting of the design: 250 ms, a round trip of 100 ms.
+    const FLEET: Fleet =
+        Fleet { pops: 3, interval_ns: 250 * MS, trip_ns: 100 * MS, timeout_ns: SECOND_NS, failures: 0 };
+
+    fn quota(count: u32, burst: u32) -> Quota {
+        Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
+    }
+
+    fn sharing(local_burst: u32) -> Sharing {
+        Sharing { strict: false, local_burst, floors: alloc::vec![] }
+    }
+
+    #[test]
+    fn the_formula_in_figures() {
+        let quota = quota(100, 100);
+        // Two bursts beyond the first; 3 x 3 x 35 while the news travel; 100 of known debt.
+        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 315 + 100);
+        // Two POPs may believe to be alone: 100 + 100 + 10 - 100.
+        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 315 + 100);
+        let failing = Fleet { failures: 2, ..FLEET };
+        assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
+        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 9 * 285 + 100);
+        assert_eq!(bound(quota, &Sharing { strict: true, ..sharing(100) }, &failing), 0);
+    }
+
+    #[test]
+    fn who_is_cut_off_adds_what_his_rule_says() {
+        let (quota, sharing) = (quota(100, 100), sharing(100));
+        let adds = |when| apart(quota, &sharing, &FLEET, 2, 10 * SECOND_NS, when);
+        assert_eq!(adds(WhenUnsynced::Local), 2 * 1_000);
+        assert_eq!(adds(WhenUnsynced::Share), 2 * 33 + 667, "a third of the burst and of the rate each");
+        assert_eq!(adds(WhenUnsynced::Deny), 0);
+        let large = Fleet { pops: 330, ..FLEET };
+        assert_eq!(apart(quota, &sharing, &large, 5, 0, WhenUnsynced::Share), 5, "a token at least");
+    }
+
+    prop_compose! {
+        fn fleet()(
+            pops in any::<u32>(), interval_ns in any::<u64>(), trip_ns in any::<u64>(),
+            timeout_ns in any::<u64>(), failures in 0..10_u32, shift in 0..40_u32,
+        ) -> Fleet {
+            let (interval_ns, trip_ns, timeout_ns) = (interval_ns >> shift, trip_ns >> shift, timeout_ns >> shift);
+            Fleet { pops: pops >> (shift / 2), interval_ns, trip_ns, timeout_ns, failures }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn grows_with_the_fleet_and_the_age_of_its_news(
+            fleet in fleet(), count in 1..1_000_000_u32, burst in 2..1_000_000_u32, part in 1..100_u32,
+            more in 1..1_000_000_u32,
+        ) {
+            let quota = quota(count, burst);
+            let sharing = sharing((burst / part).max(1));
+            let base = bound(quota, &sharing, &fleet);
+            let more_ns = u64::from(more) * MS;
+            let slower = [
+                Fleet { pops: fleet.pops.saturating_add(more), ..fleet },
+                Fleet { interval_ns: fleet.interval_ns.saturating_add(more_ns), ..fleet },
+                Fleet { trip_ns: fleet.trip_ns.saturating_add(more_ns), ..fleet },
+                Fleet { timeout_ns: fleet.timeout_ns.saturating_add(more_ns), ..fleet },
+                Fleet { failures: fleet.failures + 1, ..fleet },
+            ];
+            for fleet in slower {
+                prop_assert!(bound(quota, &sharing, &fleet) >= base, "{fleet:?}");
+            }
+        }
+
+        #[test]
+        fn grows_with_the_bursts(fleet in fleet(), count in 1..1_000_000_u32, burst in 2..500_000_u32, local in 1..500_000_u32, more in 1..500_000_u32) {
+            let local = local.min(burst);
+            let base = bound(quota(count, burst), &sharing(local), &fleet);
+            prop_assert!(bound(quota(count, burst + more), &sharing(local), &fleet) >= base);
+            let larger = local.saturating_add(more).min(burst);
+            prop_assert!(bound(quota(count, burst), &sharing(larger), &fleet) >= base);
+            let all = quota(count, burst + more);
+            prop_assert!(bound(all, &Sharing::of(all), &fleet) >= bound(quota(count, burst), &Sharing::of(quota(count, burst)), &fleet));
+        }
+
+        #[test]
+        fn who_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
+            let quota = quota(100, 100);
+            for when in [WhenUnsynced::Local, WhenUnsynced::Share, WhenUnsynced::Deny] {
+                let adds = |pops, ns| apart(quota, &sharing(100), &FLEET, pops, ns, when);
+                prop_assert!(adds(cut_off + more, span_ns) >= adds(cut_off, span_ns));
+                prop_assert!(adds(cut_off, span_ns + u64::from(more)) >= adds(cut_off, span_ns));
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The list of hot keys that regions share through a store: a key is on it for a while after a region
+//! named it, with all that another region needs to divide its budget without having seen the rule.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::{FLOORS_MAX, Floor, Sharing};
+use weir_limiter::wire::{KEY_BYTES_MAX, RULE_NAME_MAX};
+
+use super::HOT_MAX;
+use crate::budget::BudgetId;
+
+/// How long a key stays on the list after a region last named it, in microseconds.
+pub const LISTED_US: u64 = 1_000_000;
+
+/// A hot key as regions tell each other of it. Its text form is
+/// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
+/// `<region>=<percent>,...`. Strict rules have no hot keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// Whose budget.
+    pub id: BudgetId,
+    /// How large it is.
+    pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
+}
+
+impl HotKey {
+    /// What keys are ordered by.
+    fn order(&self) -> (&BudgetId, u64, u32, &Sharing) {
+        (&self.id, self.quota.token_ns(), self.quota.burst(), &self.sharing)
+    }
+}
+
+impl Ord for HotKey {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for HotKey {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for HotKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:", self.quota.token_ns(), self.quota.burst(), self.sharing.local_burst)?;
+        for (i, floor) in self.sharing.floors.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", floor.region, floor.percent)?;
+        }
+        f.write_str(":")?;
+        for byte in &self.id.value {
+            write!(f, "{byte:02x}")?;
+        }
+        write!(f, ":{}", self.id.rule)
+    }
+}
+
+/// A text that is no hot key: written by another version, or by nobody of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotKeyError;
+
+impl fmt::Display for HotKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected <ns a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>")
+    }
+}
+
+impl core::error::Error for HotKeyError {}
+
+impl FromStr for HotKey {
+    type Err = HotKeyError;
+
+    fn from_str(text: &str) -> Result<Self, HotKeyError> {
+        parse(text).ok_or(HotKeyError)
+    }
+}
+
+fn parse(text: &str) -> Option<HotKey> {
+    let mut parts = text.splitn(6, ':');
+    let (token_ns, burst) = (number(parts.next()?)?, number(parts.next()?)?);
+    let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
+    let local_burst = u32::try_from(number(parts.next()?)?).ok()?;
+    let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)? };
+    let value = from_hex(parts.next()?)?;
+    let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
+    sharing.fits(quota).then(|| HotKey { id: BudgetId { rule: rule.into(), value }, quota, sharing })
+}
+
+fn floors(text: &str) -> Option<Vec<Floor>> {
+    // One more than there may be, so that too many are not read, but refused.
+    let parts = text.split(',').filter(|part| !part.is_empty()).take(FLOORS_MAX + 1);
+    let floor = |part: &str| {
+        let (region, percent) = part.split_once('=')?;
+        Some(Floor { region: String::from(region), percent: u8::try_from(number(percent)?).ok()? })
+    };
+    parts.map(floor).collect()
+}
+
+/// Digits only, where `parse` would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+    if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
+}
+
+/// The list of hot keys, for a store that has no better.
+#[derive(Debug, Default)]
+pub struct HotList {
+    /// Until when each key is on it, on the store's clock in microseconds.
+    until_us: BTreeMap<HotKey, u64>,
+}
+
+impl HotList {
+    /// Puts a region's hot keys on the list at `now_us`; returns all that are on it, at most
+    /// [`HOT_MAX`]. Beyond that, those that leave first are dropped.
+    pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
+        self.until_us.extend(mine.iter().map(|key| (key.clone(), now_us.saturating_add(LISTED_US))));
+        self.until_us.retain(|_, until| *until > now_us);
+        while self.until_us.len() > HOT_MAX {
+            let first = self.until_us.iter().min_by_key(|(_, until)| **until);
+            let Some(first) = first.map(|(key, _)| key.clone()) else { break };
+            self.until_us.remove(&first);
+        }
+        self.until_us.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    fn floor() -> impl Strategy<Value = Floor> {
+        ("[a-z0-9_-]{1,64}", 1..=3_u8).prop_map(|(region, percent)| Floor { region, percent })
+    }
+
+    prop_compose! {
+        fn hot_key()(
+            token_ns in 1_000..1_000_000_000_u64, burst in 1..1_000_000_u32, part in 0.0..1.0_f64,
+            floors in prop::collection::vec(floor(), 0..=FLOORS_MAX),
+            value in prop::collection::vec(any::<u8>(), 1..=KEY_BYTES_MAX), rule in "\\PC{1,16}",
+        ) -> HotKey {
+            let quota = Quota::from_token_ns(token_ns, burst).unwrap();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
+            let local_burst = ((f64::from(burst) * part) as u32).max(1);
+            let sharing = Sharing { strict: false, local_burst, floors };
+            HotKey { id: BudgetId { rule, value }, quota, sharing }
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_hot_key() {
+        let good = "10000000:100:50:eu=30,us=20:0aff:per-address";
+        assert_eq!(good.parse::<HotKey>().unwrap().to_string(), good);
+        assert!("10000000:100:50::0aff:a:b::c".parse::<HotKey>().is_ok(), "a rule's name may hold a colon");
+        let many: Vec<String> = (0..=FLOORS_MAX).map(|i| std::format!("r{i}=1")).collect();
+        let long_value = "00".repeat(KEY_BYTES_MAX + 1);
+        for bad in [
+            "",
+            "10000000:100:0aff:per-address",
+            "0:100:50::0aff:r",
+            "+10000000:100:50::0aff:r",
+            "10000000:0:50::0aff:r",
+            "10000000:100:101::0aff:r",
+            "10000000:100:0::0aff:r",
+            "10000000:100:50:eu=60,us=41:0aff:r",
+            "10000000:100:50:eu:0aff:r",
+            "10000000:100:50:EU=30:0aff:r",
+            "10000000:100:50:eu=+3:0aff:r",
+            &std::format!("10000000:100:50:{}:0aff:r", many.join(",")),
+            "10000000:100:50::0af:r",
+            "10000000:100:50::+aff:r",
+            "10000000:100:50::\u{e9}:r",
+            "10000000:100:50:::r",
+            &std::format!("10000000:100:50::{long_value}:r"),
+            "10000000:100:50::0aff:",
+            &std::format!("10000000:100:50::0aff:{}", "r".repeat(RULE_NAME_MAX + 1)),
+        ] {
+            assert_eq!(bad.parse::<HotKey>(), Err(HotKeyError), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_writes(key in hot_key()) {
+            prop_assert_eq!(key.to_string().parse::<HotKey>(), Ok(key));
+        }
+
+        #[test]
+        fn reads_anything_without_a_panic(text in "\\PC{0,80}|[0-9:=,a-f]{0,80}") {
+            if let Ok(key) = text.parse::<HotKey>() {
+                prop_assert!(key.sharing.fits(key.quota));
+                prop_assert_eq!(key.to_string().parse::<HotKey>(), Ok(key));
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How many bursts deep a budget went, remembered for a while.
+//!
+//! A client who bursts at m points of presence at once finds m whole bursts there the first time, because
+//! nobody has heard of him yet. The budget goes m bursts deep, and that is remembered: until it is
+//! forgotten every POP holds about an m-th of a burst for him, so the same trick does not work twice.
+
+use weir_limiter::quota::Quota;
+use weir_limiter::wire::POPS_MAX;
+
+/// How long after the debt is paid the spread is forgotten, in microseconds.
+pub const SPREAD_KEPT_US: u64 = 600_000_000;
+/// The most bursts that are remembered: one at every POP.
+pub const SPREAD_MAX: u32 = POPS_MAX;
+/// A debt below this, in microseconds of refill, is none to remember: a client at one POP, who keeps his
+/// bucket empty, seems to owe that much when a report is quicker than the one before.
+pub const SPREAD_MOMENT_US: u64 = 100_000;
+/// No debt is thought to last longer than this, in microseconds, so that a store of doubles can add it to
+/// its clock.
+pub const SPREAD_DEBT_US_MAX: u64 = 1 << 52;
+
+/// How many bursts deep a budget went, and until when that is worth knowing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spread {
+    bursts: u32,
+    until_us: u64,
+}
+
+impl Spread {
+    /// The budget of `quota` is `deficit_us` from full at `now_us`.
+    pub(crate) fn note(&mut self, now_us: u64, deficit_us: u64, quota: Quota) {
+        if now_us >= self.until_us {
+            self.bursts = 0;
+        }
+        // Rounded up, so that m whole bursts are not taken for more.
+        let fill_us = fill_us(quota);
+        let depth = deficit_us.saturating_sub(SPREAD_MOMENT_US).div_ceil(fill_us);
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX).min(SPREAD_MAX);
+        let debt_us = deficit_us.saturating_sub(fill_us).min(SPREAD_DEBT_US_MAX);
+        let longest_us = now_us.saturating_add(debt_us).saturating_add(SPREAD_KEPT_US);
+        if depth > 1 {
+            *self = Self { bursts: self.bursts.max(depth), until_us: longest_us };
+        } else {
+            // A clock that stepped back must not make it last for as long.
+            self.until_us = self.until_us.min(longest_us);
+        }
+    }
+
+    /// How many; 0 where nothing is remembered, else at least 2.
+    pub(crate) fn bursts(&self) -> u32 {
+        self.bursts
+    }
+
+    /// Until when they are remembered.
+    pub(crate) fn until_us(&self) -> u64 {
+        if self.bursts > 0 { self.until_us } else { 0 }
+    }
+}
+
+/// Microseconds in which an empty budget fills, rounded up.
+pub fn fill_us(quota: Quota) -> u64 {
+    quota.fill_ns().div_ceil(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_limiter::quota::{Period, Rate};
+
+    const SECOND_US: u64 = 1_000_000;
+
+    fn quota(count: u32, burst: u32) -> Quota {
+        Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
+    }
+
+    #[test]
+    fn whole_bursts_are_counted_and_forgotten_a_while_after_they_are_paid() {
+        let quota = quota(100, 100);
+        let mut spread = Spread::default();
+        spread.note(0, SECOND_US, quota);
+        assert_eq!(spread.bursts(), 0, "an empty budget owes nothing");
+        spread.note(0, 8 * SECOND_US, quota);
+        assert_eq!(spread.bursts(), 8);
+        let until_us = 7 * SECOND_US + SPREAD_KEPT_US;
+        assert_eq!(spread.until_us(), until_us, "seven bursts are owed");
+        spread.note(until_us - 1, 0, quota);
+        assert_eq!(spread.bursts(), 8);
+        spread.note(until_us, 0, quota);
+        assert_eq!((spread.bursts(), spread.until_us()), (0, 0));
+    }
+
+    #[test]
+    fn a_smaller_debt_refreshes_a_larger_spread() {
+        let quota = quota(100, 100);
+        let mut spread = Spread::default();
+        spread.note(0, 8 * SECOND_US, quota);
+        spread.note(500 * SECOND_US, 2 * SECOND_US, quota);
+        assert_eq!((spread.bursts(), spread.until_us()), (8, 501 * SECOND_US + SPREAD_KEPT_US));
+    }
+
+    #[test]
+    fn a_quicker_report_is_no_debt() {
+        let quota = quota(100, 100);
+        let mut spread = Spread::default();
+        spread.note(0, SECOND_US + SPREAD_MOMENT_US, quota);
+        assert_eq!(spread.bursts(), 0);
+        spread.note(0, SECOND_US + SPREAD_MOMENT_US + 1, quota);
+        assert_eq!(spread.bursts(), 2);
+    }
+
+    proptest! {
+        /// m whole bursts are m, also where a token is no whole number of microseconds.
+        #[test]
+        fn whole_bursts_are_as_many(count in 1..10_000_u32, burst in 1..1_000_u32, bursts in 2..400_u64) {
+            let quota = quota(count, burst);
+            prop_assume!(quota.fill_ns() > 2 * SPREAD_MOMENT_US * 1_000);
+            let mut spread = Spread::default();
+            spread.note(0, bursts * quota.fill_ns() / 1_000, quota);
+            prop_assert_eq!(u64::from(spread.bursts()), bursts);
+        }
+
+        /// Whatever the clock does: never forgotten while in debt, never kept longer than it should be.
+        #[test]
+        fn lasts_as_long_as_it_should(
+            steps in prop::collection::vec((-10_000_000_000_i64..10_000_000_000, 0..400_000_000_u64), 1..60),
+        ) {
+            let quota = quota(100, 100);
+            let (mut spread, mut now_us) = (Spread::default(), 1_u64 << 50);
+            for (step_us, deficit_us) in steps {
+                now_us = now_us.saturating_add_signed(step_us);
+                spread.note(now_us, deficit_us, quota);
+                let debt_us = deficit_us.saturating_sub(SECOND_US);
+                let depth = deficit_us.saturating_sub(SPREAD_MOMENT_US).div_ceil(SECOND_US);
+                prop_assert!(depth <= 1 || u64::from(spread.bursts()) >= depth);
+                prop_assert!(spread.bursts() != 1 && spread.until_us() <= now_us + debt_us + SPREAD_KEPT_US);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Floors, remembered spread and heat: what POPs of each region get of a budget.
+
+use proptest::prelude::*;
+use weir_budget::budget::{Account, Demand, Member};
+use weir_budget::divide::{Division, Shared, Terms, divide};
+use weir_budget::hot::Heat;
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::{Floor, Sharing};
+use weir_limiter::wire::{AdmitRatio, Allowance};
+
+fn quota() -> Quota {
+    Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
+}
+
+fn with_floors(floors: &[(&str, u8)]) -> Sharing {
+    let floor = |&(region, percent): &(&str, u8)| Floor { region: region.into(), percent };
+    Sharing { floors: floors.iter().map(floor).collect(), ..Sharing::of(quota()) }
+}
+
+/// A budget of 100/s with a burst of 100, `level` tokens left, and members that are asked for so much a
+/// second at two POPs each.
+fn account(level: i64, members: &[(&str, u64)]) -> Account {
+    let member = |&(name, demand): &(&str, u64)| Member {
+        name: name.into(),
+        demand: Demand { milli: demand * 1_000, askers: 2 * u32::from(demand > 0) },
+        age_us: 0,
+    };
+    let deficit_ns = u64::try_from(100 - level).unwrap() * quota().token_ns();
+    Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
+}
+
+fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
+    divide(&Shared { quota: quota(), sharing, account }, region, false, &Terms::default())
+}
+
+fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
+    division(sharing, account, region).asking.ratio
+}
+
+/// As the quotient, save for rounding.
+fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
+    ratio.bits().abs_diff(AdmitRatio::of(part, whole).bits()) <= 2
+}
+
+#[test]
+fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
+    let sharing = with_floors(&[("eu", 30)]);
+    // At the target level 100/s are given out: 30 to eu, 70 by the remaining demands of 170 and 800.
+    let account = account(10, &[("eu", 200), ("us", 800)]);
+    assert!(is_about(ratio(&sharing, &account, "us"), 70, 970));
+    assert!(is_about(ratio(&sharing, &account, "eu"), 30 * 970 + 170 * 70, 200 * 970));
+}
+
+#[test]
+fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
+    let sharing = with_floors(&[("eu", 30)]);
+    let account = account(10, &[("eu", 20), ("us", 800)]);
+    assert_eq!(ratio(&sharing, &account, "eu"), AdmitRatio::ONE, "within its floor");
+    assert!(is_about(ratio(&sharing, &account, "us"), 80, 800));
+}
+
+#[test]
+fn a_floor_holds_in_debt() {
+    let sharing = with_floors(&[("eu", 30)]);
+    let account = account(-5_000, &[("eu", 60), ("us", 800)]);
+    let eu = division(&sharing, &account, "eu").asking;
+    assert!(is_about(eu.ratio, 1, 2));
+    assert_eq!(eu.level_milli, 35_000, "what refills until the next grant, not the debt");
+    let us = division(&sharing, &account, "us").asking;
+    assert_eq!((us.ratio, us.level_milli), (AdmitRatio::ZERO, -5_000_000));
+    let before = division(&sharing, &self::account(-5_000, &[("us", 800)]), "eu").elsewhere;
+    assert_eq!(before.ratio, AdmitRatio::ONE, "who comes next begins within his floor");
+}
+
+#[test]
+fn replicas_of_a_region_are_one_region() {
+    let sharing = with_floors(&[("eu", 30)]);
+    let one = account(-50, &[("eu", 200), ("us", 800)]);
+    let two = account(-50, &[("eu/0", 150), ("eu/1", 50), ("us/0", 800)]);
+    for region in ["eu", "us"] {
+        assert_eq!(ratio(&sharing, &one, region), ratio(&sharing, &two, region));
+    }
+}
+
+#[test]
+fn who_was_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
+    let sharing = Sharing { local_burst: 60, ..Sharing::of(quota()) };
+    let bursts = |spread, askers: u32| {
+        let mut account = account(100, &[("eu", 10)]);
+        (account.spread, account.members[0].demand.askers) = (spread, askers);
+        let division = division(&sharing, &account, "eu");
+        (division.asking.burst, division.elsewhere.burst)
+    };
+    assert_eq!(bursts(0, 1), (100, 60), "alone: the whole; the next one may hold a local burst");
+    assert_eq!(bursts(0, 5), (60, 60));
+    assert_eq!(bursts(6, 1), (100, 10));
+    assert_eq!(bursts(6, 3), (20, 10), "no more shares than there are askers");
+    assert_eq!(bursts(6, 20), (10, 10));
+    assert_eq!(bursts(1_000, 2_000), (1, 1), "a token at least");
+}
+
+fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
+    let account = Account { spread, ..account(level, &[("eu", demand)]) };
+    let shared = Shared { quota: quota(), sharing: &Sharing::of(quota()), account: &account };
+    divide(&shared, "eu", was_hot, &Terms::default()).heat
+}
+
+#[test]
+fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
+    assert_eq!(heat(100, 50, 0, false), Heat::Warm);
+    assert_eq!(heat(100, 51, 0, false), Heat::Hot);
+    assert_eq!(heat(50, 0, 0, false), Heat::Warm);
+    assert_eq!(heat(49, 0, 0, false), Heat::Hot);
+    assert_eq!(heat(100, 0, 2, false), Heat::Resting);
+    assert_eq!(heat(100, 51, 2, false), Heat::Hot);
+}
+
+#[test]
+fn a_hot_key_cools_down_before_it_is_warm() {
+    for (level, demand, heat_then) in
+        [(100, 26, Heat::Hot), (74, 0, Heat::Hot), (75, 25, Heat::Warm), (100, 0, Heat::Warm)]
+    {
+        assert_eq!(heat(level, demand, 0, true), heat_then, "{level} left, asked for {demand}/s");
+    }
+}
+
+#[test]
+fn what_seldom_speaks_counts_for_the_heat_and_not_for_the_ratio() {
+    let mut account = account(10, &[("eu", 40), ("us", 40)]);
+    account.members[1].age_us = 2_000_000;
+    account.deficit_ns = 0;
+    let division = division(&Sharing::of(quota()), &account, "eu");
+    assert_eq!((division.heat, division.asking.ratio), (Heat::Hot, AdmitRatio::ONE));
+    account.members[1].age_us = 2_600_000;
+    assert_eq!(self::division(&Sharing::of(quota()), &account, "eu").heat, Heat::Warm);
+}
+
+#[test]
+fn a_warm_key_gets_no_grant_and_a_resting_one_the_longest_lease() {
+    let sharing = Sharing::of(quota());
+    assert_eq!(division(&sharing, &account(100, &[("eu", 10)]), "eu").allowance(), Allowance::Warm);
+    let resting = Account { spread: 4, ..account(100, &[("eu", 10)]) };
+    let division = division(&sharing, &resting, "eu");
+    assert_eq!(division.allowance(), Allowance::Hot(division.asking));
+    assert_eq!((division.asking.lease_ms, division.elsewhere.lease_ms), (60_000, 60_000));
+}
+
+proptest! {
+    /// No budget gives out more than it has and the floors; each region gets its floor or all it asks for;
+    /// and without floors all get the same.
+    #[test]
+    fn parts_add_up(
+        level in -2_000..100_i64, demands in prop::collection::vec(0..5_000_u64, 1..6),
+        percents in prop::collection::vec(0..=20_u8, 6),
+    ) {
+        let names = ["r0", "r1", "r2", "r3", "r4", "r5"];
+        let members: Vec<_> = names.iter().copied().zip(demands.iter().copied()).collect();
+        let floors: Vec<_> = names.iter().copied().zip(percents).filter(|(_, percent)| *percent > 0).collect();
+        let (sharing, account) = (with_floors(&floors), account(level, &members));
+        prop_assume!(demands.iter().filter(|demand| **demand > 0).count() > 0);
+        let (mut given, mut own) = (0.0, 0.0);
+        for &(name, demand) in &members {
+            let ratio = ratio(&sharing, &account, name);
+            #[allow(clippy::cast_precision_loss, reason = "to compare with")]
+            let (demand, part) = (demand as f64, demand as f64 * f64::from(ratio.bits()) / f64::from(1 << 30));
+            let floor = demand.min(f64::from(sharing.floor(name)));
+            prop_assert!(part >= floor - 0.001, "{name} gets {part} and not {floor}");
+            own += floor;
+            given += part;
+            let plain = self::ratio(&with_floors(&[]), &account, name);
+            prop_assert_eq!(plain, self::ratio(&with_floors(&[]), &account, "elsewhere"));
+        }
+        #[allow(clippy::cast_precision_loss, reason = "to compare with")]
+        let effective = (100.0 + level as f64 - 10.0).max(0.0);
+        prop_assert!(given <= f64::max(effective, own) + 0.001, "{given} of {effective}, {own} of it floors");
+    }
+}
