@@ -7,6 +7,7 @@
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
 pub mod config;
+pub mod figures;
 pub mod metrics;
 pub mod problem;
 pub mod report;

@@ -1,5 +1,7 @@
 //! What weir-sync counts, as Prometheus reads it (`OpenMetrics` text).
 
+pub mod region;
+
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -10,13 +12,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use region::RegionMetrics;
+
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Outcome {
-    /// `answered` (with grants), `unsettled` (the store was out of reach, no grants) or `malformed`.
+    /// `answered`, `unsettled` (the store was out of reach: granted out of the region's own share) or
+    /// `malformed`.
     pub outcome: &'static str,
 }
 
@@ -58,14 +63,10 @@ pub struct Metrics {
     pub budgets: Gauge,
     /// Those of them that are in debt.
     pub budgets_in_debt: Gauge,
-    /// What those owe together, in tokens.
-    pub debt: FloatGauge,
     /// Grants sent for keys that the POP did not ask about.
     pub pushed: Counter,
-    /// Hot keys in the fleet.
-    pub hot_keys: Gauge,
-    /// Live POPs in the fleet.
-    pub pops: Gauge,
+    /// What carries the region's name.
+    pub region: RegionMetrics,
     /// How long the store took to charge a report.
     pub store_latency: Histogram,
     /// What went wrong with the store, by kind.
@@ -84,8 +85,9 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Metrics of a weir-sync of `region`, all at zero.
+    pub fn new(region: &str) -> Self {
         let latency =
             [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
         let levels = [-10.0, -5.0, -2.0, -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 0.8, 1.0];
@@ -100,10 +102,8 @@ impl Default for Metrics {
             level: Histogram::new(levels),
             budgets: Gauge::default(),
             budgets_in_debt: Gauge::default(),
-            debt: FloatGauge::default(),
             pushed: Counter::default(),
-            hot_keys: Gauge::default(),
-            pops: Gauge::default(),
+            region: RegionMetrics::default(),
             store_latency: Histogram::new(latency),
             store_errors: Family::default(),
             store_up: Gauge::default(),
@@ -112,11 +112,10 @@ impl Default for Metrics {
         };
         metrics.register_reports();
         metrics.register_rest();
+        metrics.region.register(&mut metrics.registry, region);
         metrics
     }
-}
 
-impl Metrics {
     /// The text that Prometheus reads.
     pub fn encode(&self) -> String {
         let mut out = String::new();
@@ -140,14 +139,11 @@ impl Metrics {
         );
         r.register("budgets", "Budgets reported here within the last second", self.budgets.clone());
         r.register("budgets_in_debt", "Budgets reported here that are in debt", self.budgets_in_debt.clone());
-        r.register("debt_tokens", "What the budgets reported here owe together", self.debt.clone());
     }
 
     fn register_rest(&mut self) {
         let r = &mut self.registry;
         r.register("pushed", "Grants sent for keys that the POP did not ask about", self.pushed.clone());
-        r.register("hot_keys", "Hot keys in the fleet", self.hot_keys.clone());
-        r.register("pops", "Live POPs in the fleet", self.pops.clone());
         let help = "How long the store took to charge a report";
         r.register_with_unit("store_latency", help, Unit::Seconds, self.store_latency.clone());
         r.register("store_errors", "What went wrong with the store, by kind", self.store_errors.clone());

@@ -1,24 +1,54 @@
-//! The exchange: a report comes in, its counts are charged, a grant per key goes out.
+//! The exchange: a report comes in, its counts are charged, an allowance per key goes out.
+//!
+//! With the store out of reach the allowances come out of the region's own share (see
+//! [`weir_budget::alone`]), and nothing is confirmed: what is admitted meanwhile is charged by the next
+//! report that reaches the store.
+//!
+//! Locks are held for a moment each, never two at once and never while something is awaited.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use weir_budget::alone::Share;
 use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Message, Reply, Report, WireError};
+use weir_limiter::wire::{AdmitRatio, Allowance, Message, POPS_MAX, Reply, Report, WireError};
 
+use crate::figures::Figures;
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::sequences::Sequences;
 use crate::store::{Batch, Store, StoreError};
+
+/// Who a weir-sync is, and how it grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The region whose POPs report here; it may have other weir-syncs too.
+    pub region: String,
+    /// Tells it from the region's others.
+    pub replica: String,
+    /// What every grant goes by.
+    pub terms: Terms,
+    /// How long a POP that says nothing counts as alive.
+    pub pop_ttl: Duration,
+}
+
+impl Place {
+    /// Its name in the store; what comes before the slash is the region's.
+    pub fn member(&self) -> String {
+        format!("{}/{}", self.region, self.replica)
+    }
+}
 
 /// Answers reports.
 pub struct Exchange {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
-    region: String,
+    figures: Figures,
+    place: Place,
+    member: String,
     state: Mutex<Region>,
     sequences: Mutex<Sequences>,
     /// Live POPs, as last heard from the store.
@@ -29,59 +59,54 @@ pub struct Exchange {
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("Exchange").field("member", &self.member).finish_non_exhaustive()
     }
 }
 
 impl Exchange {
-    /// Charges `store` in the name of `region` and grants by `terms`.
-    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, region: String, terms: Terms) -> Self {
+    /// Charges `store` and grants as `place` says.
+    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, place: Place) -> Self {
         Self {
             store,
             metrics,
-            state: Mutex::new(Region::new(&region, terms)),
-            region,
+            figures: Figures::default(),
+            state: Mutex::new(Region::new(&place.member(), place.terms)),
+            member: place.member(),
             sequences: Mutex::default(),
             pops: AtomicU32::new(1),
             started: Instant::now(),
+            place,
         }
     }
 
-    /// The reply to the report in `body`. With the store out of reach it holds no grants, which
-    /// confirms nothing and changes nothing. Fails where `body` is no report.
+    /// The reply to the report in `body`. Fails where `body` is no report.
     pub async fn answer(&self, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let report = Report::decode(body).inspect_err(|_| self.count("malformed"))?;
         let now = self.now();
         if !lock(&self.sequences).is_fresh(now, &report.pop, report.worker, report.sequence) {
             self.metrics.reports_stale.inc();
         }
-        let plan = lock(&self.state).hear(now, &report);
-        let (settled, grants) = match self.settle(&report, &plan).await {
-            Ok(accounts) => (true, self.grants(&plan, &accounts)),
-            Err(error) => {
-                tracing::debug!(%error, pop = report.pop, "a report was not settled");
-                (false, Vec::new())
-            }
-        };
-        let (rules, pushed) = lock(&self.state).pushes(self.now(), &report);
-        let pops = self.pops.load(Ordering::Relaxed);
-        self.metrics.pushed.inc_by(pushed.len() as u64);
-        let reply = Reply { sequence: report.sequence, pops, settled, grants, rules, pushed };
-        Ok(reply.encode())
+        self.figures.hear(now, &report.rules);
+        let mut plan = lock(&self.state).hear(now, &report);
+        let accounts = self.charge(&report, &mut plan).await.ok();
+        Ok(self.reply(&report, &plan, accounts.as_deref()).encode())
     }
 
     /// Hears which keys are hot in other regions, and looks at the budgets of those that this region
     /// has not seen lately, so that its POPs are told with their next reply.
     pub async fn listen(&self) -> Result<(), StoreError> {
+        self.figures.interval_over(&self.metrics.region);
         let mine = lock(&self.state).hot(self.now());
+        self.metrics.region.hot_keys_here.set(gauge(mine.len()));
         let fleet = self.store.hot(&mine).await?;
+        self.figures.store_answered(self.now());
         let entries = lock(&self.state).peeks(self.now(), &fleet);
         if !entries.is_empty() {
-            let batch = Batch { member: &self.region, pop: "", entries };
+            let batch = Batch { member: &self.member, pop: "", entries };
             let accounts = self.store.charge(&batch).await?;
             lock(&self.state).grant(self.now(), &batch.entries, &accounts);
         }
-        self.metrics.hot_keys.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
+        self.metrics.region.hot_keys.set(gauge(fleet.len()));
         Ok(())
     }
 
@@ -96,51 +121,104 @@ impl Exchange {
     pub async fn refresh_metrics(&self) {
         // An error shows in the metric itself.
         let _ = self.ready().await;
-        let (budgets, in_debt, debt_milli) = lock(&self.state).debts(self.now());
-        self.metrics.budgets.set(i64::try_from(budgets).unwrap_or(i64::MAX));
-        self.metrics.budgets_in_debt.set(i64::try_from(in_debt).unwrap_or(i64::MAX));
-        self.metrics.debt.set(thousandths(debt_milli));
-        self.metrics.pops.set(i64::from(self.pops.load(Ordering::Relaxed)));
+        let now = self.now();
+        let ((budgets, in_debt, _), owed, here) = {
+            let mut state = lock(&self.state);
+            (state.debts(now), state.owed(now), self.pops_here(&mut state, now))
+        };
+        let pops = Share::new(here, self.pops.load(Ordering::Relaxed)).fleet();
+        self.metrics.budgets.set(gauge(budgets));
+        self.metrics.budgets_in_debt.set(gauge(in_debt));
+        let region = &self.metrics.region;
+        region.pops_here.set(i64::from(here));
+        region.pops.set(i64::from(pops));
+        self.figures.show(now, region, &owed, pops, &self.place.terms);
     }
 
-    async fn settle(&self, report: &Report, plan: &Plan) -> Result<Vec<Account>, StoreError> {
-        let batch = Batch { member: &self.region, pop: &report.pop, entries: plan.entries.clone() };
+    /// Charges what `plan` says; an error where the store is out of reach.
+    async fn charge(&self, report: &Report, plan: &mut Plan) -> Result<Vec<Account>, StoreError> {
+        let entries = std::mem::take(&mut plan.entries);
+        let batch = Batch { member: &self.member, pop: &report.pop, entries };
         let asked_at = Instant::now();
         // Both at once: over Redis they share one round trip.
         let (accounts, pops) = tokio::join!(self.store.charge(&batch), self.store.register(&report.pop));
-        self.metrics.store_latency.observe(asked_at.elapsed().as_secs_f64());
+        let took = asked_at.elapsed();
+        plan.entries = batch.entries;
+        self.metrics.store_latency.observe(took.as_secs_f64());
         if let Ok(pops) = pops {
-            self.pops.store(pops.max(1), Ordering::Relaxed);
+            self.pops.store(pops.clamp(1, POPS_MAX), Ordering::Relaxed);
         }
-        let result = accounts.and_then(|accounts| pops.map(|_| accounts));
+        // Charged is charged; only where there was nothing to charge does the other word count.
+        let result = match pops {
+            Err(error) if plan.entries.is_empty() => Err(error),
+            _ => accounts,
+        };
         match &result {
-            Ok(_) => self.count("answered"),
+            Ok(_) => {
+                self.count("answered");
+                self.figures.store_answered(self.now());
+                self.observe_lag(report, took);
+            }
             Err(error) => {
+                tracing::debug!(%error, pop = report.pop, "a report was not settled");
                 self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
                 self.count("unsettled");
+                self.metrics.region.reports_alone.inc();
             }
         }
         result
     }
 
-    fn grants(&self, plan: &Plan, accounts: &[Account]) -> Vec<Allowance> {
-        let grants = lock(&self.state).grant(self.now(), &plan.entries, accounts);
-        for ((entry, account), grant) in plan.entries.iter().zip(accounts).zip(&grants) {
-            self.observe(entry, account, grant);
-        }
-        let of_keys = plan.of_keys(&grants);
+    /// What to answer once the plan is charged; without accounts, the store is out of reach.
+    fn reply(&self, report: &Report, plan: &Plan, accounts: Option<&[Account]>) -> Reply {
+        let now = self.now();
+        let mut state = lock(&self.state);
+        let share = self.share(&mut state, now);
+        let (grants, of_keys) = match accounts {
+            Some(accounts) => {
+                let grants = state.grant(now, &plan.entries, accounts);
+                let of_keys = plan.of_keys(&grants);
+                (grants, of_keys)
+            }
+            None => (Vec::new(), state.grant_alone(now, report, plan, share, &self.member)),
+        };
+        let (rules, pushed) = state.pushes(now, report);
+        drop(state);
+        self.observe(plan, accounts.unwrap_or_default(), &grants);
+        self.figures.answered(&of_keys);
         self.metrics.grants.inc_by(of_keys.len() as u64);
-        of_keys
+        self.metrics.pushed.inc_by(pushed.len() as u64);
+        let settled = accounts.is_some();
+        Reply { sequence: report.sequence, pops: share.fleet(), settled, grants: of_keys, rules, pushed }
     }
 
-    fn observe(&self, entry: &Entry, account: &Account, allowance: &Allowance) {
-        self.metrics.keys_charged.inc();
-        self.metrics.tokens_charged.inc_by(account.charged);
-        if allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE) {
-            self.metrics.grants_limiting.inc();
+    /// The POPs that report here, as a part of the fleet as last known.
+    fn share(&self, state: &mut Region, now: Time) -> Share {
+        Share::new(self.pops_here(state, now), self.pops.load(Ordering::Relaxed))
+    }
+
+    fn pops_here(&self, state: &mut Region, now: Time) -> u32 {
+        state.pops(now, u64::try_from(self.place.pop_ttl.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn observe(&self, plan: &Plan, accounts: &[Account], allowances: &[Allowance]) {
+        for ((entry, account), allowance) in plan.entries.iter().zip(accounts).zip(allowances) {
+            self.metrics.keys_charged.inc();
+            self.metrics.tokens_charged.inc_by(account.charged);
+            if allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE) {
+                self.metrics.grants_limiting.inc();
+            }
+            self.metrics.level.observe(level(entry, account));
         }
-        #[allow(clippy::cast_precision_loss, reason = "a metric")]
-        self.metrics.level.observe(1.0 - account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
+    }
+
+    /// Observes how long the oldest count of `report` that nobody has confirmed was on its way.
+    fn observe_lag(&self, report: &Report, took: Duration) {
+        let uncharged = report.keys.iter().filter(|key| key.unconfirmed > 0);
+        if let Some(span_ms) = uncharged.map(|key| key.span_ms).max() {
+            let lag = Duration::from_millis(u64::from(span_ms)) + took;
+            self.metrics.region.lag.observe(lag.as_secs_f64());
+        }
     }
 
     fn count(&self, outcome: &'static str) {
@@ -157,7 +235,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A budget's level as a part of its burst; below 0 is debt.
 #[allow(clippy::cast_precision_loss, reason = "a metric")]
-fn thousandths(milli: u64) -> f64 {
-    milli as f64 / 1_000.0
+fn level(entry: &Entry, account: &Account) -> f64 {
+    1.0 - account.deficit_ns as f64 / entry.quota.fill_ns() as f64
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

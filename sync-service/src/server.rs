@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config::{Config, StoreAddress, Token};
 use crate::metrics::Metrics;
-use crate::report::Exchange;
+use crate::report::{Exchange, Place};
 use crate::routes::Routes;
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
@@ -55,13 +55,24 @@ pub async fn run(
     ready: oneshot::Sender<SocketAddr>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    // First the address: who cannot have it need not trouble the store.
     let listener = listen(config.listen).await?;
+    let store = open_store(&config)?;
+    serve(config, listener, store, ready, shutdown).await
+}
+
+/// As [`run`], over a listener and a store that are open already; several may share one store.
+pub async fn serve(
+    config: Config,
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    ready: oneshot::Sender<SocketAddr>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
-    let routes = Arc::new(routes(&config)?);
-    tracing::info!(%address, store = %config.store, region = config.region, "weir-sync listens");
-    if config.store != StoreAddress::Memory && config.region == Config::default().region {
-        tracing::warn!("the region has no name of its own: regions that share a store must not share a name");
-    }
+    let place = config.place();
+    tracing::info!(%address, store = %config.store, region = place.region, replica = place.replica, "weir-sync listens");
+    let routes = Arc::new(routes(&config, store, place));
     // Whoever asked for the address may be gone by now.
     let _ = ready.send(address);
     let graceful = GracefulShutdown::new();
@@ -162,21 +173,20 @@ async fn drain(graceful: GracefulShutdown, limit: Duration) {
     }
 }
 
-fn routes(config: &Config) -> Result<Routes, RunError> {
-    let metrics = Arc::new(Metrics::default());
-    let store = open_store(config)?;
-    let exchange = Exchange::new(store, Arc::clone(&metrics), config.region.clone(), config.terms());
+fn routes(config: &Config, store: Arc<dyn Store>, place: Place) -> Routes {
+    let metrics = Arc::new(Metrics::new(&place.region));
+    let exchange = Exchange::new(store, Arc::clone(&metrics), place);
     let token = match &config.token {
         Token::Given(secret) => Some(secret.clone()),
         Token::None | Token::File(_) => None,
     };
-    Ok(Routes {
+    Routes {
         exchange,
         metrics,
         token,
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
-    })
+    }
 }
 
 /// The store that `config` names. Must run inside tokio. Fails where its settings cannot be used.

@@ -70,6 +70,21 @@ fn a_flag_overrides_the_environment_and_that_the_file() {
 }
 
 #[test]
+fn replicas_of_a_region_share_its_name_and_have_one_each() {
+    let config = read(&["--region", "fra", "--replica", "a"], &[]).unwrap();
+    assert_eq!(config.place().member(), "fra/a");
+    for name in ["", "a/b", "A"] {
+        assert!(
+            errors(&["--replica", name], &[]).starts_with("--replica: expected 1 to 64 of a-z"),
+            "{name}"
+        );
+        assert!(errors(&["--region", name], &[]).starts_with("--region: expected 1 to 64 of a-z"), "{name}");
+    }
+    let help = command().render_long_help().to_string();
+    assert!(help.contains("replicas share the region's name"), "{help}");
+}
+
+#[test]
 fn every_error_is_told_with_its_place() {
     let (_file, path) = file("lisen: 1\nregion: FRA\nlease_min_ms: soon\nlog_format:\n");
     let text = errors(

@@ -6,7 +6,9 @@
 //! 2. [`demand`] turns the cumulative counts of the reports into requests per second;
 //! 3. [`budget`] charges what was admitted, exactly once, and gives the [`budget::Account`];
 //! 4. [`divide`] turns an account into a grant;
-//! 5. [`hot`] knows the keys that every POP must hear of.
+//! 5. [`hot`] knows the keys that every POP must hear of;
+//! 6. [`heard`] remembers how budgets stood, [`pops`] who reports here, and with the store out of reach
+//!    [`alone`] goes on from there with the region's own share.
 //!
 //! Beside them: [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
 //! far above the quota all POPs together can get.
@@ -20,11 +22,14 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod alone;
 pub mod bound;
 pub mod budget;
 pub mod demand;
 pub mod divide;
+pub mod heard;
 pub mod hot;
+pub mod pops;
 pub mod region;
 pub mod spill;
 pub mod spread;

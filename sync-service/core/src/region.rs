@@ -8,12 +8,15 @@ use alloc::vec::Vec;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Pushed, Report};
+use weir_limiter::wire::{Allowance, Leased, Pushed, Report};
 
+use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
 use crate::divide::{Shared, Terms, debt_milli, divide, region_of};
+use crate::heard::{Heard, Last, Owed};
 use crate::hot::{Heat, HotKey, HotKeys};
+use crate::pops::Pops;
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -53,18 +56,29 @@ pub struct Region {
     terms: Terms,
     demands: Demands,
     hot: HotKeys,
+    heard: Heard,
+    alone: Alone,
+    pops: Pops,
 }
 
 impl Region {
     /// The region that `member` (`region` or `region/replica`) serves, which has heard nothing yet and
     /// grants by `terms`.
     pub fn new(member: &str, terms: Terms) -> Self {
-        let name = region_of(member).into();
-        Self { name, terms, demands: Demands::default(), hot: HotKeys::default() }
+        Self {
+            name: region_of(member).into(),
+            terms,
+            demands: Demands::default(),
+            hot: HotKeys::default(),
+            heard: Heard::default(),
+            alone: Alone::default(),
+            pops: Pops::default(),
+        }
     }
 
     /// Takes in a report at `now`: what is to be charged for it.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
+        self.pops.hear(now, &report.pop);
         let mut plan = Plan::default();
         let mut known: BTreeMap<(u16, &[u8]), usize> = BTreeMap::new();
         for key in &report.keys {
@@ -92,16 +106,73 @@ impl Region {
 
     /// What is granted at `now` once the entries are charged: an allowance per entry.
     pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Allowance> {
+        self.alone.end();
         let charged = entries.iter().zip(accounts);
         let grants = charged.map(|(entry, account)| {
-            let shared = Shared { quota: entry.quota, sharing: &entry.sharing, account };
-            let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
-            let is_warm = division.heat == Heat::Warm;
-            self.demands.note(&entry.id, debt_milli(entry.quota, account), is_warm);
-            self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);
-            division.allowance()
+            let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
+            self.heard.note(&entry.id, last);
+            self.grant_one(now, entry, entry.quota, &entry.sharing, account)
         });
         grants.collect()
+    }
+
+    /// What is granted at `now` with the store out of reach: the entries are charged to this region's
+    /// `share` in the name of `member` (see [`crate::alone`]). An allowance per key of `report`; nothing
+    /// is lent in advance, since nothing can be debited.
+    pub fn grant_alone(
+        &mut self,
+        now: Time,
+        report: &Report,
+        plan: &Plan,
+        share: Share,
+        member: &str,
+    ) -> Vec<Allowance> {
+        let grants = plan.entries.iter().map(|whole| {
+            let entry = Entry {
+                quota: share.of(whole.quota),
+                sharing: share.of_sharing(&whole.sharing, whole.quota),
+                ..whole.clone()
+            };
+            let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), member, &report.pop);
+            let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
+            self.heard.note_depth(&entry.id, last);
+            self.grant_one(now, whole, entry.quota, &entry.sharing, &account)
+        });
+        let grants: Vec<_> = grants.collect();
+        let strict = report
+            .keys
+            .iter()
+            .map(|key| report.rules.get(usize::from(key.rule)).is_some_and(|rule| rule.sharing.strict));
+        let nothing = Allowance::Leased(Leased { charged: 0, lease_ms: 0 });
+        let of_keys = plan.of_keys(&grants).into_iter().zip(strict);
+        of_keys.map(|(allowance, is_strict)| if is_strict { nothing } else { allowance }).collect()
+    }
+
+    /// The allowance for an entry, of which there is `quota` to divide as `sharing` says; hot keys keep
+    /// the entry's own, by which other regions know them.
+    fn grant_one(
+        &mut self,
+        now: Time,
+        entry: &Entry,
+        quota: Quota,
+        sharing: &Sharing,
+        account: &Account,
+    ) -> Allowance {
+        let shared = Shared { quota, sharing, account };
+        let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
+        self.demands.note(&entry.id, debt_milli(quota, account), division.heat == Heat::Warm);
+        self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);
+        division.allowance()
+    }
+
+    /// The POPs that reported here within `ttl_ns` nanoseconds before `now`.
+    pub fn pops(&mut self, now: Time, ttl_ns: u64) -> u32 {
+        self.pops.live(now, ttl_ns)
+    }
+
+    /// What the budgets heard of owe at `now`, rule by rule; while the region is alone, its local ones.
+    pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
+        self.heard.owed(now, |id| self.alone.knows(id), self.alone.iter())
     }
 
     /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.

@@ -16,6 +16,8 @@ pub use values::{LogFormat, LogLevel, Secret, StoreAddress, Token};
 
 use weir_budget::divide::Terms;
 
+use crate::report::Place;
+
 /// The configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -29,8 +31,10 @@ pub struct Config {
     pub store_ca_file: Option<String>,
     /// The most budgets that the memory store keeps.
     pub memory_budgets_max: usize,
-    /// This region's name: its demand counts under it.
+    /// The name of the region whose POPs report here.
     pub region: String,
+    /// Tells this weir-sync from others of its region; a random name unless said.
+    pub replica: Option<String>,
     /// The token that reports must carry, if any.
     pub token: Token,
     /// How long until a POP's next grant: the sync interval and a round trip.
@@ -58,6 +62,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Who this weir-sync is; each call makes up another name for the replica, unless one is set.
+    pub fn place(&self) -> Place {
+        let replica = self.replica.clone().unwrap_or_else(values::random_name);
+        Place { region: self.region.clone(), replica, terms: self.terms(), pop_ttl: self.pop_ttl }
+    }
+
     /// The terms of every grant.
     pub fn terms(&self) -> Terms {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -79,6 +89,7 @@ impl Default for Config {
             store_ca_file: None,
             memory_budgets_max: 100_000,
             region: "default".into(),
+            replica: None,
             token: Token::None,
             grant_interval: Duration::from_millis(350),
             lease_min: Duration::from_secs(2),

@@ -77,7 +77,7 @@ pub const SETTINGS: &[Setting] = &[
         store_timeout_ms as store_timeout,
         "MS",
         "500",
-        "How long the store may take to answer; after that a report is answered without grants",
+        "How long the store may take to answer; after that a report is answered out of the region's own share of each quota",
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(
@@ -98,8 +98,16 @@ pub const SETTINGS: &[Setting] = &[
         region,
         "NAME",
         "default",
-        "This region's name, different for each weir-sync that shares a store: its demand counts under it",
+        "The name of the region whose POPs report here. Several weir-syncs may serve one region: its replicas share the region's name \
+         and the store, and a POP may report to any of them",
         values::name
+    ),
+    setting!(
+        replica,
+        "NAME",
+        "",
+        "Tells this weir-sync from the other replicas of its region, no two of which may have one name; a random name unless said",
+        |text| values::name(text).map(Some)
     ),
     setting!(
         token,

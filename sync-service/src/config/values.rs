@@ -1,6 +1,7 @@
 //! The kinds of values a setting has, each read from text with a sentence about what was expected.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -153,6 +154,13 @@ pub(super) fn name(text: &str) -> Result<String, String> {
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
     fits.then(|| text.to_owned())
         .ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
+}
+
+/// A name that nobody else is likely to have: 16 hexadecimal digits.
+pub(super) fn random_name() -> String {
+    // The standard library draws the hasher's keys from the system's randomness; that is enough to tell
+    // replicas apart, and nobody's secret.
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
 /// A path; whether something is there shows when it is read.

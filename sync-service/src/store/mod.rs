@@ -25,7 +25,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// What one report says, budget by budget.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
-    /// The region that speaks.
+    /// Who speaks: `region/replica`.
     pub member: &'a str,
     /// The POP that the counts are of.
     pub pop: &'a str,

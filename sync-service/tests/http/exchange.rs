@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_limiter::wire::{AdmitRatio, Message, Reply, Report};
+use weir_limiter::wire::{AdmitRatio, Message, Reply};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::server::RunError;
 
 use crate::Server;
-use crate::client::{Answer, Client, get, media_type, one_key, post, report};
+use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};
 
-fn reply(answer: &Answer) -> Reply {
+/// The reply in `answer`, which must hold one.
+pub(crate) fn reply(answer: &Answer) -> Reply {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/vnd.weir.sync"));
     Reply::decode(&answer.body).unwrap()
@@ -25,7 +26,7 @@ async fn gone() -> Config {
 }
 
 /// A metric's value.
-async fn metric(server: &Server, name: &str) -> f64 {
+pub(crate) async fn metric(server: &Server, name: &str) -> f64 {
     let page = get(server.address, "/metrics").await;
     assert_eq!(page.status, 200);
     let text = page.text();
@@ -89,9 +90,7 @@ async fn keys_of_one_budget_are_answered_each() {
 #[tokio::test]
 async fn a_greeting_counts_the_pop() {
     let server = Server::start(Config::default()).await;
-    let greeting =
-        Report { pop: "fra1".into(), worker: 1, sequence: 9, table: 1, rules: vec![], keys: vec![] };
-    let answered = reply(&report(server.address, "", &greeting).await);
+    let answered = reply(&report(server.address, "", &greeting("fra1")).await);
     assert_eq!(
         answered,
         Reply { sequence: 9, pops: 1, settled: true, grants: vec![], rules: vec![], pushed: vec![] }
@@ -120,7 +119,7 @@ async fn the_pages_tell_how_it_is() {
     assert!(metric(&server, "weir_sync_tokens_charged_total").await >= 130.0);
     assert!(metric(&server, "weir_sync_keys_charged_total").await >= 1.0);
     assert!(metric(&server, "weir_sync_grants_total").await >= 1.0);
-    assert!(metric(&server, "weir_sync_pops").await >= 1.0);
+    assert!(metric(&server, r#"weir_sync_pops{region="default"}"#).await >= 1.0);
     assert!(metric(&server, "weir_sync_store_up").await >= 1.0);
     assert!(metric(&server, "weir_sync_store_latency_seconds_count").await >= 1.0);
     assert!(metric(&server, "weir_sync_level_sum").await < 0.0, "in debt");
@@ -133,10 +132,9 @@ async fn the_pages_tell_how_it_is() {
 async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     let server = Server::start(gone().await).await;
     let answered = reply(&report(server.address, "", &one_key("fra1", 3, 40, 40, 50)).await);
-    assert_eq!(
-        answered,
-        Reply { sequence: 3, pops: 1, settled: false, grants: vec![], rules: vec![], pushed: vec![] }
-    );
+    assert_eq!((answered.sequence, answered.pops, answered.settled), (3, 1, false));
+    let grant = answered.grants[0].grant().expect("out of its own share: the whole, as far as it knows");
+    assert_eq!((answered.grants.len(), grant.level_milli, grant.burst), (1, 60_000, 100));
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 503);
     assert!(

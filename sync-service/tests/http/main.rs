@@ -1,16 +1,23 @@
 //! The real server over real TCP: the exchange, every refusal, the pages, the end.
 
+mod alone;
 mod client;
 mod exchange;
+mod figures;
 mod refusals;
+mod replicas;
+mod stores;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_sync::config::Config;
 use weir_sync::server::RunError;
+use weir_sync::store::Store;
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
@@ -27,6 +34,17 @@ impl Server {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config { listen, ..config };
         let task = tokio::spawn(weir_sync::run(config, ready, async {
+            let _ = stopped.await;
+        }));
+        Self { address: address.await.expect("the server starts"), stop, task }
+    }
+
+    /// Starts one on a free port, over a store that others may share.
+    pub(crate) async fn start_over(config: Config, store: Arc<dyn Store>) -> Self {
+        let (ready, address) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let task = tokio::spawn(weir_sync::server::serve(config, listener, store, ready, async {
             let _ = stopped.await;
         }));
         Self { address: address.await.expect("the server starts"), stop, task }

@@ -1,0 +1,292 @@
+//! With the store out of reach: a region goes on by itself, with its own share of every quota.
+//!
+//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which
+//! cannot hear each other admit one quota together. Each key gets a local [`Budget`] of that share. It
+//! begins where the last account from the store left off: a deficit in nanoseconds of refill is the same
+//! fraction of a budget, however large the budget is. It is charged with the same cumulative counts as
+//! the store's would be: what no reply has confirmed. So several weir-syncs that hear the same POPs come
+//! to the same, and nothing that is charged here is missing in the store afterwards: nothing is
+//! confirmed, so the next report that reaches the store brings all of it, and the local budgets are
+//! dropped.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use weir_limiter::quota::{FILL_NS_MAX, Quota};
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::{SECOND_NS, Time};
+
+use crate::budget::{Account, Budget, BudgetId, Count, Demand};
+use crate::heard::Last;
+use crate::region::Entry;
+
+/// The most local budgets. For a key beyond them each report is judged by itself: the last account and
+/// what that POP has not had confirmed.
+pub const BUDGETS_MAX: usize = 100_000;
+/// How often budgets that need not be kept are dropped where there is no room, in nanoseconds.
+const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
+/// The source of what a budget begins with; no POP has this name.
+const NOBODY: &str = "";
+
+/// A region's part of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    here: u32,
+    fleet: u32,
+}
+
+impl Share {
+    /// `here` POPs of a fleet of `fleet`; at least one, and at most all.
+    pub fn new(here: u32, fleet: u32) -> Self {
+        let here = here.max(1);
+        Self { here, fleet: fleet.max(here) }
+    }
+
+    /// POPs of the fleet.
+    pub fn fleet(self) -> u32 {
+        self.fleet
+    }
+
+    /// The share of `quota`: rate and burst rounded down, but at least one token of burst, and no
+    /// slower than a bucket can be.
+    pub fn of(self, quota: Quota) -> Quota {
+        let (here, fleet) = (u64::from(self.here), u64::from(self.fleet));
+        let burst = (u64::from(quota.burst()) * here / fleet).max(1);
+        let token_ns = (u128::from(quota.token_ns()) * u128::from(fleet)).div_ceil(u128::from(here));
+        let token_ns = u64::try_from(token_ns).unwrap_or(u64::MAX).min(FILL_NS_MAX / burst);
+        let burst = u32::try_from(burst).unwrap_or(quota.burst());
+        Quota::from_token_ns(token_ns, burst).unwrap_or(quota)
+    }
+
+    /// How the share of `quota` is shared: alone, no other region has a floor.
+    pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
+        let local_burst = sharing.local_burst.min(self.of(quota).burst());
+        Sharing { strict: sharing.strict, local_burst, floors: Vec::new() }
+    }
+}
+
+/// The budgets of a region that is alone.
+#[derive(Debug)]
+pub struct Alone {
+    budgets: BTreeMap<BudgetId, Local>,
+    budgets_max: usize,
+    swept_at: Time,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self::with_budgets_max(BUDGETS_MAX)
+    }
+}
+
+impl Alone {
+    /// Keeps at most `budgets_max` budgets.
+    pub fn with_budgets_max(budgets_max: usize) -> Self {
+        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+    }
+
+    /// Charges what `entry` says of `pop` to the local budget, in the name of `member`. `last` is how the
+    /// budget stood when the store last told; the entry's quota is the share.
+    pub fn charge(
+        &mut self,
+        now: Time,
+        entry: &Entry,
+        last: Option<Last>,
+        member: &str,
+        pop: &str,
+    ) -> Account {
+        if let Some(local) = self.budgets.get_mut(&entry.id) {
+            return local.charge(now, entry, member, pop);
+        }
+        let mut local = last.map_or_else(Local::default, |last| Local::begin(entry, last, member));
+        let account = local.charge(now, entry, member, pop);
+        if self.has_room(now) {
+            self.budgets.insert(entry.id.clone(), local);
+        }
+        account
+    }
+
+    /// The store answers again: what was kept here is charged there.
+    pub fn end(&mut self) {
+        self.budgets.clear();
+    }
+
+    /// Whether there is a local budget for `id`.
+    pub fn knows(&self, id: &BudgetId) -> bool {
+        self.budgets.contains_key(id)
+    }
+
+    /// How every local budget stood when it was last charged.
+    pub fn iter(&self) -> impl Iterator<Item = (&BudgetId, Last)> {
+        self.budgets.iter().filter_map(|(id, local)| Some((id, local.last?)))
+    }
+
+    /// How many budgets are kept.
+    pub fn budgets_len(&self) -> usize {
+        self.budgets.len()
+    }
+
+    fn has_room(&mut self, now: Time) -> bool {
+        if self.budgets.len() < self.budgets_max {
+            return true;
+        }
+        if now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
+            self.swept_at = now;
+            self.budgets.retain(|_, local| local.budget.expires_us() > local.clock_us(now));
+        }
+        self.budgets.len() < self.budgets_max
+    }
+}
+
+/// A budget with a clock of its own.
+#[derive(Debug, Default)]
+struct Local {
+    budget: Budget,
+    /// When the budget's clock showed `shown_us`.
+    at: Time,
+    shown_us: u64,
+    /// How it stood when it was last charged.
+    last: Option<Last>,
+}
+
+impl Local {
+    /// A budget that stands at its beginning as `last` did, in tokens of the entry's quota.
+    ///
+    /// What is owed is charged at the budget's hour zero, in whole tokens; the clock is set forward by
+    /// what that was too much.
+    fn begin(entry: &Entry, last: Last, member: &str) -> Self {
+        let token_ns = entry.quota.token_ns();
+        let tokens = last.deficit_ns.div_ceil(token_ns);
+        let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
+        let mut local = Self { at: last.at, shown_us, ..Self::default() };
+        let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0 };
+        let opening = Entry { demand: Demand::default(), counts: vec![owed], ..entry.clone() };
+        local.budget.charge(0, &opening.charge(member, NOBODY));
+        local
+    }
+
+    fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
+        let account = self.budget.charge(self.clock_us(now), &entry.charge(member, pop));
+        self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
+        account
+    }
+
+    fn clock_us(&self, now: Time) -> u64 {
+        self.shown_us.saturating_add(now.nanos_since(self.at) / 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_limiter::quota::{Period, Rate};
+
+    fn quota(rate: u32, period: Period, burst: u32) -> Quota {
+        Quota::new(Rate::new(rate, period).unwrap(), burst).unwrap()
+    }
+
+    fn entry(quota: Quota, value: u8, admitted: u64, unconfirmed: u64) -> Entry {
+        Entry {
+            id: BudgetId { rule: "r".into(), value: vec![value] },
+            quota,
+            sharing: Sharing::of(quota),
+            demand: Demand::default(),
+            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0 }],
+        }
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_rate_and_burst() {
+        let third = Share::new(1, 3).of(quota(100, Period::Second, 100));
+        assert_eq!((third.token_ns(), third.burst()), (30_000_000, 33));
+        let whole = quota(100, Period::Second, 100);
+        assert_eq!(Share::new(3, 3).of(whole), whole);
+        // Nobody else is known, or the fleet is older news than the POPs here.
+        assert_eq!(Share::new(5, 1).of(whole), whole);
+        assert_eq!(Share::new(0, 0).of(whole), whole);
+    }
+
+    #[test]
+    fn a_share_has_a_token_and_refills_in_bounded_time() {
+        let least = Share::new(1, 10_000).of(quota(1, Period::Day, 1));
+        assert_eq!((least.burst(), least.fill_ns()), (1, FILL_NS_MAX));
+        let small = Share::new(1, 330).of(quota(100, Period::Second, 100));
+        assert_eq!((small.burst(), small.token_ns()), (1, 3_300_000_000));
+    }
+
+    #[test]
+    fn begins_where_the_last_account_left_off() {
+        // Half empty at 10 s; half of the half has refilled since.
+        let (whole, share) = (quota(10, Period::Second, 100), Share::new(1, 4));
+        let part = share.of(whole);
+        let last = Last { quota: whole, deficit_ns: whole.fill_ns() / 2, at: at(10_000) };
+        let mut alone = Alone::default();
+        let account = alone.charge(at(12_500), &entry(part, 1, 70, 0), Some(last), "eu/a", "fra1");
+        assert_eq!((account.deficit_ns, account.charged), (whole.fill_ns() / 4, 0));
+        // A debt that is no whole number of tokens.
+        let last = Last { quota: whole, deficit_ns: 12_345_678_000, at: at(10_000) };
+        let account = alone.charge(at(12_000), &entry(part, 2, 70, 3), Some(last), "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
+        let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 5 * part.token_ns(), "unknown is full");
+    }
+
+    #[test]
+    fn what_was_full_before_pays_for_a_late_report_and_what_was_not_does_not() {
+        let part = quota(10, Period::Second, 10);
+        let late = |value| {
+            let mut entry = entry(part, value, 20, 20);
+            entry.counts[0].span_us = 1_000_000;
+            entry
+        };
+        let mut alone = Alone::default();
+        let account = alone.charge(at(60_000), &late(1), None, "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 10 * part.token_ns(), "a second of refill has spilled");
+        let last = Last { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
+        let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 20 * part.token_ns());
+    }
+
+    #[test]
+    fn two_who_hear_the_same_pops_come_to_the_same() {
+        let part = quota(1, Period::Day, 100);
+        let (mut a, mut b) = (Alone::default(), Alone::default());
+        let (mut at_a, mut at_b) = (0, 0);
+        // 10 more each time, and nobody confirms any.
+        for n in 1..=6 {
+            let report = entry(part, 1, 10 * n, 10 * n);
+            if n % 2 == 0 {
+                at_a = a.charge(Time::ZERO, &report, None, "eu/a", "fra1").deficit_ns;
+            } else {
+                at_b = b.charge(Time::ZERO, &report, None, "eu/b", "fra1").deficit_ns;
+            }
+        }
+        assert_eq!((at_a / part.token_ns(), at_b / part.token_ns()), (60, 50));
+        let repeated = a.charge(Time::ZERO, &entry(part, 1, 60, 60), None, "eu/a", "fra1");
+        assert_eq!((repeated.charged, repeated.deficit_ns), (0, at_a));
+    }
+
+    #[test]
+    fn budgets_are_bounded_and_any_beyond_is_judged_by_its_report() {
+        let part = quota(10, Period::Second, 100);
+        let mut alone = Alone::with_budgets_max(2);
+        for value in 1..=4 {
+            for admitted in [10, 20] {
+                let account = alone.charge(at(0), &entry(part, value, admitted, admitted), None, "m", "p");
+                assert_eq!(account.deficit_ns, admitted * part.token_ns(), "{value}");
+                assert!(alone.budgets_len() <= 2);
+            }
+        }
+        assert!(!alone.knows(&entry(part, 3, 0, 0).id));
+        // Full again, and long enough for a retry to have come.
+        alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
+        assert!(alone.knows(&entry(part, 3, 0, 0).id) && alone.budgets_len() == 1);
+        alone.end();
+        assert_eq!(alone.budgets_len(), 0);
+    }
+}

@@ -1,0 +1,218 @@
+//! What a region last heard of each budget: how much it owes now, and where to go on from when the
+//! store is out of reach.
+//!
+//! A full budget has nothing to remember, so only those that lack something are here, and they leave
+//! once they have refilled.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use weir_limiter::quota::Quota;
+use weir_limiter::time::{SECOND_NS, Time};
+
+use crate::budget::BudgetId;
+
+/// The most budgets that are remembered; any beyond count as full.
+pub const BUDGETS_MAX: usize = 100_000;
+/// The most rules whose deepest debt is remembered.
+pub const RULES_MAX: usize = 1_000;
+/// How often the refilled are forgotten where there is no room, in nanoseconds.
+const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
+
+/// How a budget stood, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// How large it is.
+    pub quota: Quota,
+    /// Nanoseconds of refill until full, at `at`.
+    pub deficit_ns: u64,
+    /// When that was.
+    pub at: Time,
+}
+
+impl Last {
+    /// Nanoseconds of refill until full at `now`, if nothing was taken since.
+    pub fn deficit_ns_at(&self, now: Time) -> u64 {
+        self.deficit_ns.saturating_sub(now.nanos_since(self.at))
+    }
+
+    /// What the budget owes at `now`, in thousandths of a token, if nothing was taken since.
+    fn debt_milli(&self, now: Time) -> u64 {
+        let debt_ns = self.deficit_ns_at(now).saturating_sub(self.quota.fill_ns());
+        if debt_ns == 0 {
+            // The rule, so it had better be quick.
+            return 0;
+        }
+        let milli = u128::from(debt_ns) * 1_000 / u128::from(self.quota.token_ns());
+        u64::try_from(milli).unwrap_or(u64::MAX)
+    }
+}
+
+/// What the budgets of one rule owe, in thousandths of a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// All of them together, now.
+    pub sum_milli: u64,
+    /// The one that owes most, now: how far its key is above burst + rate x t.
+    pub deepest_milli: u64,
+    /// The most that one of them has owed so far.
+    pub most_milli: u64,
+}
+
+/// The budgets a region has heard of that are not full.
+#[derive(Debug)]
+pub struct Heard {
+    budgets: BTreeMap<BudgetId, Last>,
+    budgets_max: usize,
+    swept_at: Time,
+    most_milli: BTreeMap<String, u64>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self::with_budgets_max(BUDGETS_MAX)
+    }
+}
+
+impl Heard {
+    /// Remembers at most `budgets_max` budgets.
+    pub fn with_budgets_max(budgets_max: usize) -> Self {
+        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO, most_milli: BTreeMap::new() }
+    }
+
+    /// Notes how the budget `id` stands.
+    pub fn note(&mut self, id: &BudgetId, last: Last) {
+        self.note_depth(id, last);
+        if let Some(known) = self.budgets.get_mut(id) {
+            *known = last;
+        } else if last.deficit_ns > 0 && self.has_room(last.at) {
+            self.budgets.insert(id.clone(), last);
+        }
+    }
+
+    /// Notes how deep a budget stands in debt, and nothing else.
+    pub fn note_depth(&mut self, id: &BudgetId, last: Last) {
+        let debt_milli = last.debt_milli(last.at);
+        if debt_milli == 0 {
+            return;
+        }
+        if let Some(most) = self.most_milli.get_mut(&id.rule) {
+            *most = debt_milli.max(*most);
+        } else if self.most_milli.len() < RULES_MAX {
+            self.most_milli.insert(id.rule.clone(), debt_milli);
+        }
+    }
+
+    /// How the budget `id` stood last; `None` is full, or not known.
+    pub fn last(&self, id: &BudgetId) -> Option<Last> {
+        self.budgets.get(id).copied()
+    }
+
+    /// What the budgets owe at `now`, rule by rule. Where `newer` knows more of a budget, that counts.
+    pub fn owed<'a>(
+        &'a self,
+        now: Time,
+        newer: impl Fn(&BudgetId) -> bool,
+        others: impl Iterator<Item = (&'a BudgetId, Last)>,
+    ) -> BTreeMap<String, Owed> {
+        let most = |(rule, most_milli): (&String, &u64)| {
+            (rule.clone(), Owed { most_milli: *most_milli, ..Owed::default() })
+        };
+        let mut owed: BTreeMap<String, Owed> = self.most_milli.iter().map(most).collect();
+        let mine = self.budgets.iter().filter(|(id, _)| !newer(id)).map(|(id, last)| (id, *last));
+        for (id, last) in mine.chain(others) {
+            let debt_milli = last.debt_milli(now);
+            if debt_milli == 0 {
+                continue;
+            }
+            // A rule beyond the maximum is left out.
+            if let Some(rule) = owed.get_mut(&id.rule) {
+                rule.sum_milli = rule.sum_milli.saturating_add(debt_milli);
+                rule.deepest_milli = rule.deepest_milli.max(debt_milli);
+            }
+        }
+        owed
+    }
+
+    /// How many budgets are remembered.
+    pub fn budgets_len(&self) -> usize {
+        self.budgets.len()
+    }
+
+    fn has_room(&mut self, now: Time) -> bool {
+        if self.budgets.len() < self.budgets_max {
+            return true;
+        }
+        // At most so often, so that a report costs what it carries.
+        if now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
+            self.swept_at = now;
+            self.budgets.retain(|_, last| last.deficit_ns_at(now) > 0);
+        }
+        self.budgets.len() < self.budgets_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use core::iter::empty;
+    use weir_limiter::quota::{Period, Rate};
+
+    fn id(rule: &str, value: u8) -> BudgetId {
+        BudgetId { rule: rule.into(), value: vec![value] }
+    }
+
+    fn last(tokens: u64, at_s: u64) -> Last {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();
+        let at = Time::from_nanos(at_s * SECOND_NS);
+        Last { quota, deficit_ns: tokens * quota.token_ns(), at }
+    }
+
+    #[test]
+    fn debt_is_summed_by_rule_and_refills_while_nobody_speaks() {
+        let mut heard = Heard::default();
+        heard.note(&id("a", 1), last(130, 0));
+        heard.note(&id("a", 2), last(150, 0));
+        heard.note(&id("b", 1), last(99, 0));
+        let owed = |heard: &Heard, s| heard.owed(Time::from_nanos(s * SECOND_NS), |_| false, empty());
+        assert_eq!(
+            owed(&heard, 1).get("a"),
+            Some(&Owed { sum_milli: 60_000, deepest_milli: 40_000, most_milli: 50_000 })
+        );
+        assert_eq!(owed(&heard, 1).get("b"), None, "within its burst");
+        assert_eq!(
+            owed(&heard, 60).get("a"),
+            Some(&Owed { sum_milli: 0, deepest_milli: 0, most_milli: 50_000 })
+        );
+        heard.note(&id("a", 2), last(100, 61));
+        assert_eq!(owed(&heard, 61).get("a").unwrap().most_milli, 50_000);
+    }
+
+    #[test]
+    fn what_is_known_better_elsewhere_counts_from_there() {
+        let mut heard = Heard::default();
+        heard.note(&id("a", 1), last(130, 0));
+        let (other, other_last) = (id("a", 1), last(120, 0));
+        let owed = heard.owed(Time::ZERO, |id| *id == other, [(&other, other_last)].into_iter());
+        assert_eq!((owed["a"].sum_milli, owed["a"].deepest_milli), (20_000, 20_000));
+    }
+
+    #[test]
+    fn full_budgets_are_not_remembered_and_the_refilled_make_room() {
+        let mut heard = Heard::with_budgets_max(2);
+        heard.note(&id("a", 0), last(0, 0));
+        assert_eq!(heard.budgets_len(), 0);
+        for (value, tokens) in [(1, 10), (2, 100), (3, 100)] {
+            heard.note(&id("a", value), last(tokens, 0));
+        }
+        assert_eq!((heard.budgets_len(), heard.last(&id("a", 3))), (2, None));
+        heard.note(&id("a", 3), last(100, 2));
+        assert_eq!((heard.budgets_len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
+        assert!(heard.last(&id("a", 2)).is_some() && heard.last(&id("a", 3)).is_some());
+        for rule in 0..2 * RULES_MAX {
+            heard.note_depth(&id(&alloc::format!("{rule}"), 1), last(200, 0));
+        }
+        assert!(heard.most_milli.len() <= RULES_MAX);
+    }
+}

@@ -1,0 +1,84 @@
+//! A region whose store is out of reach: what it grants, and what it lets others know.
+
+use weir_budget::alone::Share;
+use weir_budget::budget::Budget;
+use weir_budget::divide::Terms;
+use weir_budget::region::{Plan, Region};
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::Time;
+use weir_limiter::wire::{Allowance, Key, Report, Rule};
+
+fn quota() -> Quota {
+    Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
+}
+
+/// A report of `pop`, which admitted all that it was asked for and has had none of it confirmed.
+fn report(pop: &str, admitted: u64) -> Report {
+    let rules = vec![Rule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
+    let key = Key {
+        rule: 0,
+        value: vec![1],
+        epoch: 1,
+        admitted,
+        unconfirmed: admitted,
+        span_ms: 0,
+        asked: admitted,
+        asked_recently: admitted,
+        ahead: 0,
+    };
+    Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, rules, keys: vec![key] }
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(ms * 1_000_000)
+}
+
+fn plan(region: &mut Region, report: &Report) -> Plan {
+    region.hear(at(1_000), report)
+}
+
+#[test]
+fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
+    let mut region = Region::new("eu/1", Terms::default());
+    let said = report("fra1", 40);
+    let plan = plan(&mut region, &said);
+    let allowances = region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2), "fra/a");
+    assert_eq!(allowances[0].grant().unwrap().burst, 50);
+    let hot = region.hot(at(1_000));
+    assert_eq!(hot[0].quota, quota());
+}
+
+#[test]
+fn pops_of_a_region_share_its_part_by_one_ratio() {
+    let mut region = Region::new("eu/1", Terms::default());
+    let mut last = Vec::new();
+    for pop in ["fra1", "fra2"] {
+        let said = report(pop, 20);
+        let plan = plan(&mut region, &said);
+        last = region.grant_alone(at(1_000), &said, &plan, Share::new(2, 4), "fra/a");
+    }
+    // 40 of 50 are gone, and both POPs are asked for 40 a second: x - 0.1 B = 5, so 5 + 5 of 80.
+    let Allowance::Hot(grant) = last[0] else { panic!("not hot") };
+    let ratio = f64::from(grant.ratio.bits()) / f64::from(1 << 30);
+    assert!((ratio - 10.0 / 80.0).abs() < 1e-6, "{ratio}");
+    assert_eq!(grant.level_milli, 10_000 + 350 * 5, "and what refills until the next grant");
+}
+
+#[test]
+fn what_is_owed_alone_is_dropped_when_the_store_answers() {
+    let mut region = Region::new("eu/1", Terms::default());
+    let said = report("fra1", 80);
+    let plan = plan(&mut region, &said);
+    region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2), "fra/a");
+    assert_eq!(region.owed(at(1_000))["r"].sum_milli, 30_000);
+    // Somebody else has taken 30.
+    let mut budget = Budget::default();
+    let mut other = plan.entries[0].clone();
+    (other.counts[0].admitted, other.counts[0].unconfirmed) = (30, 30);
+    budget.charge(1_000_000, &other.charge("iad/a", "iad1"));
+    let account = budget.charge(1_000_000, &plan.entries[0].charge("fra/a", "fra1"));
+    region.grant(at(1_000), &plan.entries, &[account]);
+    let owed = region.owed(at(1_000))["r"];
+    assert_eq!((owed.sum_milli, owed.deepest_milli, owed.most_milli), (10_000, 10_000, 30_000));
+}

@@ -1,0 +1,127 @@
+//! With the store out of reach: the region's own share, nothing confirmed, nothing lost.
+
+use std::time::{Duration, Instant};
+
+use weir_limiter::wire::{Allowance, Leased, Report};
+use weir_sync::config::{Config, Secret, StoreAddress};
+
+use crate::Server;
+use crate::client::{greeting, one_key, report};
+use crate::exchange::{metric, reply};
+use crate::stores::{FakeRedis, Shared};
+
+/// What a busy machine may add to what something takes.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn region(name: &str) -> Config {
+    Config { region: name.into(), ..Config::default() }
+}
+
+/// The level of the only key, in thousandths, its burst, and whether the report was settled.
+async fn level(server: &Server, said: &Report) -> (i64, u32, bool) {
+    let reply = reply(&report(server.address, "", said).await);
+    let grant = reply.grants[0].grant().expect("a grant");
+    (grant.level_milli, grant.burst, reply.settled)
+}
+
+async fn is_settled(server: &Server, said: &Report) -> bool {
+    reply(&report(server.address, "", said).await).settled
+}
+
+#[tokio::test]
+async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = Server::start_over(region("fra"), store.clone()).await;
+    let iad = Server::start_over(region("iad"), store.clone()).await;
+    for pop in ["iad2", "iad3"] {
+        report(iad.address, "", &greeting(pop)).await;
+    }
+    // 20 of 100 are taken elsewhere; one POP of four reports here.
+    report(iad.address, "", &one_key("iad1", 1, 20, 20, 20)).await;
+    assert_eq!(level(&fra, &one_key("fra1", 1, 0, 0, 0)).await, (80_000, 100, true));
+    store.set_gone(true);
+    // A quarter of the quota, of which a fifth was taken, and what nobody has confirmed.
+    assert_eq!(level(&fra, &one_key("fra1", 2, 5, 5, 5)).await, (15_000, 25, false));
+    assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false));
+    assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false), "a repeat");
+    assert_eq!(reply(&report(fra.address, "", &greeting("fra1")).await).pops, 4, "as last known");
+    store.set_gone(false);
+    assert_eq!(level(&fra, &one_key("fra1", 4, 10, 10, 10)).await, (70_000, 100, true));
+    assert_eq!(level(&iad, &one_key("iad1", 2, 20, 0, 20)).await, (70_000, 100, true));
+    // The second time it begins where the store was then, and not where the first time ended.
+    store.set_gone(true);
+    assert_eq!(level(&fra, &one_key("fra1", 5, 12, 2, 12)).await, (15_500, 25, false));
+    assert!(metric(&fra, r#"weir_sync_reports_alone_total{region="fra"}"#).await >= 5.0);
+}
+
+#[tokio::test]
+async fn the_share_follows_the_pops_that_report_here() {
+    let pop_ttl = Duration::from_millis(400);
+    let store = Shared::new(pop_ttl);
+    let fra = Server::start_over(Config { pop_ttl, ..region("fra") }, store.clone()).await;
+    let iad = Server::start_over(Config { pop_ttl, ..region("iad") }, store.clone()).await;
+    report(iad.address, "", &greeting("iad1")).await;
+    report(fra.address, "", &greeting("fra2")).await;
+    let pops = reply(&report(fra.address, "", &greeting("fra1")).await).pops;
+    assert_eq!(pops, 3);
+    store.set_gone(true);
+    assert_eq!(level(&fra, &one_key("fra1", 1, 40, 40, 40)).await.1, 66, "two of three");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while level(&fra, &one_key("fra1", 2, 40, 40, 40)).await.1 != 33 {
+        assert!(Instant::now() < deadline, "a POP that said nothing for {pop_ttl:?} still counts");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = Server::start_over(region("fra"), store.clone()).await;
+    store.set_gone(true);
+    let mut mixed = one_key("fra1", 1, 60, 60, 60);
+    let mut rule = mixed.rules[0].clone();
+    rule.name = "login".into();
+    rule.sharing.strict = true;
+    mixed.rules.insert(0, rule);
+    mixed.keys[0].rule = 1;
+    let mut strict = mixed.keys[0].clone();
+    (strict.rule, strict.ahead) = (0, 10);
+    mixed.keys.insert(0, strict);
+    let answered = reply(&report(server.address, "", &mixed).await);
+    assert!(!answered.settled);
+    assert_eq!(answered.grants[0], Allowance::Leased(Leased { charged: 0, lease_ms: 0 }));
+    assert_eq!(answered.grants[1].grant().unwrap().level_milli, 40_000);
+    let other = reply(&report(server.address, "", &greeting("fra2")).await);
+    assert!(other.rules.contains(&"per-address".to_owned()), "{other:?}");
+    assert!(other.pushed.iter().any(|pushed| pushed.grant.level_milli == 40_000), "{other:?}");
+}
+
+#[tokio::test]
+async fn what_is_charged_is_confirmed_though_the_pops_cannot_be_counted() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = Server::start_over(region("fra"), store.clone()).await;
+    store.forget_pops();
+    assert_eq!(level(&server, &one_key("fra1", 1, 40, 40, 40)).await, (60_000, 100, true));
+    assert!(!reply(&report(server.address, "", &greeting("fra1")).await).settled, "it said nothing else");
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_costs_one_report_its_time_out_and_the_others_nothing() {
+    let redis = FakeRedis::start().await;
+    let store_timeout = Duration::from_secs(1);
+    let store = StoreAddress::Redis(Secret::new(redis.url()));
+    let server = Server::start(Config { store, store_timeout, ..region("fra") }).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_settled(&server, &one_key("fra1", 1, 1, 1, 1)).await {
+        assert!(Instant::now() < deadline, "never in reach");
+    }
+    redis.hang();
+    let started = Instant::now();
+    assert!(!is_settled(&server, &one_key("fra1", 2, 2, 1, 2)).await);
+    assert!(started.elapsed() < store_timeout + SLACK, "{:?}", started.elapsed());
+    for sequence in 3..50 {
+        let started = Instant::now();
+        assert!(!is_settled(&server, &one_key("fra1", sequence, sequence, sequence, sequence)).await);
+        assert!(started.elapsed() < store_timeout / 2, "report {sequence} took {:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,115 @@
+//! The live figures at `/metrics`: of this region, rule by rule.
+
+use std::time::{Duration, Instant};
+
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{get, greeting, one_key, report};
+use crate::exchange::metric;
+use crate::stores::Shared;
+
+async fn start(store: &std::sync::Arc<Shared>, region: &str) -> Server {
+    Server::start_over(Config { region: region.into(), ..Config::default() }, store.clone()).await
+}
+
+/// A figure of region `fra`, rounded.
+async fn figure(server: &Server, name: &str) -> i64 {
+    #[allow(clippy::cast_possible_truncation, reason = "small")]
+    let rounded = metric(server, name).await.round() as i64;
+    rounded
+}
+
+async fn of_rule(server: &Server, name: &str) -> i64 {
+    figure(server, &format!(r#"weir_sync_{name}{{region="fra",rule="per-address"}}"#)).await
+}
+
+async fn of_region(server: &Server, name: &str) -> i64 {
+    figure(server, &format!(r#"weir_sync_{name}{{region="fra"}}"#)).await
+}
+
+#[tokio::test]
+async fn debt_and_overshoot_are_told_rule_by_rule() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = start(&store, "fra").await;
+    report(fra.address, "", &one_key("fra1", 1, 50, 50, 50)).await;
+    assert_eq!(of_rule(&fra, "debt_tokens").await, 0);
+    report(fra.address, "", &one_key("fra1", 2, 130, 80, 130)).await;
+    let mut other = one_key("fra1", 3, 150, 150, 150);
+    other.keys[0].value = b"192.0.2.2".to_vec();
+    report(fra.address, "", &other).await;
+    assert_eq!(of_rule(&fra, "debt_tokens").await, 80);
+    assert_eq!(of_rule(&fra, "overshoot_tokens").await, 50);
+    // While alone, the debt is that of its own share.
+    store.set_gone(true);
+    other.keys[0].admitted += 20;
+    other.keys[0].asked += 20;
+    other.keys[0].unconfirmed = 20;
+    report(fra.address, "", &other).await;
+    assert_eq!((of_rule(&fra, "debt_tokens").await, of_rule(&fra, "overshoot_tokens").await), (100, 70));
+    assert_eq!(of_rule(&fra, "overshoot_max_tokens").await, 70);
+    store.set_gone(false);
+    report(fra.address, "", &one_key("fra1", 4, 130, 0, 130)).await;
+    assert_eq!((of_rule(&fra, "debt_tokens").await, of_rule(&fra, "overshoot_tokens").await), (80, 50));
+    assert_eq!(of_rule(&fra, "overshoot_max_tokens").await, 70, "the most since the start");
+}
+
+#[tokio::test]
+async fn pops_and_hot_keys_are_told_here_and_in_the_fleet() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (fra, iad) = (start(&store, "fra").await, start(&store, "iad").await);
+    report(fra.address, "", &greeting("fra1")).await;
+    report(iad.address, "", &greeting("iad2")).await;
+    report(iad.address, "", &one_key("iad1", 1, 10, 10, 10)).await;
+    report(fra.address, "", &greeting("fra1")).await;
+    assert_eq!((of_region(&fra, "pops_here").await, of_region(&fra, "pops").await), (1, 3));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut sequence = 1;
+    // 60 of 100 are gone: hot there at once, in the fleet and here as soon as it is heard of.
+    while (of_region(&fra, "hot_keys").await, of_region(&fra, "hot_keys_here").await) != (1, 1) {
+        sequence += 1;
+        report(iad.address, "", &one_key("iad1", sequence, 60, 0, 60)).await;
+        assert!(Instant::now() < deadline, "not heard of");
+    }
+    let page = get(fra.address, "/metrics").await.text();
+    let warm = page.contains(r#"weir_sync_warm_keys{region="fra"} "#);
+    assert!(warm && !page.contains("weir_sync_bound_tokens{"), "{page}");
+}
+
+#[tokio::test]
+async fn lag_is_how_old_the_oldest_uncharged_count_was_when_it_was_charged() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = start(&store, "fra").await;
+    let mut late = one_key("fra1", 1, 10, 10, 10);
+    late.keys[0].span_ms = 7_000;
+    let mut later = late.keys[0].clone();
+    (later.value, later.span_ms) = (b"192.0.2.2".to_vec(), 9_000);
+    let mut confirmed = later.clone();
+    (confirmed.value, confirmed.unconfirmed, confirmed.span_ms) = (b"192.0.2.3".to_vec(), 0, 70_000);
+    late.keys.extend([later, confirmed]);
+    report(fra.address, "", &late).await;
+    report(fra.address, "", &greeting("fra1")).await;
+    store.set_gone(true);
+    report(fra.address, "", &late).await;
+    assert_eq!(of_region(&fra, "lag_seconds_count").await, 1, "what was charged");
+    assert_eq!(of_region(&fra, "lag_seconds_sum").await, 9);
+}
+
+#[tokio::test]
+async fn the_stores_silence_is_told() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = start(&store, "fra").await;
+    let silence = r#"weir_sync_store_silence_seconds{region="fra"}"#;
+    report(fra.address, "", &greeting("fra1")).await;
+    assert!(metric(&fra, silence).await < 5.0);
+    store.set_gone(true);
+    let (started, gone_for) = (Instant::now(), Duration::from_millis(600));
+    while started.elapsed() < gone_for {
+        report(fra.address, "", &greeting("fra1")).await;
+    }
+    assert!(metric(&fra, silence).await >= gone_for.as_secs_f64());
+    assert!(of_region(&fra, "reports_alone_total").await >= 1);
+    store.set_gone(false);
+    report(fra.address, "", &greeting("fra1")).await;
+    assert!(metric(&fra, silence).await < gone_for.as_secs_f64());
+}

@@ -1,0 +1,79 @@
+//! Several weir-syncs of one region: whatever a POP tells them, it is counted once.
+
+use std::time::Duration;
+
+use tokio::time::interval;
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{one_key, report};
+use crate::exchange::reply;
+use crate::stores::Shared;
+
+fn replica(name: &str) -> Config {
+    Config { region: "fra".into(), replica: Some(name.into()), ..Config::default() }
+}
+
+/// Two servers of one region over one store.
+async fn pair(store: &std::sync::Arc<Shared>) -> [Server; 2] {
+    [
+        Server::start_over(replica("a"), store.clone()).await,
+        Server::start_over(replica("b"), store.clone()).await,
+    ]
+}
+
+#[tokio::test]
+async fn a_pop_that_alternates_between_replicas_is_charged_once() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let servers = pair(&store).await;
+    let mut levels = Vec::new();
+    for (n, server) in (1..=6).zip(servers.iter().cycle()) {
+        // Each reply confirms, whoever sends it.
+        let answered = reply(&report(server.address, "", &one_key("fra1", n, 10 * n, 10, 10 * n)).await);
+        assert_eq!(answered.pops, 1, "one POP, however many hear it");
+        levels.push(answered.grants[0].grant().unwrap().level_milli);
+    }
+    assert_eq!(levels, [90_000, 80_000, 70_000, 60_000, 50_000, 40_000]);
+    let names: Vec<_> = store.accounts().last().unwrap().members.iter().map(|m| m.name.clone()).collect();
+    assert_eq!(names, ["fra/a", "fra/b"]);
+    // Both know how it stands. The store is gone: nothing is confirmed any more, and both count all of it.
+    report(servers[0].address, "", &one_key("fra1", 6, 60, 0, 60)).await;
+    store.set_gone(true);
+    let mut levels = Vec::new();
+    for (n, server) in (7..=9).zip(servers.iter().cycle()) {
+        let said = one_key("fra1", n, 10 * n, 10 * (n - 6), 10 * n);
+        levels.push(reply(&report(server.address, "", &said).await).grants[0].grant().unwrap().level_milli);
+    }
+    assert_eq!(levels, [30_000, 20_000, 10_000]);
+}
+
+#[tokio::test]
+async fn what_an_alternating_pop_is_asked_for_is_not_doubled() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let servers = pair(&store).await;
+    // 100 in each eighth of a second.
+    let (each, pace) = (100, Duration::from_millis(125));
+    let mut ticks = interval(pace);
+    let mut most = 0;
+    for (n, server) in (1..=12).zip(servers.iter().cycle()) {
+        ticks.tick().await;
+        let mut said = one_key("fra1", n, 0, 0, each * n);
+        said.keys[0].asked_recently = each;
+        report(server.address, "", &said).await;
+        // From the first replies on nothing is known of the pace; then it is.
+        if n > 6 {
+            let account = store.accounts().into_iter().rfind(|account| !account.members.is_empty()).unwrap();
+            most = most.max(account.members.iter().map(|member| member.demand.milli).sum::<u64>());
+        }
+    }
+    let expected = each * 8 * 1_000;
+    assert!((expected / 2..expected * 3 / 2).contains(&most), "{most} of {expected}");
+}
+
+#[tokio::test]
+async fn without_a_name_each_replica_makes_up_its_own() {
+    let names: Vec<_> = (0..3).map(|_| Config::default().place().member()).collect();
+    assert!(names.iter().all(|name| name.starts_with("default/") && name.len() == "default/".len() + 16));
+    assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
+    assert_eq!(replica("a").place().member(), "fra/a");
+}

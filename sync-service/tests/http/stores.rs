@@ -1,0 +1,156 @@
+//! Stores that a test can take out of reach: one in this process, and a Redis that falls silent.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use weir_budget::budget::Account;
+use weir_budget::hot::HotKey;
+use weir_sync::store::memory::Memory;
+use weir_sync::store::{Answer, Batch, Store, StoreError};
+
+/// A memory store that several servers share, that remembers its accounts and can be gone.
+pub(crate) struct Shared {
+    memory: Memory,
+    is_gone: AtomicBool,
+    forgets_pops: AtomicBool,
+    accounts: Mutex<Vec<Account>>,
+}
+
+impl Shared {
+    pub(crate) fn new(pop_ttl: Duration) -> Arc<Self> {
+        let memory = Memory::new(1_000, pop_ttl);
+        let no = || AtomicBool::new(false);
+        Arc::new(Self { memory, is_gone: no(), forgets_pops: no(), accounts: Mutex::default() })
+    }
+
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.is_gone.store(is_gone, Ordering::SeqCst);
+    }
+
+    /// From now on it charges, but registers no POP.
+    pub(crate) fn forget_pops(&self) {
+        self.forgets_pops.store(true, Ordering::SeqCst);
+    }
+
+    /// Every account so far, in the order of the charges; looks at budgets included.
+    pub(crate) fn accounts(&self) -> Vec<Account> {
+        self.accounts.lock().unwrap().clone()
+    }
+
+    fn or_gone<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(StoreError::Unreachable("taken away".into())) });
+        }
+        answer
+    }
+}
+
+impl Store for Shared {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+        Box::pin(async move {
+            // Not even asked while it is gone: the memory store charges at once.
+            if self.is_gone.load(Ordering::SeqCst) && !batch.entries.is_empty() {
+                return Err(StoreError::Unreachable("taken away".into()));
+            }
+            let accounts = self.memory.charge(batch).await?;
+            self.accounts.lock().unwrap().extend(accounts.iter().cloned());
+            Ok(accounts)
+        })
+    }
+
+    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+        if self.forgets_pops.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(StoreError::Refused("no POPs".into())) });
+        }
+        self.or_gone(self.memory.register(pop))
+    }
+
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+        self.or_gone(self.memory.hot(mine))
+    }
+
+    fn ping(&self) -> Answer<'_, ()> {
+        self.or_gone(self.memory.ping())
+    }
+}
+
+/// Speaks as much of Redis's protocol as a weir-sync needs to find it in reach, until it is told to
+/// hang: then it reads and never answers again.
+pub(crate) struct FakeRedis {
+    url: String,
+    hangs: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl FakeRedis {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let hangs = Arc::new(AtomicBool::new(false));
+        let for_task = Arc::clone(&hangs);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, Arc::clone(&for_task)));
+            }
+        });
+        Self { url, hangs, task }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn hang(&self) {
+        self.hangs.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for FakeRedis {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let command = read_command(&mut stream).await?;
+        if hangs.load(Ordering::SeqCst) {
+            continue;
+        }
+        let answer = match (command.first()?.as_str(), command.len()) {
+            ("SCRIPT", _) => "$1\r\nx\r\n",
+            // One key and the POP and its time-out: a POP is registered.
+            ("EVALSHA", 6) if command.get(3)? == "weir:pops" => ":1\r\n",
+            ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*0\r\n",
+            // A full budget.
+            ("EVALSHA", _) => "*5\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
+            _ => "+OK\r\n",
+        };
+        stream.write_all(answer.as_bytes()).await.ok()?;
+    }
+}
+
+/// A command: an array of bulk strings.
+async fn read_command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
+    let count = read_number(stream).await?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let mut word = vec![0; read_number(stream).await? + 2];
+        stream.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(words)
+}
+
+/// The number in `*3` or `$5`.
+async fn read_number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    line.trim_end().get(1..)?.parse().ok()
+}
