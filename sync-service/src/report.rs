@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weir_budget::alone::Share;
 use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
+use weir_budget::escrow::Drawn;
 use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
 use weir_limiter::wire::{AdmitRatio, Allowance, Message, POPS_MAX, Reply, Report, WireError};
@@ -40,6 +41,12 @@ impl Place {
     pub fn member(&self) -> String {
         format!("{}/{}", self.region, self.replica)
     }
+}
+
+/// What the store made of a report.
+struct Settled {
+    accounts: Vec<Account>,
+    drawn: Vec<Drawn>,
 }
 
 /// Answers reports.
@@ -88,8 +95,8 @@ impl Exchange {
         }
         self.figures.hear(now, &report.rules);
         let mut plan = lock(&self.state).hear(now, &report);
-        let accounts = self.charge(&report, &mut plan).await.ok();
-        Ok(self.reply(&report, &plan, accounts.as_deref()).encode())
+        let settled = self.settle(&report, &mut plan).await.ok();
+        Ok(self.reply(&report, &plan, settled.as_ref()).encode())
     }
 
     /// Hears which keys are hot in other regions, and looks at the budgets of those that this region
@@ -135,23 +142,28 @@ impl Exchange {
         self.figures.show(now, region, &owed, pops, &self.place.terms);
     }
 
-    /// Charges what `plan` says; an error where the store is out of reach.
-    async fn charge(&self, report: &Report, plan: &mut Plan) -> Result<Vec<Account>, StoreError> {
+    /// Charges and draws what `plan` says; an error where the store is out of reach.
+    async fn settle(&self, report: &Report, plan: &mut Plan) -> Result<Settled, StoreError> {
         let entries = std::mem::take(&mut plan.entries);
         let batch = Batch { member: &self.member, pop: &report.pop, entries };
         let asked_at = Instant::now();
-        // Both at once: over Redis they share one round trip.
-        let (accounts, pops) = tokio::join!(self.store.charge(&batch), self.store.register(&report.pop));
+        // All at once: over Redis they share one round trip.
+        let (accounts, drawn, pops) = tokio::join!(
+            self.store.charge(&batch),
+            self.store.draw(&report.pop, plan.draws.list()),
+            self.store.register(&report.pop)
+        );
         let took = asked_at.elapsed();
         plan.entries = batch.entries;
         self.metrics.store_latency.observe(took.as_secs_f64());
         if let Ok(pops) = pops {
             self.pops.store(pops.clamp(1, POPS_MAX), Ordering::Relaxed);
         }
-        // Charged is charged; only where there was nothing to charge does the other word count.
+        // Charged is charged; only where there was nothing else to do does the other word count. What was
+        // charged or drawn while something else failed is found again by the next report.
         let result = match pops {
-            Err(error) if plan.entries.is_empty() => Err(error),
-            _ => accounts,
+            Err(error) if plan.entries.is_empty() && plan.draws.list().is_empty() => Err(error),
+            _ => accounts.and_then(|accounts| drawn.map(|drawn| Settled { accounts, drawn })),
         };
         match &result {
             Ok(_) => {
@@ -169,27 +181,36 @@ impl Exchange {
         result
     }
 
-    /// What to answer once the plan is charged; without accounts, the store is out of reach.
-    fn reply(&self, report: &Report, plan: &Plan, accounts: Option<&[Account]>) -> Reply {
+    /// What to answer once the plan is settled; if it is not, the store is out of reach.
+    fn reply(&self, report: &Report, plan: &Plan, settled: Option<&Settled>) -> Reply {
         let now = self.now();
         let mut state = lock(&self.state);
         let share = self.share(&mut state, now);
-        let (grants, of_keys) = match accounts {
-            Some(accounts) => {
-                let grants = state.grant(now, &plan.entries, accounts);
-                let of_keys = plan.of_keys(&grants);
+        let (grants, of_keys) = match settled {
+            Some(settled) => {
+                let grants = state.grant(now, &plan.entries, &settled.accounts);
+                let of_keys = plan.of_keys(&grants, &settled.drawn);
                 (grants, of_keys)
             }
             None => (Vec::new(), state.grant_alone(now, report, plan, share, &self.member)),
         };
         let (rules, pushed) = state.pushes(now, report);
         drop(state);
-        self.observe(plan, accounts.unwrap_or_default(), &grants);
+        if let Some(settled) = settled {
+            self.observe(plan, &settled.accounts, &grants);
+            self.metrics.tokens_charged.inc_by(settled.drawn.iter().map(|drawn| drawn.given).sum());
+        }
         self.figures.answered(&of_keys);
         self.metrics.grants.inc_by(of_keys.len() as u64);
         self.metrics.pushed.inc_by(pushed.len() as u64);
-        let settled = accounts.is_some();
-        Reply { sequence: report.sequence, pops: share.fleet(), settled, grants: of_keys, rules, pushed }
+        Reply {
+            sequence: report.sequence,
+            pops: share.fleet(),
+            settled: settled.is_some(),
+            grants: of_keys,
+            rules,
+            pushed,
+        }
     }
 
     /// The POPs that report here, as a part of the fleet as last known.

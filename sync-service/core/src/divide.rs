@@ -45,11 +45,18 @@ pub struct Terms {
     pub lease_min_ns: u64,
     /// The longest lease, in nanoseconds.
     pub lease_max_ns: u64,
+    /// For how long a POP may spend the tokens of a strict rule that it is leased, in nanoseconds.
+    pub strict_lease_ns: u64,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { interval_ns: 350_000_000, lease_min_ns: 2 * SECOND_NS, lease_max_ns: 60 * SECOND_NS }
+        Self {
+            interval_ns: 350_000_000,
+            lease_min_ns: 2 * SECOND_NS,
+            lease_max_ns: 60 * SECOND_NS,
+            strict_lease_ns: 2 * SECOND_NS,
+        }
     }
 }
 

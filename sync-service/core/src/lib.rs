@@ -13,9 +13,12 @@
 //! Beside them: [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
 //! far above the quota all POPs together can get.
 //!
+//! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
+//! tokens before they are spent.
+//!
 //! This crate knows no clock, no socket and no store: time is an argument, a store keeps
 //! [`budget::Budget`]s (or does the same elsewhere: the Redis script of weir-sync is a translation
-//! of [`budget::Budget::charge`], and one test suite runs over both).
+//! of [`budget::Budget::charge`] and [`escrow::Escrow::draw`], and one test suite runs over both).
 #![no_std]
 
 extern crate alloc;
@@ -27,6 +30,8 @@ pub mod bound;
 pub mod budget;
 pub mod demand;
 pub mod divide;
+pub mod draws;
+pub mod escrow;
 pub mod heard;
 pub mod hot;
 pub mod pops;

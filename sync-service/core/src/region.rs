@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Leased, Pushed, Report};
+use weir_limiter::wire::{Allowance, Pushed, Report};
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
 use crate::divide::{Shared, Terms, debt_milli, divide, region_of};
+use crate::draws::Draws;
+use crate::escrow::{Claim, Drawn};
 use crate::heard::{Heard, Last, Owed};
 use crate::hot::{Heat, HotKey, HotKeys};
 use crate::pops::Pops;
@@ -45,7 +47,9 @@ impl Entry {
 pub struct Plan {
     /// An entry per budget.
     pub entries: Vec<Entry>,
-    /// For each key of the report, its entry.
+    /// A draw per strict budget.
+    pub draws: Draws,
+    /// For each key of the report that is of no strict rule, its entry.
     entry_of_key: Vec<usize>,
 }
 
@@ -84,6 +88,13 @@ impl Region {
         for key in &report.keys {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
+            if rule.sharing.strict {
+                let claim = Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead };
+                let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
+                let (place, lease_us) = (plan.keys_len(), self.terms.strict_lease_ns / 1_000);
+                plan.draws.add(place, id, rule.quota, lease_us, claim);
+                continue;
+            }
             let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {
                 let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
                 let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
@@ -139,13 +150,7 @@ impl Region {
             self.grant_one(now, whole, entry.quota, &entry.sharing, &account)
         });
         let grants: Vec<_> = grants.collect();
-        let strict = report
-            .keys
-            .iter()
-            .map(|key| report.rules.get(usize::from(key.rule)).is_some_and(|rule| rule.sharing.strict));
-        let nothing = Allowance::Leased(Leased { charged: 0, lease_ms: 0 });
-        let of_keys = plan.of_keys(&grants).into_iter().zip(strict);
-        of_keys.map(|(allowance, is_strict)| if is_strict { nothing } else { allowance }).collect()
+        plan.of_keys(&grants, &[])
     }
 
     /// The allowance for an entry, of which there is `quota` to divide as `sharing` says; hot keys keep
@@ -204,8 +209,14 @@ impl Region {
 }
 
 impl Plan {
-    /// The allowances of entries as allowances of the report's keys, in its order.
-    pub fn of_keys(&self, grants: &[Allowance]) -> Vec<Allowance> {
-        self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied()).collect()
+    /// The allowances of entries, and what was drawn, as allowances of the report's keys, in its order.
+    /// With the store out of reach nothing was drawn, and strict keys are leased nothing.
+    pub fn of_keys(&self, grants: &[Allowance], drawn: &[Drawn]) -> Vec<Allowance> {
+        let of_entries = self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied());
+        self.draws.among(of_entries.collect(), drawn)
+    }
+
+    fn keys_len(&self) -> usize {
+        self.entry_of_key.len() + self.draws.keys_len()
     }
 }

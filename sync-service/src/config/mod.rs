@@ -75,6 +75,7 @@ impl Config {
             interval_ns: nanos(self.grant_interval),
             lease_min_ns: nanos(self.lease_min),
             lease_max_ns: nanos(self.lease_max),
+            ..Terms::default()
         }
     }
 }

@@ -3,14 +3,18 @@
 //! It forgets everything when the process ends; the next reports then charge what no reply has
 //! confirmed.
 
+mod escrows;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
 
 use super::{Answer, Batch, Entry, POPS_MAX, Store};
+use escrows::Escrows;
 
 /// Where the store's clock begins, in microseconds: far enough from zero that a report which speaks of
 /// the time before this process began has a past to speak of.
@@ -31,6 +35,7 @@ struct State {
     /// The budgets by when nothing is lost by forgetting them: full ones first, then the deepest debt and
     /// those that remember one.
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
+    escrows: Escrows,
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
     hot: HotList,
@@ -38,12 +43,14 @@ struct State {
 }
 
 impl Memory {
-    /// Keeps at most `budgets_max` budgets (at least one), and counts a POP as alive for `pop_ttl`
-    /// after its last word. Beyond the maximum, the budget that is closest to full is forgotten.
+    /// Keeps at most `budgets_max` budgets (at least one) and as many strict ones, and counts a POP as
+    /// alive for `pop_ttl` after its last word. Beyond the maximum, the budget that is closest to full is
+    /// forgotten; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State {
             budgets: HashMap::new(),
             expiry: BTreeSet::new(),
+            escrows: Escrows::new(budgets_max.max(1)),
             pops: BTreeMap::new(),
             hot: HotList::default(),
             budgets_max: budgets_max.max(1),
@@ -75,6 +82,14 @@ impl Store for Memory {
             batch.entries.iter().map(|entry| state.charge(now_us, batch, entry)).collect()
         });
         Box::pin(async move { Ok(accounts) })
+    }
+
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+        let answers = self.with(|state| {
+            let now_us = self.now_us();
+            draws.iter().map(|draw| state.escrows.draw(now_us, pop, draw)).collect()
+        });
+        Box::pin(async move { Ok(answers) })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {

@@ -1,6 +1,6 @@
 //! Where the budgets live: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, count the live POPs. It keeps its own
+//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs. It keeps its own
 //! clock, so that all who share it agree on the time. Both stores do the same to the bit, and one
 //! test suite (`tests/tests/stores.rs`) runs over both.
 
@@ -13,6 +13,7 @@ use std::pin::Pin;
 
 use thiserror::Error;
 use weir_budget::budget::Account;
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::region::Entry;
 
@@ -38,6 +39,11 @@ pub trait Store: Send + Sync {
     /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for
     /// each, in order. On an error some entries may have been charged; charging again is harmless.
     fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>>;
+
+    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::draw`]) and
+    /// returns what each gave, in order. On an error some may have given; the next draw's answers
+    /// contain it.
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>>;
 
     /// Notes that `pop` is alive and returns how many POPs are, at least 1.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;

@@ -2,7 +2,10 @@
 //!
 //! Keys are `weir:{<rule>:<value in hex>}`: the braces are Redis Cluster's hash tag, so all of a budget
 //! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
-//! was restarted) they are loaded and the pipeline is sent again, which is harmless.
+//! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
+//! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way.
+
+mod draw;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,6 +16,7 @@ use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
     MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
 };
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
 use weir_budget::spill::{SPILL_KEPT_US, SPILL_MOMENT_US};
 use weir_budget::spread::{SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us};
@@ -30,6 +34,7 @@ const HOT_KEY: &str = "weir:hot";
 pub struct Redis {
     link: Link,
     charge: Script,
+    draw: Script,
     register: Script,
     hot: Script,
     response_timeout: Duration,
@@ -59,12 +64,14 @@ impl Redis {
         };
         let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
         let charge = charge_script();
+        let draw = draw::script();
         let register = register_script();
         let hot = hot_script();
-        let scripts = vec![charge.clone(), register.clone(), hot.clone()];
+        let scripts = vec![charge.clone(), draw.clone(), register.clone(), hot.clone()];
         Ok(Self {
             link: Link::new(client, options.response_timeout, scripts),
             charge: Script::new(&charge),
+            draw: Script::new(&draw),
             register: Script::new(&register),
             hot: Script::new(&hot),
             response_timeout: options.response_timeout,
@@ -126,6 +133,16 @@ impl Store for Redis {
         })
     }
 
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+        Box::pin(async move {
+            if draws.is_empty() {
+                return Ok(Vec::new());
+            }
+            let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
+            draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
+        })
+    }
+
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         Box::pin(async move {
             let mut pipeline = Pipeline::new();
@@ -164,7 +181,16 @@ type Row = (u64, u64, u32, u64, u64, String);
 
 /// The name of a budget's hash.
 pub fn budget_key(id: &BudgetId) -> String {
-    let mut key = format!("weir:{{{}:", id.rule);
+    key_under("weir:", id)
+}
+
+/// The name of a strict budget's hash.
+pub fn escrow_key(id: &BudgetId) -> String {
+    key_under("weir:strict:", id)
+}
+
+fn key_under(prefix: &str, id: &BudgetId) -> String {
+    let mut key = format!("{prefix}{{{}:", id.rule);
     push_hex(&mut key, &id.value);
     key.push('}');
     key
@@ -189,9 +215,13 @@ fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &En
     }
 }
 
+fn deficit(whole_us: u64, rest_ns: u64) -> Result<u64, StoreError> {
+    let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(rest_ns));
+    deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))
+}
+
 fn account((whole_us, rest_ns, spread, charged, now_us, members): &Row) -> Result<Account, StoreError> {
-    let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(*rest_ns));
-    let deficit_ns = deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))?;
+    let deficit_ns = deficit(*whole_us, *rest_ns)?;
     let members = members.split_terminator(';').map(|text| member(text, *now_us)).collect::<Option<Vec<_>>>();
     let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));

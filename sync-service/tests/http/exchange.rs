@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_limiter::wire::{AdmitRatio, Message, Reply};
+use weir_limiter::wire::{AdmitRatio, Allowance, Leased, Message, Reply};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::server::RunError;
 
@@ -198,4 +198,22 @@ async fn a_port_in_use_is_said_in_one_sentence() {
     let error = weir_sync::run(config, ready, std::future::pending()).await.unwrap_err();
     assert!(matches!(error, RunError::InUse(address) if address == first.address));
     assert!(error.to_string().contains("--listen"), "{error}");
+}
+
+#[tokio::test]
+async fn a_strict_key_is_leased_what_it_wants_beside_a_grant_for_another() {
+    let server = Server::start(Config::default()).await;
+    let mut both = one_key("fra1", 1, 0, 0, 0);
+    both.rules.push(both.rules[0].clone());
+    (both.rules[1].name, both.rules[1].sharing.strict) = ("login".into(), true);
+    both.keys.insert(0, both.keys[0].clone());
+    (both.keys[0].rule, both.keys[0].ahead) = (1, 30);
+    let first = reply(&report(server.address, "", &both).await);
+    assert_eq!(first.grants[0], Allowance::Leased(Leased { charged: 30, lease_ms: 2_000 }));
+    assert_eq!(first.grants[1], Allowance::Warm, "a budget of its own");
+    both.pop = "iad1".into();
+    both.keys[0].ahead = 90;
+    let other = reply(&report(server.address, "", &both).await);
+    assert_eq!(other.grants[0], Allowance::Leased(Leased { charged: 70, lease_ms: 2_000 }), "what is left");
+    assert!(metric(&server, "weir_sync_tokens_charged_total").await >= 100.0);
 }

@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use weir_budget::budget::Account;
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::{Answer, Batch, Store, StoreError};
@@ -59,6 +60,15 @@ impl Store for Shared {
             let accounts = self.memory.charge(batch).await?;
             self.accounts.lock().unwrap().extend(accounts.iter().cloned());
             Ok(accounts)
+        })
+    }
+
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+        Box::pin(async move {
+            if self.is_gone.load(Ordering::SeqCst) {
+                return Err(StoreError::Unreachable("taken away".into()));
+            }
+            self.memory.draw(pop, draws).await
         })
     }
 
@@ -128,7 +138,7 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             ("EVALSHA", 6) if command.get(3)? == "weir:pops" => ":1\r\n",
             ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*0\r\n",
             // A full budget.
-            ("EVALSHA", _) => "*5\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
+            ("EVALSHA", _) => "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
             _ => "+OK\r\n",
         };
         stream.write_all(answer.as_bytes()).await.ok()?;

@@ -326,7 +326,7 @@ impl World {
             sequence: flight.report.sequence,
             pops: u32::try_from(self.setup.pops).expect("few POPs"),
             settled: true,
-            grants: flight.plan.of_keys(&grants),
+            grants: flight.plan.of_keys(&grants, &[]),
             rules,
             pushed,
         };

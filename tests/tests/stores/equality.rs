@@ -15,7 +15,7 @@ use crate::{connected, id, memory, quota};
 const REPORTS: usize = 150;
 
 /// A small generator (xorshift64*): the same sequence for the same seed, everywhere.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -25,22 +25,22 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.below(from.len() as u64)).unwrap()]
     }
 
     /// Mostly small, sometimes at a limit.
-    fn tokens(&mut self) -> u64 {
+    pub(crate) fn tokens(&mut self) -> u64 {
         let edges =
             [0, 1, 1 << 31, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, COUNT_MAX - 1, COUNT_MAX, u64::MAX];
         if self.below(12) == 0 { self.pick(&edges) } else { self.below(500) }
     }
 
-    fn quota(&mut self) -> Quota {
+    pub(crate) fn quota(&mut self) -> Quota {
         match self.below(6) {
             5 => quota(3, Period::Second, 7),
             0 => quota(1, Period::Day, 400),

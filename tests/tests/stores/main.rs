@@ -2,7 +2,10 @@
 
 mod equality;
 mod failing;
+#[macro_use]
 mod suite;
+mod strict;
+mod strict_equality;
 
 use std::time::Duration;
 

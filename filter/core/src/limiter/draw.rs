@@ -57,9 +57,12 @@ impl Limiter {
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
         let place = Place { tag: hit.tag, slot: hit.slot };
-        let Updated::Written(watched) = self.update_watched(place, Some(&quota), slots, now, |_| {}) else {
-            return;
-        };
+        let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
+            if watched.is_over(now) {
+                watched.begin_epoch(now);
+            }
+        });
+        let Updated::Written(watched) = updated else { return };
         if !hit.watched {
             self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, now);
         }

@@ -4,6 +4,7 @@
 //! A worker has at most one report under way; what it could not say waits for the next.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use super::watched::{Place, Updated};
 use super::{Limiter, Reporter};
@@ -152,32 +153,38 @@ impl Limiter {
     /// Adds what this worker was asked to the shared entry, and says what the entry counts.
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
-        let (slot, unadded) = (key.slot, key.asked_unadded);
+        let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
+        let (asked_recently, is_waited_for) = (key.asked_recently, key.waiting > 0);
         let place = Place { tag: Tag::of_key(tag, 0), slot };
+        let is_strict = self.rule(rule).is_some_and(|rule| rule.sharing.strict);
+        let is_rare = is_strict && asked_recently < AHEAD_MIN && !is_waited_for;
+        let told = Cell::new(None);
         let updated = self.update_watched(place, None, slots, now, |watched| {
             watched.asked = watched.asked.saturating_add(unadded);
+            told.set(Some(*watched));
+            if is_rare || is_strict && watched.is_over(now) {
+                watched.begin_epoch(now);
+            }
         });
-        let watched = match updated {
-            Updated::Written(watched) => watched,
-            Updated::Gone => return self.watch.remove(tag),
+        let watched = match (updated, told.get()) {
+            (Updated::Written(_), Some(told)) => told,
+            (Updated::Gone, _) => return self.watch.remove(tag),
             // It stays dirty, and is told the next time.
-            Updated::Failed => return,
+            _ => return,
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
-        let (rule, value, asked_recently, dirty_since) =
-            (key.rule, key.value, key.asked_recently, key.dirty_since);
-        let is_strict = self.rule(rule).is_some_and(|rule| rule.sharing.strict);
-        let ahead = if is_strict && asked_recently >= AHEAD_MIN { asked_recently } else { 0 };
-        let told = Told {
-            place,
-            rule,
-            epoch: watched.epoch,
-            admitted: watched.admitted,
-            asked_recently,
-            dirty_since,
-        };
-        saying.add(told, value.as_bytes(), &watched, ahead, now);
+        let (value, dirty_since) = (key.value, key.dirty_since);
+        if is_strict && (watched.charged == 0 || watched.is_over(now)) {
+            // It holds nothing; who needs a token will draw it.
+            key.asked_recently = 0;
+            return;
+        }
+        // Nothing wanted gives the epoch back, which has ended here.
+        let ahead = if is_rare { 0 } else { asked_recently.max(watched.on_hand(now)).max(1) };
+        let (epoch, admitted) = (watched.epoch, watched.admitted);
+        let told = Told { place, rule, epoch, admitted, asked_recently, dirty_since };
+        saying.add(told, value.as_bytes(), &watched, if is_strict { ahead } else { 0 }, now);
     }
 }
 

@@ -59,7 +59,8 @@ impl Limiter {
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
                 Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),
-                Allowance::Leased(leased) => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Leased(leased) if reply.settled => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Leased(_) => {}
             }
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
                 key.answered(told.asked_recently, told.dirty_since, sent_at, *allowance == Allowance::Warm);
@@ -99,18 +100,31 @@ impl Limiter {
     /// Takes in tokens that a strict rule's budget was debited for. Their lease began when the report
     /// was made, so it ends here before it ends where they were debited.
     fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
+        let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let is_strict = self.rule(told.rule).is_some_and(|rule| rule.sharing.strict);
-        if !is_strict || leased.lease_ms == 0 {
+        // Too late: what it leased counts as spent by now.
+        if !is_strict || leased.lease_ms > 0 && until <= now {
             return;
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
-        let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
-        self.update_watched(told.place, None, slots, now, |watched| {
-            if watched.epoch == told.epoch {
+        let updated = self.update_watched(told.place, None, slots, now, |watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            if leased.lease_ms == 0 {
+                // The budget knows of this epoch that it is over.
+                watched.begin_epoch(now);
+            } else {
                 watched.lease(charged, until);
             }
         });
         self.deny_cache.forget(told.place.tag);
+        // What is not spent soon is given back with the next report.
+        if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
+            && watched.on_hand(now) > 0
+        {
+            key.soil(now);
+        }
     }
 
     /// Takes in a grant for a key that this POP may not even know yet.

@@ -126,6 +126,20 @@ impl Watched {
         (now < self.lease_until).then_some(self.burst)
     }
 
+    /// Begins an epoch of a strict rule's key, under a name that it never had before.
+    pub fn begin_epoch(&mut self, now: Time) {
+        let next = self.epoch.wrapping_add(1);
+        let now_named = epoch_of(now);
+        let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
+        self.epoch = if is_later { now_named } else { next };
+        (self.admitted, self.asked, self.charged, self.lease_until) = (0, 0, 0, Time::ZERO);
+    }
+
+    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.admitted.max(self.charged) > 0 && self.lease_until <= now
+    }
+
     /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
         self.charged = self.charged.max(charged);

@@ -81,11 +81,10 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
         // Found silent before it was ever heard of: nobody else waits for it.
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, expected, "{policy}");
-        // It answers: strict again, and what was let through meanwhile is to be paid for.
-        let owed = limiter.counters().take_rule(0).allowed;
+        // It answers: strict again. What was let through meanwhile was the rule's own choice.
         limiter.note_heard(1, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
-        assert_eq!(report.keys[0].admitted, u64::from(owed), "{policy}");
+        assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
     }
 }
 
@@ -151,6 +150,54 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
     assert_eq!((decision.outcome, decision.strictest.unwrap().0), (Outcome::Limit, 1));
     let report = limiter.report(&mut slots, true, T0).unwrap();
-    let key = report.keys.iter().find(|key| report.rules[usize::from(key.rule)].name == "login").unwrap();
-    assert_eq!(key.admitted, 1);
+    let given_back = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
+    let given_back: Vec<_> = given_back.map(|key| (key.admitted, key.ahead)).collect();
+    assert_eq!(given_back, [(1, 0), (1, 0)]);
+}
+
+#[test]
+fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let first = report.keys[0].epoch;
+    limiter.drawn(draw, &leased(report.sequence, 3, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    let key = &report.keys[0];
+    assert_eq!((key.epoch, key.admitted, key.ahead), (first, 1, 0));
+    // Even if that is never heard: what was left cannot be spent any more.
+    let (report, _) = wait(&mut limiter, &mut slots, T0 + 250 * MS);
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
+    assert_ne!(report.keys[0].epoch, first);
+}
+
+#[test]
+fn an_epoch_whose_lease_has_ended_is_never_named_again() {
+    let (mut limiter, mut slots) = strict("deny");
+    let mut names = vec![];
+    for round in 0..20 {
+        let now = T0 + round * 100_000;
+        let (report, draw) = wait(&mut limiter, &mut slots, now);
+        names.push(report.keys[0].epoch);
+        // Over as soon as it is there, or a word of the budget that it is over.
+        let lease_ms = if round % 2 == 0 { 0 } else { 1 };
+        limiter.drawn(draw, &leased(report.sequence, 9, lease_ms), &mut slots, now + 5).unwrap();
+        if lease_ms == 1 {
+            assert_eq!(again(&mut limiter, true, &mut slots, now + 5), Outcome::Allow);
+        }
+        limiter.report(&mut slots, true, now + 6);
+        limiter.report_failed();
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 20);
+}
+
+#[test]
+fn an_answer_that_comes_after_its_lease_is_ignored() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let late = T0 + 2_000 * MS;
+    limiter.drawn(draw, &leased(report.sequence, 5, 2_000), &mut slots, late).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, late), Outcome::Limit);
 }

@@ -1,0 +1,184 @@
+//! What one draw does.
+
+use weir_budget::budget::COUNT_MAX;
+use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
+use weir_limiter::quota::{Period, Quota};
+use weir_limiter::wire::Leased;
+
+use crate::{LEASE_US, SECOND_US, draw, quota};
+
+/// When what was given at 0 counts as spent.
+const HELD_US: u64 = LEASE_US + LEASE_US / 64;
+
+fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
+    Claim { epoch, admitted, ahead }
+}
+
+/// Draws for one epoch of POP "a"; returns all that was debited for it, or none where it is refused.
+fn ask(store: &mut Escrow, now_us: u64, quota: Quota, claim: Claim) -> Option<u64> {
+    let lease = store.draw(now_us, "a", &draw(quota, &[claim])).leases[0];
+    (lease != NO_LEASE).then_some(lease.charged)
+}
+
+/// 20 tokens, ten a second.
+fn twenty() -> Quota {
+    quota(10, Period::Second, 20)
+}
+
+#[test]
+fn tokens_are_debited_before_they_are_spent() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    let drawn = store.draw(7, "a", &draw(quota, &[claim(1, 0, 5)]));
+    assert_eq!(drawn.leases, [Leased { charged: 5, lease_ms: 2_000 }]);
+    assert_eq!((drawn.given, drawn.outstanding, drawn.deficit_ns), (5, 5, 5 * quota.token_ns()));
+    let spent = store.draw(7, "a", &draw(quota, &[claim(1, 4, 3)]));
+    assert_eq!((spent.leases[0].charged, spent.given, spent.outstanding), (7, 2, 3));
+}
+
+#[test]
+fn no_more_is_given_than_the_level_has_in_whole_tokens() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    assert_eq!(ask(&mut store, 0, quota, claim(1, 0, 50)), Some(20));
+    assert_eq!(ask(&mut store, 0, quota, claim(1, 20, 50)), Some(20), "empty");
+    assert_eq!(ask(&mut store, 199_999, quota, claim(1, 20, 50)), Some(21), "nearly two");
+    assert_eq!(ask(&mut store, 200_000, quota, claim(1, 20, 50)), Some(22), "the rest was kept");
+}
+
+#[test]
+fn repeats_and_the_overtaken_debit_nothing_and_lower_nothing() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 5));
+    ask(&mut store, 0, quota, claim(1, 5, 5));
+    for late in [claim(1, 5, 5), claim(1, 0, 5), claim(1, 2, 4)] {
+        let drawn = store.draw(0, "a", &draw(quota, &[late]));
+        assert_eq!((drawn.leases[0].charged, drawn.given, drawn.outstanding), (10, 0, 5), "{late:?}");
+    }
+}
+
+#[test]
+fn a_lost_answer_is_in_the_next() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 5));
+    assert_eq!(ask(&mut store, 100_000, quota, claim(1, 0, 6)), Some(6), "all of it, and one more");
+}
+
+#[test]
+fn refill_stops_where_the_rest_is_outstanding() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 15));
+    let other = store.draw(HELD_US - 1, "b", &draw(quota, &[claim(1, 0, 50)]));
+    assert_eq!(other.given, 5, "15 may still be spent");
+}
+
+#[test]
+fn what_a_lease_held_up_is_not_made_up_for() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 20));
+    let later = store.draw(HELD_US + SECOND_US, "b", &draw(quota, &[claim(1, 0, 50)]));
+    assert_eq!(later.given, 10, "a second's refill, not that of the lease before");
+}
+
+#[test]
+fn leases_end_one_after_the_other() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 10));
+    ask(&mut store, SECOND_US, quota, claim(2, 0, 10));
+    // At the first end 10 of 20 are missing; until the second end no more than 10 may refill, and it
+    // took a second for that.
+    let held = store.draw(HELD_US + SECOND_US - 1, "b", &draw(quota, &[]));
+    assert_eq!((held.outstanding, held.deficit_ns), (10, 10 * quota.token_ns() + 1_000));
+    let ended = store.draw(HELD_US + SECOND_US + 500_000, "b", &draw(quota, &[]));
+    assert_eq!((ended.outstanding, ended.deficit_ns), (0, 5 * quota.token_ns()));
+}
+
+#[test]
+fn an_epoch_whose_lease_has_ended_is_over() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 5));
+    assert_eq!(ask(&mut store, HELD_US - 1, quota, claim(1, 5, 1)), Some(6), "renewed in time");
+    assert_eq!(ask(&mut store, 2 * HELD_US - 1, quota, claim(1, 5, 1)), None);
+    assert_eq!(ask(&mut store, 2 * HELD_US - 1, quota, claim(2, 0, 1)), Some(1), "a new one");
+    let kept_us = 2 * HELD_US - 1 + ENDED_KEPT_US;
+    assert_eq!(ask(&mut store, kept_us - 1, quota, claim(1, 0, 1)), None, "held up, and of no use");
+    assert_eq!(ask(&mut store, kept_us, quota, claim(1, 0, 1)), Some(1), "forgotten");
+}
+
+#[test]
+fn an_epoch_that_spent_what_is_not_on_record_is_refused() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    assert_eq!(ask(&mut store, 0, quota, claim(1, 5, 5)), None, "not on record at all");
+    ask(&mut store, 0, quota, claim(2, 0, 5));
+    assert_eq!(ask(&mut store, 0, quota, claim(2, 6, 5)), None, "more than it was given");
+    assert_eq!(store.deficit_ns(), 5 * quota.token_ns());
+}
+
+#[test]
+fn what_is_given_back_can_be_given_again_and_once() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 15));
+    for _ in 0..2 {
+        assert_eq!(ask(&mut store, 0, quota, claim(1, 4, 0)), None);
+        assert_eq!(store.deficit_ns(), 4 * quota.token_ns());
+    }
+    assert_eq!(ask(&mut store, 0, quota, claim(1, 2, 50)), None, "an old report changes nothing");
+    assert_eq!(ask(&mut store, 0, quota, claim(2, 0, 50)), Some(16));
+    assert_eq!(ask(&mut store, HELD_US, quota, claim(2, 9, 0)), None);
+    assert_eq!(store.deficit_ns(), 16 * quota.token_ns(), "too late: all counts as spent");
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 100 * SECOND_US, quota, claim(1, 0, 20));
+    for now_us in [99 * SECOND_US, 50 * SECOND_US, 0] {
+        let drawn = store.draw(now_us, "b", &draw(quota, &[]));
+        assert_eq!((drawn.deficit_ns, drawn.outstanding), (quota.fill_ns(), 20), "at {now_us}");
+    }
+    let ended = store.draw(HELD_US + SECOND_US, "b", &draw(quota, &[]));
+    assert_eq!((ended.deficit_ns, ended.outstanding), (10 * quota.token_ns(), 0));
+}
+
+#[test]
+fn epochs_are_bounded_and_those_that_ended_make_room() {
+    let (quota, mut store) = (quota(1_000, Period::Second, 10_000), Escrow::default());
+    for epoch in 0..HOLDERS_MAX as u64 {
+        assert_eq!(ask(&mut store, 0, quota, claim(epoch, 0, 1)), Some(1));
+    }
+    assert_eq!(ask(&mut store, 0, quota, claim(u64::MAX, 0, 1)), None);
+    assert_eq!(ask(&mut store, 0, quota, claim(5, 1, 1)), Some(2), "one on record is served");
+    assert_eq!(ask(&mut store, HELD_US, quota, claim(u64::MAX, 0, 1)), Some(1));
+    assert_eq!(store.holders_len(), 1);
+}
+
+#[test]
+fn an_epoch_that_gets_nothing_takes_no_place() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 20));
+    assert_eq!(ask(&mut store, 0, quota, claim(2, 0, 20)), Some(0));
+    assert_eq!(store.holders_len(), 1);
+}
+
+#[test]
+fn it_is_kept_until_it_is_full_with_nothing_leased() {
+    let (quota, mut store) = (twenty(), Escrow::default());
+    ask(&mut store, 5, quota, claim(1, 0, 20));
+    assert_eq!(store.full_us(), 5 + HELD_US + 2 * SECOND_US);
+    assert_eq!(store.draw(store.full_us() - 1, "b", &draw(quota, &[])).deficit_ns, 1_000);
+    assert_eq!(store.draw(store.full_us(), "b", &draw(quota, &[])).deficit_ns, 0);
+}
+
+#[test]
+fn absurd_numbers_saturate() {
+    let (quota, mut store) = (quota(1, Period::Day, 400), Escrow::default());
+    let mut long = draw(quota, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
+    long.lease_us = u64::MAX;
+    let drawn = store.draw(1, "a", &long);
+    assert_eq!(drawn.leases[0], Leased { charged: 400, lease_ms: 10_000 });
+    assert_eq!((drawn.leases[1], drawn.leases[2].charged), (NO_LEASE, 0));
+    assert_eq!(claim(1, u64::MAX, 1).spent(), COUNT_MAX);
+    assert_eq!(u64::from(long.lease_ms()) * 1_000, LEASE_US_MAX);
+    long.lease_us = 0;
+    assert_eq!(long.lease_ms(), 1);
+    assert_eq!(store.draw(u64::MAX, "a", &draw(quota, &[claim(2, 0, 1)])).given, 1);
+    assert!(store.expires_us() >= store.full_us());
+}

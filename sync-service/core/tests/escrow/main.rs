@@ -1,0 +1,24 @@
+//! Strict budgets: what a draw does, that no more than the quota is ever spent, and that what there is
+//! can be spent.
+
+mod drawing;
+mod liveness;
+mod overshoot;
+mod pop;
+
+use weir_budget::budget::BudgetId;
+use weir_budget::escrow::{Claim, Draw};
+use weir_limiter::quota::{Period, Quota, Rate};
+
+const SECOND_US: u64 = 1_000_000;
+/// The lease in these tests, in microseconds.
+const LEASE_US: u64 = 2 * SECOND_US;
+
+fn quota(count: u32, period: Period, burst: u32) -> Quota {
+    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
+}
+
+fn draw(quota: Quota, claims: &[Claim]) -> Draw {
+    let id = BudgetId { rule: "login".into(), value: vec![1] };
+    Draw { id, quota, lease_us: LEASE_US, claims: claims.to_vec() }
+}

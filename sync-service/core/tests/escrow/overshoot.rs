@@ -1,0 +1,277 @@
+//! I6: in any time t no more than burst + rate x t is spent, whatever POPs, network and clocks do.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::strategy::ValueTree as _;
+use weir_budget::escrow::{DRIFT_PART, Escrow};
+use weir_limiter::quota::{Period, Quota};
+use weir_limiter::wire::Leased;
+
+use crate::pop::{Pop, Report};
+use crate::{LEASE_US, SECOND_US, draw, quota};
+
+/// How the clocks of the POPs run, in parts of true time: as slow as is allowed, true, fast.
+const CLOCKS: [(u64, u64); POPS] = [(DRIFT_PART, DRIFT_PART + 1), (1, 1), (3, 2)];
+const POPS: usize = 3;
+const NAMES: [&str; POPS] = ["slow", "true", "fast"];
+/// Where the store's clock begins, in microseconds: it may step back many times.
+const STORE_BEGINS_US: u64 = 1 << 50;
+
+/// What happens next. Messages stay: each may be delivered late, many times, in any order, or never.
+#[derive(Clone, Debug)]
+enum Step {
+    Wait {
+        us: u64,
+    },
+    Report {
+        pop: usize,
+        ahead: u32,
+    },
+    GiveBack {
+        pop: usize,
+    },
+    Deliver {
+        which: Index,
+    },
+    DeliverLast,
+    Hear {
+        which: Index,
+    },
+    HearLast,
+    /// A report, and at once its answer.
+    Exchange {
+        pop: usize,
+        ahead: u32,
+    },
+    Spend {
+        pop: usize,
+        tokens: u64,
+    },
+    /// Everything that anyone has, at once.
+    SpendAll,
+    /// Hoards until the last moment of the lease, and then spends it all.
+    SpendAtTheEnd {
+        pop: usize,
+    },
+    Crash {
+        pop: usize,
+    },
+    /// The store's clock steps back.
+    ClockBack {
+        us: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pop = || 0..POPS;
+    prop_oneof![
+        2 => (0..LEASE_US / 4).prop_map(|us| Step::Wait { us }),
+        1 => (0..2 * LEASE_US).prop_map(|us| Step::Wait { us }),
+        8 => (pop(), 1..60_u32).prop_map(|(pop, ahead)| Step::Exchange { pop, ahead }),
+        4 => (pop(), 1..60_u32).prop_map(|(pop, ahead)| Step::Report { pop, ahead }),
+        1 => pop().prop_map(|pop| Step::GiveBack { pop }),
+        2 => any::<Index>().prop_map(|which| Step::Deliver { which }),
+        4 => Just(Step::DeliverLast),
+        2 => any::<Index>().prop_map(|which| Step::Hear { which }),
+        4 => Just(Step::HearLast),
+        3 => (pop(), 1..20_u64).prop_map(|(pop, tokens)| Step::Spend { pop, tokens }),
+        2 => Just(Step::SpendAll),
+        4 => pop().prop_map(|pop| Step::SpendAtTheEnd { pop }),
+        1 => pop().prop_map(|pop| Step::Crash { pop }),
+        1 => (0..SECOND_US).prop_map(|us| Step::ClockBack { us }),
+    ]
+}
+
+/// The ideal bucket from which every token is taken when it is truly spent.
+#[derive(Debug, Default)]
+struct Truth {
+    debt_ns: u64,
+    at_us: u64,
+    spent: u64,
+}
+
+impl Truth {
+    fn spend(&mut self, now_us: u64, tokens: u64, quota: Quota) {
+        let refilled_ns = (now_us - self.at_us) * 1_000;
+        self.debt_ns = self.debt_ns.saturating_sub(refilled_ns) + tokens * quota.token_ns();
+        self.at_us = now_us;
+        self.spent += tokens;
+        let burst = self.debt_ns.div_ceil(quota.token_ns());
+        assert!(self.debt_ns <= quota.fill_ns(), "a burst of {burst} where {} is allowed", quota.burst());
+    }
+}
+
+struct World {
+    quota: Quota,
+    /// True time, in microseconds.
+    now_us: u64,
+    back_us: u64,
+    store: Escrow,
+    pops: [Pop; POPS],
+    reports: Vec<(usize, Report)>,
+    answers: Vec<(usize, Report, Leased)>,
+    epochs: u64,
+    truth: Truth,
+}
+
+impl World {
+    fn new(quota: Quota) -> Self {
+        let pops = [Pop::new(1), Pop::new(2), Pop::new(3)];
+        let (reports, answers) = (Vec::new(), Vec::new());
+        let (store, truth) = (Escrow::default(), Truth::default());
+        Self { quota, now_us: 0, back_us: 0, store, pops, reports, answers, epochs: 3, truth }
+    }
+
+    fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Wait { us } => self.now_us += us,
+            Step::ClockBack { us } => self.back_us += us,
+            Step::Report { pop, ahead } => {
+                let (now_us, epoch) = (self.clock(pop), self.new_epoch());
+                self.reports.push((pop, self.pops[pop].report(now_us, ahead, epoch)));
+            }
+            Step::Exchange { pop, ahead } => {
+                self.run(&Step::Report { pop, ahead });
+                self.run(&Step::DeliverLast);
+                self.run(&Step::HearLast);
+            }
+            Step::GiveBack { pop } => {
+                let (now_us, epoch) = (self.clock(pop), self.new_epoch());
+                self.reports.push((pop, self.pops[pop].give_back(now_us, epoch)));
+            }
+            Step::Deliver { which } if !self.reports.is_empty() => {
+                self.deliver(which.index(self.reports.len()));
+            }
+            Step::DeliverLast if !self.reports.is_empty() => self.deliver(self.reports.len() - 1),
+            Step::Hear { which } if !self.answers.is_empty() => self.hear(which.index(self.answers.len())),
+            Step::HearLast if !self.answers.is_empty() => self.hear(self.answers.len() - 1),
+            Step::Deliver { .. } | Step::DeliverLast | Step::Hear { .. } | Step::HearLast => {}
+            Step::Spend { pop, tokens } => self.spend(pop, tokens),
+            Step::SpendAll => (0..POPS).for_each(|pop| self.spend(pop, u64::MAX)),
+            Step::SpendAtTheEnd { pop } => {
+                if let Some(until_us) = self.pops[pop].until_us {
+                    // The last moment at which the POP's clock is before the end.
+                    let (parts, of) = CLOCKS[pop];
+                    self.now_us = self.now_us.max((until_us * of).div_ceil(parts).saturating_sub(1));
+                }
+                self.spend(pop, u64::MAX);
+            }
+            Step::Crash { pop } => self.pops[pop] = Pop::new(self.new_epoch()),
+        }
+    }
+
+    fn deliver(&mut self, which: usize) {
+        let (pop, report) = self.reports[which];
+        let now_us = STORE_BEGINS_US + self.now_us - self.back_us;
+        // A store may forget what is full.
+        if self.store.full_us() <= now_us {
+            self.store = Escrow::default();
+        }
+        let drawn = self.store.draw(now_us, NAMES[pop], &draw(self.quota, &[report.claim]));
+        self.answers.push((pop, report, drawn.leases[0]));
+    }
+
+    fn hear(&mut self, which: usize) {
+        let (pop, report, lease) = self.answers[which];
+        let (now_us, epoch) = (self.clock(pop), self.new_epoch());
+        self.pops[pop].hear(now_us, &report, lease, epoch);
+    }
+
+    fn spend(&mut self, pop: usize, tokens: u64) {
+        let now_us = self.clock(pop);
+        let spent = self.pops[pop].spend(now_us, tokens);
+        self.truth.spend(self.now_us, spent, self.quota);
+    }
+
+    fn clock(&self, pop: usize) -> u64 {
+        let (parts, of) = CLOCKS[pop];
+        self.now_us * parts / of
+    }
+
+    fn new_epoch(&mut self) -> u64 {
+        self.epochs += 1;
+        self.epochs
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_more_than_the_quota_is_ever_spent(steps in prop::collection::vec(step(), 1..250), burst in 1..40_u32) {
+        let mut world = World::new(quota(10, Period::Second, burst));
+        for step in &steps {
+            world.run(step);
+        }
+    }
+
+    /// The deficit covers what is outstanding and is never more than the burst, for any input.
+    #[test]
+    fn what_is_outstanding_is_within_the_deficit(
+        claims in prop::collection::vec((0..3_000_000_u64, 0..6_u64, 0..40_u64, any::<u32>(), 0..4_u32), 1..200)
+    ) {
+        let (quota, mut store) = (quota(10, Period::Second, 30), Escrow::default());
+        let mut now_us = STORE_BEGINS_US;
+        for (us, epoch, admitted, ahead, kind) in claims {
+            now_us = if kind == 0 { now_us - us } else { now_us + us };
+            let ahead = if kind == 1 { 0 } else { ahead };
+            let claim = weir_budget::escrow::Claim { epoch, admitted, ahead };
+            let drawn = store.draw(now_us, "a", &draw(quota, &[claim]));
+            prop_assert!(drawn.outstanding * quota.token_ns() <= drawn.deficit_ns);
+            prop_assert!(drawn.deficit_ns <= quota.fill_ns());
+            prop_assert_eq!(drawn.deficit_ns, store.deficit_ns());
+        }
+    }
+}
+
+/// The runs above would say little if in most of them hardly anything was spent.
+#[test]
+fn random_runs_spend_much_of_what_there_is() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut spent, mut ideal) = (0, 0);
+    for _ in 0..200 {
+        let steps = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
+        let mut world = World::new(quota(10, Period::Second, 20));
+        for step in &steps {
+            world.run(step);
+        }
+        spent += world.truth.spent;
+        ideal += 20 + world.now_us / 100_000;
+    }
+    assert!(spent * 4 > ideal, "{spent} of {ideal}");
+}
+
+/// The POP whose clock is true.
+const TRUE: usize = 1;
+const OTHER: usize = 2;
+
+/// A first report whose answer comes when its lease is over, and its epoch has been forgotten and begun
+/// again: it must not add to what the second answer gave.
+#[test]
+fn an_answer_that_comes_when_its_lease_is_over_gives_nothing() {
+    let mut world = World::new(quota(10, Period::Second, 20));
+    world.run(&Step::Report { pop: TRUE, ahead: 20 });
+    world.run(&Step::DeliverLast);
+    world.run(&Step::Wait { us: 3 * LEASE_US });
+    world.run(&Step::Exchange { pop: TRUE, ahead: 1 });
+    world.hear(0);
+    world.run(&Step::Exchange { pop: OTHER, ahead: 20 });
+    world.run(&Step::SpendAll);
+    assert_eq!(world.truth.spent, 20);
+}
+
+/// A report that is held up until its epoch has ended and been forgotten: what the epoch had before
+/// must not come back with the answer.
+#[test]
+fn an_epoch_that_has_ended_is_not_brought_back_by_an_answer() {
+    let mut world = World::new(quota(10, Period::Second, 20));
+    world.run(&Step::Exchange { pop: TRUE, ahead: 10 });
+    world.run(&Step::Wait { us: LEASE_US - 1 });
+    world.run(&Step::Report { pop: TRUE, ahead: 1 });
+    world.run(&Step::Wait { us: LEASE_US / 2 + 100_000 });
+    world.run(&Step::DeliverLast);
+    world.run(&Step::HearLast);
+    world.run(&Step::Exchange { pop: OTHER, ahead: 20 });
+    world.run(&Step::SpendAll);
+    assert_eq!(world.truth.spent, 19, "the one given anew is lost");
+}

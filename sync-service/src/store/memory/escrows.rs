@@ -1,0 +1,105 @@
+//! Strict budgets in memory.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use weir_budget::budget::BudgetId;
+use weir_budget::escrow::{Draw, Drawn, Escrow, NO_LEASE};
+
+/// The strict budgets of a store.
+///
+/// Unlike others, one that is not full is never forgotten before its time: a new one would give what
+/// it has given. Where there are too many, a newcomer gets nothing.
+#[derive(Debug)]
+pub(super) struct Escrows {
+    by_id: HashMap<Arc<BudgetId>, Escrow>,
+    /// The same by when they are full with nothing leased.
+    full: BTreeSet<(u64, Arc<BudgetId>)>,
+    max: usize,
+}
+
+impl Escrows {
+    pub(super) fn new(max: usize) -> Self {
+        Self { by_id: HashMap::new(), full: BTreeSet::new(), max }
+    }
+
+    pub(super) fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
+        self.forget_expired(now_us);
+        let Some((id, mut escrow)) = self.take(now_us, &draw.id) else {
+            let leases = vec![NO_LEASE; draw.claims.len()];
+            return Drawn { deficit_ns: draw.quota.fill_ns(), outstanding: 0, given: 0, now_us, leases };
+        };
+        let drawn = escrow.draw(now_us, pop, draw);
+        self.full.insert((escrow.full_us(), Arc::clone(&id)));
+        self.by_id.insert(id, escrow);
+        drawn
+    }
+
+    /// The strict budget under `id`, out of the store; a new one where there is none and there is room.
+    fn take(&mut self, now_us: u64, id: &BudgetId) -> Option<(Arc<BudgetId>, Escrow)> {
+        if let Some((id, escrow)) = self.by_id.remove_entry(id) {
+            self.full.remove(&(escrow.full_us(), Arc::clone(&id)));
+            return Some((id, escrow));
+        }
+        let is_full = self.by_id.len() >= self.max;
+        if is_full && !self.forget_first(|first| first.full_us() <= now_us) {
+            return None;
+        }
+        Some((Arc::new(id.clone()), Escrow::default()))
+    }
+
+    fn forget_expired(&mut self, now_us: u64) {
+        while self.forget_first(|first| first.expires_us() <= now_us) {}
+    }
+
+    /// Forgets the one that is full first if it `may` go; says whether it did.
+    fn forget_first(&mut self, may: impl FnOnce(&Escrow) -> bool) -> bool {
+        let Some((full_us, id)) = self.full.first().cloned() else { return false };
+        if !self.by_id.get(&id).is_none_or(may) {
+            return false;
+        }
+        self.by_id.remove(&id);
+        self.full.remove(&(full_us, id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_budget::escrow::{Claim, ENDED_KEPT_US};
+    use weir_limiter::quota::{Period, Quota, Rate};
+
+    const LEASE_US: u64 = 640_000;
+    const HELD_US: u64 = 650_000;
+
+    /// Draws 3 tokens of 5, which refill in a second each; returns what it got.
+    fn draw(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
+        let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
+        let id = BudgetId { rule: "r".into(), value: vec![value] };
+        let claims = vec![Claim { epoch: now_us, admitted: 0, ahead: 3 }];
+        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, claims }).given
+    }
+
+    #[test]
+    fn a_newcomer_waits_until_another_is_full() {
+        let mut escrows = Escrows::new(2);
+        assert_eq!([draw(&mut escrows, 1, 1), draw(&mut escrows, 2, 2)], [3, 3]);
+        let full_us = 1 + HELD_US + 3_000_000;
+        assert_eq!(draw(&mut escrows, full_us - 1, 3), 0, "the others are still missing tokens");
+        assert_eq!(escrows.by_id.len(), 2);
+        assert_eq!(draw(&mut escrows, full_us, 3), 3, "by now the first is full");
+        assert_eq!(draw(&mut escrows, full_us, 1), 0);
+        assert_eq!((escrows.by_id.len(), escrows.full.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_has_expired_is_forgotten() {
+        let mut escrows = Escrows::new(9);
+        draw(&mut escrows, 1, 1);
+        let expires_us = 1 + HELD_US + 3_000_000 + ENDED_KEPT_US;
+        draw(&mut escrows, expires_us - 1, 2);
+        assert_eq!(escrows.by_id.len(), 2);
+        draw(&mut escrows, expires_us, 2);
+        assert_eq!((escrows.by_id.len(), escrows.full.len()), (1, 1));
+    }
+}

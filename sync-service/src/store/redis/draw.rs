@@ -1,0 +1,64 @@
+//! Strict budgets in Redis: one hash each, drawn on by one script.
+
+use redis::Pipeline;
+use weir_budget::budget::DEFICIT_NS_MAX;
+use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_limiter::wire::Leased;
+
+use super::{COUNT_MAX, StoreError, deficit, escrow_key, with_maxima};
+
+/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, and for each
+/// claim all that was debited for its epoch, or -1 where there is no lease.
+pub(super) type Row = (u64, u64, u64, u64, u64, Vec<i64>);
+
+/// The script, with weir-budget's maxima in front.
+pub(super) fn script() -> String {
+    let maxima = [
+        ("COUNT_MAX", COUNT_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("HOLDERS_MAX", HOLDERS_MAX as u64),
+        ("ENDED_KEPT_US", ENDED_KEPT_US),
+    ];
+    with_maxima(&maxima, include_str!("../draw.lua"))
+}
+
+/// Every draw as one call of the script.
+pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(draws.len());
+    for draw in draws {
+        let token_ns = draw.quota.token_ns();
+        let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(escrow_key(&draw.id));
+        command.arg(pop).arg(token_ns / 1_000).arg(token_ns % 1_000).arg(draw.quota.burst());
+        command.arg(draw.held_us());
+        for claim in &draw.claims {
+            command.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
+        }
+    }
+    pipeline
+}
+
+/// What the script said, as it was asked.
+pub(super) fn drawn(draws: &[Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
+    if rows.len() != draws.len() {
+        return Err(StoreError::Nonsense("another number of draws"));
+    }
+    draws.iter().zip(rows).map(|(draw, row)| one(draw, row)).collect()
+}
+
+fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
+    let (deficit_us, rest_ns, outstanding, given, now_us, leases) = row;
+    if leases.len() != draw.claims.len() {
+        return Err(StoreError::Nonsense("another number of leases"));
+    }
+    let lease = |charged: &i64| match u64::try_from(*charged) {
+        Ok(charged) => Leased { charged, lease_ms: draw.lease_ms() },
+        Err(_) => NO_LEASE,
+    };
+    Ok(Drawn {
+        deficit_ns: deficit(*deficit_us, *rest_ns)?,
+        outstanding: *outstanding,
+        given: *given,
+        now_us: *now_us,
+        leases: leases.iter().map(lease).collect(),
+    })
+}

@@ -1,0 +1,215 @@
+//! Strict budgets: what every store does, and what only a store outside this process can do.
+
+use redis::AsyncCommands;
+use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_limiter::quota::{Period, Quota};
+use weir_limiter::wire::Leased;
+use weir_sync::store::redis::escrow_key;
+use weir_sync::store::{Store, StoreError};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::{POP_TTL, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
+
+/// Longer than any test: a lease that does not end.
+const LONG_US: u64 = 10_000_000;
+
+for_every_store!(
+    gives_what_is_wanted_and_there,
+    gives_once_what_is_asked_for_again,
+    refuses_an_epoch_that_is_not_on_record,
+    ends_a_lease_and_begins_to_refill_then,
+    takes_back_what_is_not_spent,
+    answers_draws_and_claims_in_order,
+    bounds_the_epochs_of_a_budget,
+    is_another_budget_than_that_of_counts,
+    takes_any_name_for_a_strict_budget,
+);
+
+fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
+    Claim { epoch, admitted, ahead }
+}
+
+fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
+    Draw { id: id(value), quota, lease_us, claims }
+}
+
+async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
+    let mut drawn = store.draw(pop, &[draw]).await?;
+    assert_eq!(drawn.len(), 1);
+    Ok(drawn.remove(0))
+}
+
+/// Claims once for "fra1", of a budget that does not refill, on a lease that does not end.
+async fn claims(store: &dyn Store, claims: &[Claim]) -> Drawn {
+    ask(store, "fra1", draw(b"a", slow(), LONG_US, claims.to_vec())).await.unwrap()
+}
+
+async fn gives_what_is_wanted_and_there(store: &dyn Store) {
+    let first = claims(store, &[claim(1, 0, 10)]).await;
+    assert_eq!(first.leases, [Leased { charged: 10, lease_ms: 10_000 }]);
+    assert_eq!((first.given, first.outstanding, first.deficit_ns), (10, 10, 10 * slow().token_ns()));
+    let second = claims(store, &[claim(1, 8, 10)]).await;
+    assert_eq!((second.leases[0].charged, second.given, second.outstanding), (18, 8, 10));
+    let third = claims(store, &[claim(2, 0, 1_000)]).await;
+    assert_eq!((third.leases[0].charged, third.outstanding), (82, 92), "all that is left of 100");
+    let none = claims(store, &[claim(3, 0, 1)]).await;
+    assert_eq!(none.leases, [Leased { charged: 0, lease_ms: 10_000 }], "empty, and not refused");
+}
+
+async fn gives_once_what_is_asked_for_again(store: &dyn Store) {
+    let mut given = 0;
+    // Said: 0 + 5, 5 + 5, 8 + 5. Arrives: 0 + 5, 5 + 5 twice, 0 + 5 again, 8 + 5.
+    for (admitted, charged) in [(0, 5), (5, 10), (5, 10), (0, 10), (8, 13)] {
+        let drawn = claims(store, &[claim(1, admitted, 5)]).await;
+        given += drawn.given;
+        assert_eq!(drawn.leases[0].charged, charged);
+    }
+    assert_eq!(given, 13);
+}
+
+async fn refuses_an_epoch_that_is_not_on_record(store: &dyn Store) {
+    let drawn = claims(store, &[claim(1, 5, 5)]).await;
+    assert_eq!((drawn.leases.as_slice(), drawn.deficit_ns), ([NO_LEASE].as_slice(), 0));
+}
+
+async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
+    // The whole burst for 200 ms; a token a millisecond.
+    let (quota, lease_us) = (quota(1_000, Period::Second, 1_000), 200_000);
+    let held_us = draw(b"a", quota, lease_us, vec![]).held_us();
+    let leased = ask(store, "fra1", draw(b"a", quota, lease_us, vec![claim(1, 0, 1_000)])).await.unwrap();
+    assert_eq!((leased.given, leased.outstanding), (1_000, 1_000));
+    let ended = until("the lease to end", async || {
+        let drawn = ask(store, "fra2", draw(b"a", quota, lease_us, vec![])).await.unwrap();
+        let ends_us = leased.now_us + held_us;
+        assert_eq!(drawn.outstanding == 0, drawn.now_us >= ends_us);
+        let refilled_ns = drawn.now_us.saturating_sub(ends_us) * 1_000;
+        assert_eq!(drawn.deficit_ns, quota.fill_ns().saturating_sub(refilled_ns));
+        (refilled_ns > 0).then_some(drawn)
+    })
+    .await;
+    assert!(ended.now_us > leased.now_us);
+    let late = ask(store, "fra1", draw(b"a", quota, lease_us, vec![claim(1, 900, 50)])).await.unwrap();
+    assert_eq!(late.leases, [NO_LEASE], "the epoch is over");
+}
+
+async fn takes_back_what_is_not_spent(store: &dyn Store) {
+    claims(store, &[claim(1, 0, 80)]).await;
+    for _ in 0..2 {
+        let back = claims(store, &[claim(1, 30, 0)]).await;
+        assert_eq!((back.leases.as_slice(), back.outstanding), ([NO_LEASE].as_slice(), 0));
+        assert!(back.deficit_ns > 29 * slow().token_ns() && back.deficit_ns <= 30 * slow().token_ns());
+    }
+    assert_eq!(claims(store, &[claim(1, 10, 50)]).await.leases, [NO_LEASE], "an old report");
+    assert_eq!(claims(store, &[claim(2, 0, 100)]).await.given, 70);
+}
+
+async fn answers_draws_and_claims_in_order(store: &dyn Store) {
+    let draws: Vec<Draw> = (1..=50_u32)
+        .map(|n| {
+            draw(&n.to_be_bytes(), slow(), LONG_US, vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)])
+        })
+        .collect();
+    let answers = store.draw("fra1", &draws).await.unwrap();
+    for (n, drawn) in (1_u64..).zip(&answers) {
+        let charged: Vec<u64> = drawn.leases.iter().map(|lease| lease.charged).collect();
+        assert_eq!((charged, drawn.given), (vec![n, 1, n + 1], n + 2));
+    }
+    assert_eq!(answers.len(), 50);
+    assert_eq!(store.draw("fra1", &[]).await.unwrap(), vec![]);
+}
+
+async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
+    let quota = quota(1, Period::Minute, 10_000);
+    let all: Vec<u64> = (0..HOLDERS_MAX as u64).collect();
+    for epochs in all.chunks(500) {
+        let claims = epochs.iter().map(|epoch| claim(*epoch, 0, 1)).collect();
+        let drawn = ask(store, "fra1", draw(b"a", quota, LONG_US, claims)).await.unwrap();
+        assert_eq!(drawn.given, epochs.len() as u64);
+    }
+    let more = |claims| ask(store, "fra1", draw(b"a", quota, LONG_US, claims));
+    assert_eq!(more(vec![claim(u64::MAX, 0, 1)]).await.unwrap().leases, [NO_LEASE]);
+    assert_eq!(more(vec![claim(7, 1, 1)]).await.unwrap().given, 1, "one on record is served");
+    let turn = more(vec![claim(7, 1, 0), claim(u64::MAX, 0, 1), claim(u64::MAX - 1, 0, 1)]).await.unwrap();
+    assert_eq!((turn.given, turn.leases[2]), (1, NO_LEASE), "one that has ended makes room for one");
+}
+
+async fn is_another_budget_than_that_of_counts(store: &dyn Store) {
+    claims(store, &[claim(1, 0, 100)]).await;
+    assert_eq!(charge(store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap().charged, 3);
+    assert_eq!(claims(store, &[claim(1, 0, 100)]).await.outstanding, 100);
+}
+
+async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
+    let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
+    for charged in [5, 6] {
+        let ahead = u32::try_from(charged).unwrap();
+        let mut draw = draw(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
+        draw.id.rule = odd.into();
+        assert_eq!(ask(store, odd, draw).await.unwrap().leases[0].charged, charged);
+    }
+}
+
+#[tokio::test]
+async fn a_strict_budget_is_one_key_that_expires() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let quota = quota(1, Period::Second, 100);
+    let five = draw(&[10, 0xff], quota, LONG_US, vec![claim(1, 0, 5)]);
+    let held_ms = five.held_us().div_ceil(1_000);
+    ask(&store, "fra1", five).await.unwrap();
+    assert_eq!(escrow_key(&id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
+    let ttl_ms: u64 = connection.pttl("weir:strict:{per-address:0aff}").await.unwrap();
+    let expected_ms = held_ms + 5_000 + ENDED_KEPT_US / 1_000;
+    assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
+}
+
+#[tokio::test]
+async fn scripts_that_redis_has_lost_are_loaded_again_for_a_draw() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(claims(&store, &[claim(1, 0, 5)]).await.given, 5);
+}
+
+/// Nobody knows what was given of it: so it is empty, where one never seen is full.
+#[tokio::test]
+async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let () = connection.set(escrow_key(&id(b"a")), "no hash").await.unwrap();
+    let () = connection.hset(escrow_key(&id(b"b")), "deficit_us", "no number").await.unwrap();
+    for value in [b"a", b"b"] {
+        let quota = quota(1_000, Period::Second, 10);
+        let first = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
+        assert_eq!((first.given, first.deficit_ns), (0, quota.fill_ns()));
+        until("a token", async || {
+            let drawn = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
+            (drawn.given == 1).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_flushed_redis_ends_the_epochs_that_have_spent_something() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    claims(&store, &[claim(1, 0, 10)]).await;
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(claims(&store, &[claim(1, 5, 10)]).await.leases, [NO_LEASE]);
+    assert_eq!(claims(&store, &[claim(2, 0, 10)]).await.given, 10);
+}
+
+#[tokio::test]
+async fn a_killed_redis_gives_nothing_until_it_is_back() {
+    let mut redis = Redis::start().await;
+    let store = connected(&redis).await;
+    claims(&store, &[claim(1, 0, 10)]).await;
+    redis.kill();
+    let error = ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 0, 11)])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
+    redis.restart().await;
+    crate::in_reach(&store).await;
+    assert_eq!(claims(&store, &[claim(1, 0, 11)]).await.given, 11);
+}

@@ -1,0 +1,194 @@
+//! The script for strict budgets and the reference in weir-budget agree to the bit, on anything.
+
+use std::collections::BTreeMap;
+
+use redis::AsyncCommands;
+use weir_budget::budget::BudgetId;
+use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow};
+use weir_limiter::quota::{Period, Quota};
+use weir_sync::store::Store;
+use weir_sync::store::redis::escrow_key;
+use weir_tests::redis::Redis;
+
+use crate::equality::Random;
+use crate::{connected, id, memory, quota};
+
+/// Draws per seed.
+const DRAWS: usize = 400;
+/// Epochs of a POP: few, so that they end and are claimed again.
+const EPOCHS: [u64; 6] = [0, 1, 2, 3, 4, u64::MAX];
+
+/// A draw that mostly says what the answers so far allow it to say.
+fn draw(random: &mut Random, quotas: [Quota; 3], charged: &BTreeMap<(BudgetId, u64), u64>) -> Draw {
+    let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
+    let id = id(&[value]);
+    let claims = (0..random.below(4)).map(|_| {
+        let epoch = random.pick(&EPOCHS);
+        let known = charged.get(&(id.clone(), epoch)).copied().unwrap_or_default();
+        let admitted = match random.below(8) {
+            0 => random.tokens(),
+            1 => 0,
+            _ => random.below(known + 1),
+        };
+        let ahead = match random.below(8) {
+            0 => 0,
+            1 => u32::MAX,
+            _ => u32::try_from(random.below(200)).unwrap(),
+        };
+        Claim { epoch, admitted, ahead }
+    });
+    let claims = claims.collect();
+    let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 2_000_000, u64::MAX]);
+    Draw { id, quota, lease_us, claims }
+}
+
+/// What the runs must have come across, or they test too little.
+#[derive(Debug, Default)]
+struct Met {
+    given: u64,
+    outstanding: u64,
+    refused: usize,
+    empty: usize,
+}
+
+impl Met {
+    fn note(&mut self, drawn: &Drawn) {
+        self.given += drawn.given;
+        self.outstanding = self.outstanding.max(drawn.outstanding);
+        self.refused += drawn.leases.iter().filter(|lease| lease.lease_ms == 0).count();
+        self.empty += usize::from(drawn.given == 0 && drawn.deficit_ns > 0);
+    }
+
+    fn is_much(&self) -> bool {
+        self.given > 1_000 && self.outstanding > 100 && self.refused > 20 && self.empty > 20
+    }
+}
+
+/// Draws on `store` at random and, with the times that it says, on the reference; they must agree.
+async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
+    let mut random = Random(seed);
+    let mut reference: BTreeMap<BudgetId, Escrow> = BTreeMap::new();
+    let mut charged = BTreeMap::new();
+    let mut met = Met::default();
+    let mut quotas =
+        [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
+    for turn in 0..DRAWS {
+        // Somebody changes the rule now and then, in every other run.
+        if seed.is_multiple_of(2) && random.below(20) == 0 {
+            quotas = [random.quota(), random.quota(), random.quota()];
+        }
+        let pop = random.pick(&["one", "two"]);
+        let draws: Vec<Draw> = (0..=random.below(3)).map(|_| draw(&mut random, quotas, &charged)).collect();
+        let answers = store.draw(pop, &draws).await.unwrap();
+        for (draw, drawn) in draws.iter().zip(answers) {
+            let escrow = reference.entry(draw.id.clone()).or_default();
+            let expected = escrow.draw(drawn.now_us, pop, draw);
+            assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
+            for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
+                charged.insert((draw.id.clone(), claim.epoch), lease.charged);
+            }
+            met.note(&drawn);
+        }
+    }
+    assert!(met.is_much(), "seed {seed}: {met:?}");
+}
+
+#[tokio::test]
+async fn redis_agrees_with_the_reference_to_the_bit() {
+    let redis = Redis::start().await;
+    let store = connected(&redis).await;
+    for seed in [1, 2, 3, 4, 0x5eed, u64::MAX] {
+        agrees_with_the_reference(&store, seed).await;
+        let mut connection = redis.connection().await;
+        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn memory_agrees_with_the_reference_to_the_bit() {
+    for seed in [1, 2, 3, 4, 0x5eed, u64::MAX] {
+        agrees_with_the_reference(&memory(), seed).await;
+    }
+}
+
+/// Redis's clock cannot be set back here; what it wrote can be set forward, which is the same to it.
+#[tokio::test]
+async fn a_clock_that_steps_back_is_the_same_to_both() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let hundred = quota(100, Period::Second, 100);
+    let one = |epoch, admitted, ahead| Draw {
+        id: id(b"a"),
+        quota: hundred,
+        lease_us: 2_000_000,
+        claims: vec![Claim { epoch, admitted, ahead }],
+    };
+    let first = store.draw("fra1", &[one(1, 0, 60)]).await.unwrap().remove(0);
+    let (forward_us, key) = (3_600_000_000, escrow_key(&id(b"a")));
+    let until_us = first.now_us + forward_us + one(1, 0, 0).held_us();
+    let () = connection.hset(&key, "at_us", first.now_us + forward_us).await.unwrap();
+    let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
+
+    let mut reference = Escrow::default();
+    reference.draw(first.now_us + forward_us, "fra1", &one(1, 0, 60));
+    for draw in [one(1, 10, 60), one(2, 0, 5), one(1, 20, 0)] {
+        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.unwrap().remove(0);
+        assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
+    }
+    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+    assert!(ttl_ms < 20_000, "it would be kept for {ttl_ms} ms");
+}
+
+/// The field of epoch 1 of POP "fra1".
+fn holder() -> String {
+    format!("holder:{:016x}:fra1", 1)
+}
+
+/// Ten seconds are long for a test; what Redis wrote can be made older.
+#[tokio::test]
+async fn redis_forgets_an_ended_epoch_in_time() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let slow = quota(1, Period::Day, 100);
+    let claims = vec![Claim { epoch: 1, admitted: 0, ahead: 5 }];
+    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, claims }];
+    let first = store.draw("fra1", &five).await.unwrap().remove(0);
+    for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
+        let record = format!("5 0 {}", first.now_us - ended_us);
+        let () = connection.hset(escrow_key(&id(b"a")), holder(), record).await.unwrap();
+        assert_eq!(store.draw("fra1", &five).await.unwrap()[0].given, given, "ended {ended_us} us ago");
+    }
+    // Nobody claims it again: it goes when a lease has ended, and all are looked at.
+    let record = format!("5 0 {}", first.now_us - ENDED_KEPT_US);
+    let () = connection.hset(escrow_key(&id(b"a")), holder(), record).await.unwrap();
+    let () = connection.hset(escrow_key(&id(b"a")), "next_us", 0).await.unwrap();
+    store.draw("fra2", &five).await.unwrap();
+    let is_kept: bool = connection.hexists(escrow_key(&id(b"a")), holder()).await.unwrap();
+    assert!(!is_kept);
+}
+
+/// Beyond 2^53 ns a double loses the last bits, and a quotient may be off by one, either way.
+#[tokio::test]
+async fn redis_gives_whole_tokens_exactly() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let key = escrow_key(&id(b"a"));
+    for (token_ns, burst, levels) in
+        [(12_342_857_142_859, 2_799, 2_700..2_790), (4_399_120_515_142, 4_096, 4_090..4_096_u64)]
+    {
+        let odd = Quota::from_token_ns(token_ns, burst).unwrap();
+        for level_ns in levels.flat_map(|tokens| [tokens * token_ns - 1, tokens * token_ns]) {
+            let deficit_ns = odd.fill_ns() - level_ns;
+            // Written in what is the future to Redis, so that nothing refills.
+            let mut state = vec![("outstanding", 0), ("next_us", 0), ("last_us", 0), ("at_us", 1 << 52)];
+            state.extend([("deficit_us", deficit_ns / 1_000), ("deficit_ns", deficit_ns % 1_000)]);
+            let () = connection.del(&key).await.unwrap();
+            let () = connection.hset_multiple(&key, &state).await.unwrap();
+            let claims = vec![Claim { epoch: 1, admitted: 0, ahead: u32::MAX }];
+            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, claims }];
+            let drawn = store.draw("fra1", &all).await.unwrap().remove(0);
+            assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
+            assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);
+        }
+    }
+}
