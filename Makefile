@@ -21,7 +21,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim bench clean
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -86,8 +86,13 @@ vectors: ## the core's vectors on wasm32, under Node
 lab: python3 ## what `make run` and `make run-regions` promise, kept for real on other ports
 	cd envoy/lab && python3 -B -m unittest
 
-sim: ## the budget loop in simulation: what it reaches, as a table
-	cargo run --locked --release -p weir-tests --bin sim
+# All of it; `make sim SCENARIO=hopping`, a part; `make sim SEED=7 SCENARIO='random world'`, one run
+# again; `make sim SEEDS=100000`, so many fresh random worlds.
+sim: ## the budget loop in simulation: what it must reach, as a table, and random faulty worlds
+	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q --locked --release -p weir-tests --bin sim
+
+plots: ## draw docs/plots: admitted rate against time, beside other ways to limit
+	cargo run -q --locked --release -p weir-tests --bin plots
 
 bench: ## the native cost of one decision
 	cargo bench --locked -p weir-tests

@@ -1,41 +1,107 @@
-//! The simulation itself: what it says can be reproduced.
+//! The simulation: what it reaches, and that what it says can be seen again.
 
 use weir_limiter::time::SECOND_NS;
-use weir_tests::simulation::traffic::{self, Traffic};
-use weir_tests::simulation::world::{Setup, World};
+use weir_tests::simulation::faults::Fault;
+use weir_tests::simulation::scenario::{self, Plan, Size};
+use weir_tests::simulation::setup::{RuleText, Setup};
+use weir_tests::simulation::{plots, random, reaction, scenarios, traffic};
 
+const SMALL: Size = Size { pops: 3, regions: 3 };
+const MIDDLE: Size = Size { pops: 20, regions: 5 };
+
+/// All that a run counted, as text.
 fn run(seed: u64) -> String {
-    let setup = Setup { seed, pops: 20, regions: 5, ..Setup::default() };
-    let mut world = World::new(setup, traffic::zipf(500.0, 20), 2 * SECOND_NS);
-    world.run_until(World::TRAFFIC_BEGINS_NS + 10 * SECOND_NS);
-    format!("{:?}", world.account)
+    let plan = random::plan(7);
+    let setup = Setup { seed, ..plan.setup };
+    let world = scenario::run(Plan { setup, ..plan }).unwrap();
+    format!("{:?}", world.reference)
 }
 
 #[test]
 fn one_seed_is_one_run_to_the_bit() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
+    assert_ne!(random::described(7), random::described(8));
 }
 
 #[test]
-fn pops_that_share_a_budget_admit_one_quota_together() {
-    for (pops, regions) in [(3, 3), (20, 5), (330, 30)] {
-        let ratio = ratio_of(pops, regions, traffic::zipf(500.0, pops));
-        assert!((0.99..=1.01).contains(&ratio), "{pops} POPs admitted {ratio} of what one bucket would");
-    }
+fn a_violated_invariant_says_how_to_see_it_again() {
+    let plan = Plan::of(SMALL, 2, traffic::even(2_000.0, 3));
+    let setup = Setup { seed: 42, scenario: "tight".into(), bound: |_, _, _| 0.0, ..plan.setup };
+    let error = scenario::caught(|| scenario::run(Plan { setup, ..plan })).map(|_| ()).unwrap_err();
+    assert!(error.contains("I4 is violated at"), "{error}");
+    assert!(error.contains("make sim SEED=42 SCENARIO='tight'"), "{error}");
 }
 
-/// Every POP holds the hot key's allowance before its client arrives, so moving gains nothing.
 #[test]
-fn a_client_who_moves_from_pop_to_pop_gains_nothing() {
-    for (pops, regions) in [(3, 3), (20, 5), (330, 30)] {
-        let ratio = ratio_of(pops, regions, traffic::hopping(300.0, pops, 3 * SECOND_NS / 10));
-        assert!((0.985..=1.01).contains(&ratio), "{pops} POPs admitted {ratio} of what one bucket would");
+fn the_table_holds_in_small_fleets() {
+    let names = ["contended Zipf 5x", "one POP takes", "hopping every 0.3 s 3x", "store loses", "cold burst"];
+    for name in names {
+        for scenario in scenarios::SCENARIOS.iter().filter(|scenario| scenario.name.starts_with(name)) {
+            for size in [SMALL, MIDDLE] {
+                let outcome = scenario.run(size, 1);
+                assert!(outcome.holds, "{outcome:?}");
+            }
+        }
     }
 }
 
-fn ratio_of(pops: usize, regions: usize, traffic: Traffic) -> f64 {
-    let mut world = World::new(Setup { pops, regions, ..Setup::default() }, traffic, 2 * SECOND_NS);
-    world.run_until(World::TRAFFIC_BEGINS_NS + 60 * SECOND_NS);
-    world.account.ratio()
+#[test]
+fn random_worlds_keep_the_invariants() {
+    let violated: Vec<_> = (1..=40).filter_map(|seed| random::check(seed).err()).collect();
+    assert!(violated.is_empty(), "{}", violated.join("\n"));
+}
+
+/// A burst, then nothing: the bucket of a POP that is on its own is exact.
+#[test]
+fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
+    let mut plan = Plan::of(SMALL, 20, traffic::even(500.0, 1));
+    plan.faults = vec![(0, Fault::CutPop(0, true))];
+    let world = scenario::run(plan).unwrap();
+    let account = world.reference.account(0, 0);
+    assert_eq!(account.tally.admitted, account.ideally);
+}
+
+#[test]
+fn a_rule_counts_its_paths_alone() {
+    let (all, a) =
+        (RuleText::default(), RuleText { name: "r1".into(), path: Some("/a"), ..RuleText::default() });
+    let mut plan = Plan::of(
+        SMALL,
+        5,
+        traffic::merged(vec![
+            traffic::of(0, 0, traffic::even(20.0, 3)),
+            traffic::of(0, 1, traffic::even(20.0, 3)),
+        ]),
+    );
+    plan.setup.rules = vec![all, a];
+    let world = scenario::run(plan).unwrap();
+    let offered = |rule| world.reference.account(rule, 0).tally.offered;
+    assert!((150..250).contains(&offered(0)) && (70..130).contains(&offered(1)));
+}
+
+#[test]
+fn a_rule_that_is_not_understood_is_no_run() {
+    let plan = Plan::of(SMALL, 1, traffic::silence());
+    let setup = Setup { rules: vec![RuleText::with(r#""nonsense": 1"#)], ..plan.setup };
+    let error = scenario::run(Plan { setup, ..plan }).map(|_| ()).unwrap_err();
+    assert!(error.contains("nonsense"), "{error}");
+}
+
+#[test]
+fn the_time_to_the_rate_is_measured_from_the_first_excess() {
+    let plan = Plan::of(SMALL, 4, traffic::even(500.0, 3));
+    let world = scenario::run(Plan { setup: Setup { keeps_times: true, ..plan.setup }, ..plan }).unwrap();
+    let account = world.reference.account(0, 0);
+    let ms = reaction::time_ms(account).unwrap();
+    assert!(account.first_excess.unwrap() > SECOND_NS / 20);
+    assert!(ms > 0.0 && ms < 2_000.0, "{ms} ms");
+}
+
+#[test]
+fn plots_are_the_same_every_time() {
+    let contended = plots::PLOTS.iter().find(|plot| plot.file == "contended").unwrap();
+    let svg = contended.svg().unwrap();
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg, contended.svg().unwrap());
 }

@@ -92,7 +92,7 @@ fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
             ("strict", rule.sharing.strict),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
             ("floors", rule.sharing.floors != default.floors),
-            ("when_unsynced", rule.when_unsynced != WhenUnsynced::default()),
+            ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),
         ] {
             if is_said {
                 errors
@@ -142,12 +142,13 @@ mod tests {
     #[test]
     fn what_is_said_of_the_fleet_needs_one() {
         let found = errors(
-            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "strict": true, "local_burst": 2,
-                "floors": {"eu": 5}, "when_unsynced": "deny"}]}"#,
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2,
+                "floors": {"eu": 5}, "when_unsynced": "deny"},
+                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
         );
-        let fields = ["strict", "local_burst", "floors", "when_unsynced"];
+        let fields = ["[0].local_burst", "[0].floors", "[0].when_unsynced", "[1].strict"];
         let expected =
-            fields.map(|field| format!("rules[0].{field}: expected a sync section beside it: there is none"));
+            fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
         assert_eq!(found, expected);
     }
 

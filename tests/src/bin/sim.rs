@@ -1,49 +1,62 @@
 //! Runs the budget loop in simulation and prints what it reached: `make sim`.
+//!
+//! ```text
+//! make sim                                   the table, and random worlds of fixed and of fresh seeds
+//! make sim SCENARIO=hopping                  what of it has this in its name
+//! make sim SEED=7 SCENARIO='random world'    one run again
+//! make sim SEEDS=100000                      so many fresh random worlds
+//! ```
 
-use weir_limiter::time::SECOND_NS;
-use weir_tests::simulation::traffic::{self, Traffic};
-use weir_tests::simulation::world::{Setup, World};
+use std::env;
+use std::panic;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-const SECONDS: u64 = 60;
+use weir_tests::simulation::{random, report};
 
-fn main() {
-    type Make = fn(usize) -> Traffic;
-    let scenarios: [(&str, Make); 16] = [
-        ("even 1.5x", |pops| traffic::even(150.0, pops)),
-        ("even 5x", |pops| traffic::even(500.0, pops)),
-        ("even 20x", |pops| traffic::even(2_000.0, pops)),
-        ("Zipf 1.5x", |pops| traffic::zipf(150.0, pops)),
-        ("Zipf 5x", |pops| traffic::zipf(500.0, pops)),
-        ("Zipf 20x", |pops| traffic::zipf(2_000.0, pops)),
-        ("even 0.9x", |pops| traffic::even(90.0, pops)),
-        ("hopping every 1 s, 0.9x", |pops| traffic::hopping(90.0, pops, SECOND_NS)),
-        ("one POP 3x", |_| traffic::even(300.0, 1)),
-        ("hopping every 5 s, 3x", |pops| traffic::hopping(300.0, pops, 5 * SECOND_NS)),
-        ("hopping every 1 s, 3x", |pops| traffic::hopping(300.0, pops, SECOND_NS)),
-        ("hopping every 0.3 s, 3x", |pops| traffic::hopping(300.0, pops, SECOND_NS * 3 / 10)),
-        ("hopping every 0.1 s, 3x", |pops| traffic::hopping(300.0, pops, SECOND_NS / 10)),
-        ("jumping 1x to 50x every 3 s", |pops| traffic::jumping(100.0, 5_000.0, 3 * SECOND_NS, pops)),
-        ("20 a POP every 0.5 s", |pops| traffic::bursts(20, pops, SECOND_NS / 2)),
-        ("100 a POP every 10 s", |pops| traffic::bursts(100, pops, 10 * SECOND_NS)),
-    ];
-    println!(
-        "{:28} {:>4}  {:>8} {:>8} {:>7} {:>8} {:>9}",
-        "scenario", "POPs", "offered", "admitted", "ratio", "fullest", "overshoot"
-    );
-    for (name, make) in scenarios {
-        for (pops, regions) in [(3, 3), (20, 5), (330, 30)] {
-            let setup = Setup { pops, regions, ..Setup::default() };
-            let mut world = World::new(setup, make(pops), 2 * SECOND_NS);
-            world.run_until(World::TRAFFIC_BEGINS_NS + SECONDS * SECOND_NS);
-            let account = &world.account;
-            println!(
-                "{name:28} {pops:>4}  {:>8} {:>8} {:>7.4} {:>8.3} {:>9.1}",
-                account.offered,
-                account.admitted,
-                account.ratio(),
-                account.fullest(),
-                account.overshoot
-            );
-        }
+/// The seed of the table.
+const SEED: u64 = 1;
+/// Random worlds that every run sees again.
+const FIXED_SEEDS: u64 = 60;
+/// Random worlds that nobody has seen before.
+const FRESH_SEEDS: u64 = 60;
+
+fn main() -> ExitCode {
+    let filter = env::var("SCENARIO").unwrap_or_default();
+    let (Ok(seed), Ok(seeds)) = (number("SEED"), number("SEEDS")) else {
+        eprintln!("sim: SEED and SEEDS are whole numbers");
+        return ExitCode::FAILURE;
+    };
+    // What panics is caught, and printed with its run.
+    panic::set_hook(Box::new(|_| {}));
+    let mut failed = 0;
+    if seeds.is_none() {
+        failed += report::table(&filter, seed.unwrap_or(SEED), |line| println!("{line}"));
     }
+    if random::NAME.contains(&filter) {
+        let worlds = match (seed, seeds) {
+            (Some(seed), _) => vec![seed],
+            (None, Some(fresh)) => fresh_seeds(fresh),
+            (None, None) => (1..=FIXED_SEEDS).chain(fresh_seeds(FRESH_SEEDS)).collect(),
+        };
+        if let Some(seed) = seed {
+            println!("{}", random::described(seed));
+        }
+        let violated = report::random_worlds(&worlds, |error| println!("{error}"));
+        println!("{} random worlds, of which {violated} violate an invariant", worlds.len());
+        failed += violated;
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn number(name: &str) -> Result<Option<u64>, std::num::ParseIntError> {
+    env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse()).transpose()
+}
+
+/// So many seeds in a row, from the time of day.
+fn fresh_seeds(count: u64) -> Vec<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = since.as_secs() * 1_000_000;
+    println!("fresh seeds: {first} to {}", first + count.saturating_sub(1));
+    (first..first + count).collect()
 }

@@ -1,70 +1,146 @@
-//! The reference: what was truly offered and admitted, and what one ideal bucket would have.
+//! One key under one rule: what was truly offered and admitted, and what one ideal bucket would have.
 
 use std::collections::VecDeque;
 
 use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
 
-/// Watches one key over all POPs.
+/// A bucket that may go below empty: its deficit in nanoseconds of refill, and when it was that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meter {
+    deficit_ns: u64,
+    at: u64,
+}
+
+impl Meter {
+    /// Its deficit at `now`. A `now` before the last is no time.
+    pub fn deficit_ns(&mut self, now: u64) -> u64 {
+        self.deficit_ns = self.deficit_ns.saturating_sub(now.saturating_sub(self.at));
+        self.at = self.at.max(now);
+        self.deficit_ns
+    }
+
+    /// Takes a token, there or not; its deficit then.
+    pub fn take(&mut self, quota: Quota, now: u64) -> u64 {
+        self.deficit_ns = self.deficit_ns(now) + quota.token_ns();
+        self.deficit_ns
+    }
+
+    /// Takes a token if it is there.
+    pub fn take_if_there(&mut self, quota: Quota, now: u64) -> bool {
+        let fits = self.deficit_ns(now) + quota.token_ns() <= quota.fill_ns();
+        if fits {
+            self.take(quota, now);
+        }
+        fits
+    }
+}
+
+/// Requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Offered.
+    pub offered: u64,
+    /// Admitted.
+    pub admitted: u64,
+}
+
+/// What one POP did with the key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AtPop {
+    /// Requests.
+    pub tally: Tally,
+    /// Admitted while the key was cold there: nobody needs to hear of them.
+    pub cold: u64,
+    /// What the POP's table admitted, on the POP's clock.
+    pub meter: Meter,
+}
+
+/// One key under one rule.
 #[derive(Debug)]
 pub struct Account {
-    quota: Quota,
-    /// The ideal bucket's deficit in nanoseconds of refill, and when it was that.
-    ideal: (u64, u64),
-    /// Requests offered.
-    pub offered: u64,
-    /// Requests admitted.
-    pub admitted: u64,
+    /// How much the rule allows.
+    pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
+    /// Requests.
+    pub tally: Tally,
     /// Requests that the ideal bucket would have admitted.
     pub ideally: u64,
-    /// Admitted requests of the last second.
-    window: VecDeque<u64>,
-    /// Windows that end before this do not count.
-    settle_ns: u64,
-    /// The fullest second that began after `settle_ns`.
-    pub fullest_second: u64,
-    /// How far admitted requests were above burst + rate x t at most, over any span, in tokens.
+    /// By POP.
+    pub pops: Vec<AtPop>,
+    /// How far what was admitted is above burst + rate x t now, over any span, in tokens.
     pub overshoot: f64,
-    /// A bucket that may go below empty, for the overshoot: its deficit and when it was that.
-    debt: (u64, u64),
+    /// The same at most.
+    pub overshoot_max: f64,
+    /// The largest part of its bound that the overshoot ever was.
+    pub bound_part_max: f64,
+    /// Tokens that crashes and lost data gave away, as stated.
+    pub stated: f64,
+    /// Tokens that crashes lost before they were reported, as stated, at most.
+    pub lost: u64,
+    /// Tokens that may be charged though nobody admitted them, as stated: where a POP's clock goes back,
+    /// a bucket looks emptier than it is.
+    pub phantom: u64,
+    /// The fullest second that began after the settling time.
+    pub fullest_second: u64,
+    /// The first time at which more was admitted than the ideal bucket held.
+    pub first_excess: Option<u64>,
+    /// When each request was admitted, if that is kept.
+    pub times: Option<Vec<u64>>,
+    ideal: Meter,
+    debt: Meter,
+    window: VecDeque<u64>,
+    settle_ns: u64,
 }
 
 impl Account {
-    /// Nothing seen yet; windows count once they begin after `settle_ns`.
-    pub fn new(quota: Quota, settle_ns: u64) -> Self {
+    /// Nothing seen yet, at so many POPs.
+    pub fn new(quota: Quota, sharing: Sharing, pops: usize, settle_ns: u64, keeps_times: bool) -> Self {
         Self {
             quota,
-            ideal: (0, 0),
-            offered: 0,
-            admitted: 0,
+            sharing,
+            tally: Tally::default(),
             ideally: 0,
+            pops: vec![AtPop::default(); pops],
+            overshoot: 0.0,
+            overshoot_max: 0.0,
+            bound_part_max: 0.0,
+            stated: 0.0,
+            lost: 0,
+            phantom: 0,
+            fullest_second: 0,
+            first_excess: None,
+            times: keeps_times.then(Vec::new),
+            ideal: Meter::default(),
+            debt: Meter::default(),
             window: VecDeque::new(),
             settle_ns,
-            fullest_second: 0,
-            overshoot: 0.0,
-            debt: (0, 0),
         }
     }
 
-    /// A request at `now`, in nanoseconds from the start.
-    pub fn request(&mut self, now: u64, admitted: bool) {
-        self.offered += 1;
-        if refilled(&mut self.ideal, now) + self.quota.token_ns() <= self.quota.fill_ns() {
-            self.ideal.0 += self.quota.token_ns();
-            self.ideally += 1;
-        }
-        if admitted {
-            self.admit(now);
-        }
+    /// A request at `now`, in nanoseconds from the begin of the traffic.
+    pub fn offer(&mut self, pop: usize, now: u64) {
+        self.tally.offered += 1;
+        self.pops[pop].tally.offered += 1;
+        self.ideally += u64::from(self.ideal.take_if_there(self.quota, now));
     }
 
-    fn admit(&mut self, now: u64) {
-        self.admitted += 1;
-        let deficit = refilled(&mut self.debt, now) + self.quota.token_ns();
-        self.debt.0 = deficit;
-        #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-        let over = deficit.saturating_sub(self.quota.fill_ns()) as f64 / self.quota.token_ns() as f64;
-        self.overshoot = self.overshoot.max(over);
+    /// The request was admitted.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn admit(&mut self, pop: usize, now: u64) {
+        self.tally.admitted += 1;
+        self.pops[pop].tally.admitted += 1;
+        let over_ns = self.debt.take(self.quota, now).saturating_sub(self.quota.fill_ns());
+        self.overshoot = over_ns as f64 / self.quota.token_ns() as f64;
+        self.overshoot_max = self.overshoot_max.max(self.overshoot);
+        if over_ns > 0 && self.first_excess.is_none() {
+            self.first_excess = Some(now);
+        }
+        if let Some(times) = &mut self.times {
+            times.push(now);
+        }
         self.window.push_back(now);
         while self.window.front().is_some_and(|first| now - first >= SECOND_NS) {
             self.window.pop_front();
@@ -74,21 +150,27 @@ impl Account {
         }
     }
 
+    /// Tokens per second.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn rate(&self) -> f64 {
+        SECOND_NS as f64 / self.quota.token_ns() as f64
+    }
+
     /// Admitted, as a part of what the ideal bucket would have admitted.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn ratio(&self) -> f64 {
-        self.admitted as f64 / self.ideally as f64
+        self.tally.admitted as f64 / self.ideally as f64
+    }
+
+    /// Admitted, as a part of what was offered.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn passed(&self) -> f64 {
+        self.tally.admitted as f64 / self.tally.offered as f64
     }
 
     /// The fullest second, as a part of rate x 1 s + burst.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn fullest(&self) -> f64 {
-        let rate = SECOND_NS as f64 / self.quota.token_ns() as f64;
-        self.fullest_second as f64 / (rate + f64::from(self.quota.burst()))
+        self.fullest_second as f64 / (self.rate() + f64::from(self.quota.burst()))
     }
-}
-
-fn refilled(bucket: &mut (u64, u64), now: u64) -> u64 {
-    *bucket = (bucket.0.saturating_sub(now - bucket.1), now);
-    bucket.0
 }

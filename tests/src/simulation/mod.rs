@@ -1,14 +1,51 @@
 //! The budget loop in a deterministic simulation: the real limiter and the real budget, simulated
-//! time, network and store. One seed reproduces a run to the bit.
+//! time, network, clocks and store. One seed reproduces a run to the bit.
 //!
 //! ```text
-//! traffic.rs   when requests arrive, and where
-//! network.rs   delay, jitter, loss, duplication
-//! world.rs     POPs, weir-syncs and a store, and the events between them
-//! account.rs   what was offered and admitted, beside what one ideal bucket would have admitted
+//! setup.rs      how large a world is, and which rules it has
+//! traffic.rs    when requests arrive, where, and whose
+//! network.rs    delay, jitter, loss, duplication, partition
+//! clocks.rs     clocks that begin anywhere, drift and jump
+//! faults.rs     what goes wrong when: written down, or drawn from a seed
+//! pop.rs        a point of presence: the only caller of weir-limiter
+//! sync.rs       a weir-sync: the only caller of weir_budget::region
+//! store.rs      the store: the only caller of weir_budget::budget
+//! ledger.rs     what sources said, and what of it the store knows
+//! world.rs      all of them, and what is due next; exchange.rs, trouble.rs: the events
+//! reference.rs  what was truly offered and admitted, beside an ideal bucket; account.rs: of one key
+//! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
+//! bound.rs      how far a fleet may overshoot
+//! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs: the table
+//! report.rs     the table as text; random.rs: worlds drawn from a seed
+//! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
+//! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
+//!               plots.rs: drawn as SVG
 //! ```
 
 pub mod account;
+pub mod bound;
+pub mod clocks;
+mod exchange;
+pub mod faults;
+pub mod invariants;
+pub mod ledger;
+pub mod many;
+pub mod models;
+pub mod more_scenarios;
 pub mod network;
+pub mod plot;
+pub mod plots;
+pub mod pop;
+pub mod queue;
+pub mod random;
+pub mod reaction;
+pub mod reference;
+pub mod report;
+pub mod scenario;
+pub mod scenarios;
+pub mod setup;
+pub mod store;
+pub mod sync;
 pub mod traffic;
+mod trouble;
 pub mod world;

@@ -1,4 +1,4 @@
-//! Links that delay, lose and repeat.
+//! Links that delay, lose, repeat and reorder, and partitions.
 
 use fastrand::Rng;
 
@@ -7,7 +7,7 @@ use fastrand::Rng;
 pub struct Link {
     /// The shortest time one way, in nanoseconds.
     pub delay_ns: u64,
-    /// Up to so much longer, in nanoseconds; enough of it, and messages overtake each other.
+    /// Up to so much longer, in nanoseconds; more than messages are apart, and they overtake each other.
     pub jitter_ns: u64,
     /// The part of messages that are lost.
     pub loss: f64,
@@ -15,18 +15,58 @@ pub struct Link {
     pub duplication: f64,
 }
 
+/// After how long each copy of a message arrives: none, one or two.
+pub type Arrivals = [Option<u64>; 2];
+
 impl Link {
     /// A link that only takes its time.
     pub const fn perfect(delay_ns: u64) -> Self {
         Self { delay_ns, jitter_ns: 0, loss: 0.0, duplication: 0.0 }
     }
 
-    /// After how long each copy of a message arrives: none, one or two.
-    pub fn arrivals(&self, rng: &mut Rng) -> Vec<u64> {
+    /// After how long each copy of a message arrives, in nanoseconds.
+    pub fn arrivals(&self, rng: &mut Rng) -> Arrivals {
         if rng.f64() < self.loss {
-            return Vec::new();
+            return [None; 2];
         }
-        let copies = if rng.f64() < self.duplication { 2 } else { 1 };
-        (0..copies).map(|_| self.delay_ns + rng.u64(0..=self.jitter_ns)).collect()
+        let twice = rng.f64() < self.duplication;
+        let first = self.delay_ns + rng.u64(0..=self.jitter_ns);
+        let second = twice.then(|| self.delay_ns + rng.u64(0..=self.jitter_ns));
+        [Some(first), second]
+    }
+}
+
+/// All links of a world.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Between a POP and its weir-sync.
+    pub near: Link,
+    /// Between a weir-sync and the store.
+    pub far: Link,
+    /// POPs that do not reach their weir-sync.
+    pub cut_pops: Vec<bool>,
+    /// Regions that do not reach the store.
+    pub cut_regions: Vec<bool>,
+}
+
+impl Network {
+    /// All links up.
+    pub fn new(near: Link, far: Link, pops: usize, regions: usize) -> Self {
+        Self { near, far, cut_pops: vec![false; pops], cut_regions: vec![false; regions] }
+    }
+
+    /// A message between `pop` and its weir-sync.
+    pub fn near(&self, pop: usize, rng: &mut Rng) -> Arrivals {
+        if self.cut_pops[pop] { [None; 2] } else { self.near.arrivals(rng) }
+    }
+
+    /// A message between a weir-sync of `region` and the store.
+    pub fn far(&self, region: usize, rng: &mut Rng) -> Arrivals {
+        if self.cut_regions[region] { [None; 2] } else { self.far.arrivals(rng) }
+    }
+
+    /// The longest a message takes that is not lost, from a POP to the store and back, in nanoseconds.
+    pub fn round_trip_ns_max(&self) -> u64 {
+        2 * (self.near.delay_ns + self.near.jitter_ns + self.far.delay_ns + self.far.jitter_ns)
     }
 }

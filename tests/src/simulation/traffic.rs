@@ -1,20 +1,40 @@
-//! When requests of one key arrive, and at which POP.
+//! When requests arrive, at which POP, and whose they are.
 
 use fastrand::Rng;
 use weir_limiter::time::SECOND_NS;
 
-/// A request: when, in nanoseconds from the start, and at which POP.
-pub type Arrival = (u64, usize);
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When, in nanoseconds from the begin of the traffic.
+    pub at: u64,
+    /// Where.
+    pub pop: usize,
+    /// Whose.
+    pub key: u32,
+    /// What for: a place in [`super::setup::PATHS`].
+    pub path: u8,
+}
 
 /// Requests in the order they arrive.
 pub type Traffic = Box<dyn FnMut(&mut Rng) -> Option<Arrival>>;
 
-fn gap_ns(rng: &mut Rng, per_second: f64) -> u64 {
-    // The time between two requests of a Poisson process; 1 - f64() is never zero.
+/// The time between two requests of a Poisson process, in nanoseconds.
+pub fn gap_ns(rng: &mut Rng, per_second: f64) -> u64 {
+    // 1 - f64() is never zero.
     let seconds = -(1.0 - rng.f64()).ln() / per_second;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
     let ns = (seconds * 1e9) as u64;
     ns
+}
+
+fn arrival(at: u64, pop: usize) -> Arrival {
+    Arrival { at, pop, key: 0, path: 0 }
+}
+
+/// Nobody asks.
+pub fn silence() -> Traffic {
+    Box::new(|_| None)
 }
 
 /// `per_second` requests, each at the POP that `place` names for its time.
@@ -22,7 +42,7 @@ pub fn poisson(per_second: f64, mut place: impl FnMut(&mut Rng, u64) -> usize + 
     let mut now = 0;
     Box::new(move |rng| {
         now += gap_ns(rng, per_second);
-        Some((now, place(rng, now)))
+        Some(arrival(now, place(rng, now)))
     })
 }
 
@@ -33,16 +53,8 @@ pub fn even(per_second: f64, pops: usize) -> Traffic {
 
 /// Spread over `pops` by Zipf's law with exponent 1.1.
 pub fn zipf(per_second: f64, pops: usize) -> Traffic {
-    let mut sums = Vec::with_capacity(pops);
-    let mut total = 0.0;
-    for rank in 1..=u32::try_from(pops).expect("few POPs") {
-        total += f64::from(rank).powf(-1.1);
-        sums.push(total);
-    }
-    poisson(per_second, move |rng, _| {
-        let at = rng.f64() * total;
-        sums.partition_point(|sum| *sum <= at).min(sums.len() - 1)
-    })
+    let ranks = Zipf::new(pops, 1.1);
+    poisson(per_second, move |rng, _| ranks.draw(rng))
 }
 
 /// All at one POP, the next one every `dwell_ns`.
@@ -50,7 +62,13 @@ pub fn hopping(per_second: f64, pops: usize, dwell_ns: u64) -> Traffic {
     poisson(per_second, move |_, now| usize::try_from(now / dwell_ns).expect("few hops") % pops)
 }
 
-/// Spread evenly, `low` and `high` requests per second in turn for `half_ns` each.
+/// Only at the POPs of which `is_there` holds, evenly.
+pub fn at_pops(per_second: f64, pops: usize, is_there: impl Fn(usize) -> bool) -> Traffic {
+    let there: Vec<_> = (0..pops).filter(|pop| is_there(*pop)).collect();
+    poisson(per_second, move |rng, _| there[rng.usize(0..there.len())])
+}
+
+/// Spread evenly, `low` and `high` requests per second in turn for `half_ns` each, `low` first.
 pub fn jumping(low: f64, high: f64, half_ns: u64, pops: usize) -> Traffic {
     let mut now = 0;
     Box::new(move |rng| {
@@ -59,7 +77,7 @@ pub fn jumping(low: f64, high: f64, half_ns: u64, pops: usize) -> Traffic {
             now += gap_ns(rng, high);
             let is_high = (now / half_ns) % 2 == 1;
             if is_high || rng.f64() < low / high {
-                return Some((now, rng.usize(0..pops)));
+                return Some(arrival(now, rng.usize(0..pops)));
             }
         }
     })
@@ -74,6 +92,57 @@ pub fn bursts(each: usize, pops: usize, period_ns: u64) -> Traffic {
             queue.sort_unstable_by(|a, b| b.cmp(a));
             begin += period_ns;
         }
-        queue.pop()
+        queue.pop().map(|(at, pop)| arrival(at, pop))
     })
+}
+
+/// `traffic`, moved by `by_ns` and ended `until_ns` after the begin of all traffic.
+pub fn between(by_ns: u64, until_ns: u64, mut traffic: Traffic) -> Traffic {
+    Box::new(move |rng| {
+        let next = traffic(rng)?;
+        let at = next.at + by_ns;
+        (at < until_ns).then_some(Arrival { at, ..next })
+    })
+}
+
+/// `traffic` in the name of client `key`, asking for `path`.
+pub fn of(key: u32, path: u8, mut traffic: Traffic) -> Traffic {
+    Box::new(move |rng| traffic(rng).map(|next| Arrival { key, path, ..next }))
+}
+
+/// All of them at once.
+pub fn merged(mut sources: Vec<Traffic>) -> Traffic {
+    let mut next: Option<Vec<Option<Arrival>>> = None;
+    Box::new(move |rng| {
+        let next = next.get_or_insert_with(|| sources.iter_mut().map(|source| source(rng)).collect());
+        let waiting = next.iter().enumerate().filter_map(|(i, arrival)| Some((arrival.as_ref()?.at, i)));
+        let (_, first) = waiting.min()?;
+        let arrival = next[first].take();
+        next[first] = sources[first](rng);
+        arrival
+    })
+}
+
+/// Ranks drawn by Zipf's law.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    /// `ranks` of them; the first is the most likely.
+    pub fn new(ranks: usize, exponent: f64) -> Self {
+        let mut total = 0.0;
+        let sums = (1..=u32::try_from(ranks).expect("few ranks")).map(|rank| {
+            total += f64::from(rank).powf(-exponent);
+            total
+        });
+        Self { sums: sums.collect() }
+    }
+
+    /// A rank, from 0.
+    pub fn draw(&self, rng: &mut Rng) -> usize {
+        let at = rng.f64() * self.sums[self.sums.len() - 1];
+        self.sums.partition_point(|sum| *sum <= at).min(self.sums.len() - 1)
+    }
 }

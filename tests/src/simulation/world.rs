@@ -1,343 +1,299 @@
-//! POPs, weir-syncs and a store, and the events between them.
+//! POPs, weir-syncs and a store, and what is due next.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
 
 use fastrand::Rng;
-use weir_budget::budget::{Account as StoreAccount, Budget, BudgetId};
-use weir_budget::divide::Terms;
-use weir_budget::hot::{HotKey, HotList};
-use weir_budget::region::{Entry, Plan, Region};
-use weir_limiter::config::Config;
-use weir_limiter::decision::Outcome;
-use weir_limiter::key::Secret;
-use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
-use weir_limiter::quota::Quota;
-use weir_limiter::request::{Attribute, Request};
-use weir_limiter::table::LocalSlots;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Message, Reply, Report};
+use weir_budget::budget::Account as StoreAccount;
+use weir_budget::hot::HotKey;
+use weir_budget::region::Entry;
+use weir_limiter::time::SECOND_NS;
 
-use super::account::Account;
-use super::network::Link;
-use super::traffic::Traffic;
+use super::bound::Fleet;
+use super::clocks::Clock;
+use super::faults::{Fault, Schedule};
+use super::invariants::{self, Label};
+use super::ledger::Said;
+use super::many::Wire;
+use super::network::Network;
+use super::pop::{Asked, Pop, Verdict};
+use super::queue::Queue;
+use super::reference::Reference;
+use super::setup::Setup;
+use super::store::Store;
+use super::sync::{Heard, Settled, Sync};
+use super::traffic::{Arrival, Traffic};
 
-/// How long a POP waits for an answer, in nanoseconds.
-const TIMEOUT_NS: u64 = SECOND_NS;
-/// Where POPs' monotonic clocks begin: anywhere but at zero.
-const CLOCK_BEGIN_NS: u64 = 1 << 50;
+/// The fleet is up for so long before the traffic begins, in nanoseconds: every POP has greeted.
+pub const WARM_UP_NS: u64 = 5 * SECOND_NS;
+/// How often the age of the oldest news is looked at, in nanoseconds.
+const LOOK_NS: u64 = SECOND_NS / 20;
 
-/// A world's size and nature.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Reproduces the run.
-    pub seed: u64,
-    /// POPs, dealt out to the regions in turn.
-    pub pops: usize,
-    /// Regions, each with one weir-sync.
-    pub regions: usize,
-    /// As it is written in a rule: `100/s`.
-    pub rate: String,
-    /// In tokens.
-    pub burst: u32,
-    /// Between two reports of a POP, in nanoseconds.
-    pub interval_ns: u64,
-    /// Between a POP and its weir-sync.
-    pub near: Link,
-    /// Between a weir-sync and the store.
-    pub far: Link,
-    /// What weir-syncs grant by.
-    pub terms: Terms,
+/// A report under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) id: u64,
+    pub(super) pop: usize,
+    pub(super) worker: usize,
 }
 
-impl Default for Setup {
-    /// The setting of the design: 250 ms, a round trip of 100 ms, 1 % loss, 100/s, burst 100.
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            pops: 3,
-            regions: 3,
-            rate: "100/s".into(),
-            burst: 100,
-            interval_ns: SECOND_NS / 4,
-            near: Link { delay_ns: 8_000_000, jitter_ns: 4_000_000, loss: 0.01, duplication: 0.01 },
-            far: Link { delay_ns: 38_000_000, jitter_ns: 4_000_000, loss: 0.0, duplication: 0.0 },
-            terms: Terms::default(),
-        }
-    }
+/// What a weir-sync asks the store.
+#[derive(Debug)]
+pub(super) enum Query {
+    Charge(Call, Heard),
+    Hot(Vec<HotKey>),
+    Peek(Vec<Entry>),
 }
 
-struct Pop {
-    limiter: Limiter,
-    slots: LocalSlots,
-    region: usize,
+/// What the store answers.
+#[derive(Debug)]
+pub(super) enum Told {
+    Settled(Settled),
+    Looked(Vec<StoreAccount>),
+    Fleet(Vec<HotKey>),
 }
 
-struct Flight {
-    pop: usize,
-    region: usize,
-    report: Report,
-    plan: Plan,
+/// A weir-sync in one of its lives, and when it asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) sync: usize,
+    pub(super) life: u32,
+    pub(super) at: u64,
 }
 
-enum Event {
-    Request(usize),
-    Tick(usize),
-    Heard {
-        pop: usize,
-        call: u64,
-        report: Report,
-    },
-    Charged {
-        call: u64,
-        flight: Box<Flight>,
-    },
-    Settled {
-        call: u64,
-        flight: Box<Flight>,
-        accounts: Vec<StoreAccount>,
-    },
-    Answered {
-        pop: usize,
-        call: u64,
-        reply: Vec<u8>,
-    },
-    TimedOut {
-        pop: usize,
-        call: u64,
-    },
-    /// A weir-sync asks the store for the fleet's hot keys.
+#[derive(Debug)]
+pub(super) enum Event {
+    Tick { pop: usize, worker: usize },
+    Heard { call: Call, sync: usize, report: Rc<[u8]> },
+    AtStore { asker: Asker, query: Rc<Query> },
+    FromStore { asker: Asker, query: Rc<Query>, told: Option<Told> },
+    Answered { call: Call, reply: Rc<[u8]>, is_settled: bool },
+    TimedOut(Call),
     Listen(usize),
-    Listened {
-        region: usize,
-        mine: Vec<HotKey>,
-    },
-    Peeked {
-        region: usize,
-        entries: Vec<Entry>,
-        accounts: Vec<StoreAccount>,
-    },
+    Look,
+    Keep { restored_at: u64 },
+    Fault(Fault),
 }
 
 /// Everything, and what is due next.
 pub struct World {
-    setup: Setup,
-    rng: Rng,
-    pops: Vec<Pop>,
-    regions: Vec<Region>,
-    store: BTreeMap<BudgetId, Budget>,
-    /// The store's list of hot keys.
-    hot: HotList,
-    /// Calls under way, by POP.
-    waiting: BTreeMap<usize, u64>,
-    calls: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
-    order: u64,
+    pub(super) setup: Setup,
+    pub(super) label: Label,
+    /// Of links and of whatever starts again.
+    pub(super) rng: Rng,
+    traffic_rng: Rng,
+    pub(super) network: Network,
+    pub(super) pops: Vec<Pop>,
+    pub(super) syncs: Vec<Sync>,
+    /// The store.
+    pub store: Store,
+    pub(super) queue: Queue<Event>,
+    pub(super) calls: u64,
     traffic: Traffic,
-    /// What was offered and admitted.
-    pub account: Account,
+    next: Option<Arrival>,
+    rules_of: [Vec<usize>; super::setup::PATHS.len()],
+    fleet: Fleet,
+    /// What was truly offered and admitted.
+    pub reference: Reference,
+    /// What went over the wire.
+    pub wire: Wire,
 }
 
-struct FromKey;
-
-impl Request for FromKey {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
-        (attribute == Attribute::SourceAddress).then(|| b"192.0.2.1:1".to_vec())
-    }
+/// What traffic is drawn from, in a world of this seed.
+pub fn traffic_rng(seed: u64) -> Rng {
+    Rng::with_seed(seed.rotate_left(32) ^ 0x5745_4952)
 }
 
 impl World {
-    /// A world at its beginning. Windows of the account count once they begin after `settle_ns`.
-    pub fn new(setup: Setup, traffic: Traffic, settle_ns: u64) -> Self {
+    /// A world at the begin of its traffic. Fails where a rule is not understood.
+    pub fn new(setup: Setup, traffic: Traffic, schedule: Schedule) -> Result<Self, String> {
+        let rules = setup.rule_set()?;
         let mut rng = Rng::with_seed(setup.seed);
-        let config = format!(
-            r#"{{"rules": [{{"name": "r", "key": ["client_address"], "rate": "{}", "burst": {}}}]}}"#,
-            setup.rate, setup.burst
-        );
-        let rules = Config::parse(config.as_bytes()).expect("a good rule").rules;
-        let quota: Quota = rules.rules()[0].quota;
-        let pops = (0..setup.pops).map(|i| {
-            let identity =
-                TableIdentity { secret: Secret::new(rng.u128(..).to_le_bytes()), table_id: rng.u32(..) };
-            let reporter = Reporter { pop: format!("pop-{i}"), worker: rng.u64(..) };
-            Pop {
-                limiter: Limiter::new(rules.clone(), identity, Some(reporter)),
-                slots: LocalSlots::new(1),
-                region: i % setup.regions,
-            }
+        let traffic_rng = traffic_rng(setup.seed);
+        let pops = (0..setup.pops).map(|i| Pop::new(i, &setup, &rules, &mut rng)).collect();
+        let replicas = setup.syncs_per_region;
+        let syncs = (0..setup.regions * replicas).map(|i| {
+            let clock = Clock::random(setup.drift_ppm_max, &mut rng);
+            Sync::new(i / replicas, i % replicas, replicas, clock, setup.terms)
         });
-        let pops: Vec<_> = pops.collect();
-        let regions = (0..setup.regions).map(|i| Region::new(&format!("region-{i}"), setup.terms)).collect();
+        let syncs = syncs.collect();
         let mut world = Self {
-            rng,
-            pops,
-            regions,
-            store: BTreeMap::new(),
-            hot: HotList::default(),
-            waiting: BTreeMap::new(),
+            label: Label::of(&setup),
+            network: Network::new(setup.near, setup.far, setup.pops, setup.regions),
+            reference: Reference::new(&setup, &rules),
+            wire: Wire::new(setup.pops),
+            rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
+            fleet: Fleet { pops: setup.pops, reach_ns: 0 },
+            store: Store::new(setup.is_accounted),
+            queue: Queue::default(),
             calls: 0,
-            queue: BinaryHeap::new(),
-            events: BTreeMap::new(),
-            order: 0,
+            next: None,
+            rng,
+            traffic_rng,
+            pops,
+            syncs,
             traffic,
-            account: Account::new(quota, settle_ns),
             setup,
         };
-        for pop in 0..world.pops.len() {
-            let phase = world.rng.u64(0..world.setup.interval_ns);
-            world.at(phase, Event::Tick(pop));
-        }
-        for region in 0..world.regions.len() {
-            let phase = world.rng.u64(0..world.setup.interval_ns);
-            world.at(phase, Event::Listen(region));
-        }
-        // The fleet has been up for a while: every POP has greeted before the traffic begins.
-        world.run_until(5 * SECOND_NS);
-        world.next_request(5 * SECOND_NS);
-        world
+        world.begin(schedule);
+        Ok(world)
     }
 
-    /// When the traffic begins, in nanoseconds.
-    pub const TRAFFIC_BEGINS_NS: u64 = 5 * SECOND_NS;
-
-    fn at(&mut self, time: u64, event: Event) {
-        self.order += 1;
-        self.queue.push(Reverse((time, self.order)));
-        self.events.insert(self.order, event);
-    }
-
-    fn next_request(&mut self, offset: u64) {
-        if let Some((time, pop)) = (self.traffic)(&mut self.rng) {
-            self.at(offset + time, Event::Request(pop));
-        }
-    }
-
-    /// Runs all that is due up to `end`, in nanoseconds.
-    pub fn run_until(&mut self, end: u64) {
-        while let Some(&Reverse((now, order))) = self.queue.peek() {
-            if now > end {
-                break;
+    fn begin(&mut self, schedule: Schedule) {
+        for pop in 0..self.pops.len() {
+            for worker in 0..self.pops[pop].workers() {
+                let phase = self.rng.u64(0..self.setup.interval_ns);
+                self.queue.push(phase, Event::Tick { pop, worker });
             }
-            self.queue.pop();
-            let event = self.events.remove(&order).expect("every queued event is there");
-            self.handle(now, event);
+        }
+        for sync in 0..self.syncs.len() {
+            let phase = self.rng.u64(0..self.setup.interval_ns);
+            self.queue.push(phase, Event::Listen(sync));
+        }
+        for (at, fault) in schedule {
+            let at = WARM_UP_NS + at;
+            if let Fault::StoreLoses(age_ns) = fault {
+                self.queue.push(at.saturating_sub(age_ns), Event::Keep { restored_at: at });
+            }
+            self.queue.push(at, Event::Fault(fault));
+        }
+        self.run_to(WARM_UP_NS);
+        self.queue.push(WARM_UP_NS, Event::Look);
+        self.wire.reset();
+        self.next = (self.traffic)(&mut self.traffic_rng);
+    }
+
+    /// Runs until `end`, in nanoseconds from the begin of the traffic.
+    pub fn run_until(&mut self, end: u64) {
+        self.run_to(WARM_UP_NS + end);
+        self.reference.sample_until(end);
+    }
+
+    /// No further requests arrive.
+    pub fn end_traffic(&mut self) {
+        (self.traffic, self.next) = (super::traffic::silence(), None);
+    }
+
+    /// I7 at quiescence, of every key.
+    pub fn check_nothing_is_forgotten(&self, end: u64) {
+        for (rule, key, account) in self.reference.accounts() {
+            // What strict rules admit was paid for before.
+            if account.sharing.strict {
+                continue;
+            }
+            let id = self.reference.id(rule, key);
+            let said = self.store.said(&id).map_or(0, Said::total);
+            let uncharged = self.store.uncharged(&id);
+            invariants::nothing_is_forgotten(&self.label, account, &id, said, uncharged, end);
+        }
+    }
+
+    /// The bound as it is now, in tokens.
+    pub fn bound(&self, rule: usize) -> f64 {
+        let account = self.reference.account(rule, 0);
+        (self.setup.bound)(account.quota, &account.sharing, self.fleet)
+    }
+
+    /// The setup it was made of.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn run_to(&mut self, end: u64) {
+        loop {
+            let event_at = self.queue.next_at().unwrap_or(u64::MAX);
+            match self.next {
+                Some(arrival) if WARM_UP_NS + arrival.at <= event_at.min(end) => {
+                    self.request(arrival);
+                    self.next = (self.traffic)(&mut self.traffic_rng);
+                }
+                _ if event_at <= end => {
+                    let Some((now, event)) = self.queue.pop() else { return };
+                    self.handle(now, event);
+                }
+                _ => return,
+            }
         }
     }
 
     fn handle(&mut self, now: u64, event: Event) {
         match event {
-            Event::Request(pop) => self.request(now, pop),
-            Event::Tick(pop) => self.tick(now, pop),
-            Event::Heard { pop, call, report } => self.heard(now, pop, call, report),
-            Event::Charged { call, flight } => self.charged(now, call, flight),
-            Event::Settled { call, flight, accounts } => self.settled(now, call, &flight, &accounts),
-            Event::Answered { pop, call, reply } => {
-                if self.waiting.get(&pop) == Some(&call) {
-                    self.waiting.remove(&pop);
-                    let Pop { limiter, slots, .. } = &mut self.pops[pop];
-                    limiter.apply(&reply, slots, clock(now)).expect("a good reply");
-                }
+            Event::Tick { pop, worker } => self.tick(now, pop, worker),
+            Event::Heard { call, sync, report } => self.heard(now, call, sync, &report),
+            Event::AtStore { asker, query } => self.at_store(now, asker, &query),
+            Event::FromStore { asker, query, told } => self.told(now, asker, &query, told),
+            Event::Answered { call, reply, is_settled } => {
+                let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
+                self.decided(now, call.pop, decided);
             }
-            Event::Listen(region) => self.listen(now, region),
-            Event::Listened { region, mine } => self.listened(now, region, &mine),
-            Event::Peeked { region, entries, accounts } => {
-                self.regions[region].grant(clock(now), &entries, &accounts);
+            Event::TimedOut(call) => {
+                let decided = self.pops[call.pop].failed(call.worker, call.id, now);
+                self.decided(now, call.pop, decided);
             }
-            Event::TimedOut { pop, call } => {
-                if self.waiting.get(&pop) == Some(&call) {
-                    self.waiting.remove(&pop);
-                    self.pops[pop].limiter.report_failed();
-                }
+            Event::Listen(sync) => self.listen(now, sync),
+            Event::Look => self.look(now),
+            Event::Keep { restored_at } => self.store.keep(restored_at),
+            Event::Fault(fault) => self.suffer(now, &fault),
+        }
+    }
+
+    /// How old the oldest news is that any POP acts on.
+    fn look(&mut self, now: u64) {
+        let oldest = self.pops.iter().filter(|pop| pop.is_up).map(|pop| pop.news_at).min();
+        let age_ns = now.saturating_sub(oldest.unwrap_or(now)) + LOOK_NS;
+        self.fleet.reach_ns = self.fleet.reach_ns.max(age_ns);
+        self.queue.push(now + LOOK_NS, Event::Look);
+    }
+
+    fn request(&mut self, arrival: Arrival) {
+        let Arrival { at, pop, key, path } = arrival;
+        if !self.pops[pop].is_up {
+            return;
+        }
+        let now = WARM_UP_NS + at;
+        let workers = self.pops[pop].workers();
+        let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
+        let id = self.calls + 1;
+        let verdict = self.pops[pop].decide(worker, Asked { key, path }, id, now);
+        if self.setup.is_accounted {
+            self.reference.sample_until(at);
+            for &rule in &self.rules_of[usize::from(path)] {
+                self.reference.account_mut(rule, key).offer(pop, at);
+            }
+        }
+        match verdict {
+            Verdict::Waits(report) => {
+                self.calls = id;
+                self.send(now, Call { id, pop, worker }, report);
+            }
+            verdict => self.account(arrival, &verdict),
+        }
+    }
+
+    /// A request that has waited at a POP is decided.
+    fn decided(&mut self, now: u64, pop: usize, decided: Option<(Asked, Verdict)>) {
+        if let Some((Asked { key, path }, verdict)) = decided {
+            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path }, &verdict);
+        }
+    }
+
+    fn account(&mut self, arrival: Arrival, verdict: &Verdict) {
+        if !self.setup.is_accounted {
+            return;
+        }
+        let Arrival { at, pop, key, path } = arrival;
+        self.reference.sample_until(at);
+        for &rule in &self.rules_of[usize::from(path)] {
+            let account = self.reference.account_mut(rule, key);
+            if *verdict == Verdict::Admitted {
+                account.admit(pop, at);
+                let local = self.pops[pop].clock.at(WARM_UP_NS + at).as_nanos();
+                invariants::one_pop_keeps_the_quota(&self.label, account, pop, local, at);
+                invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound, self.fleet, at);
+                account.pops[pop].cold += u64::from(!self.pops[pop].counts(rule, key));
+            }
+            if (rule, key) == (0, 0) {
+                self.reference.sample(pop, *verdict == Verdict::Admitted);
             }
         }
     }
-
-    fn request(&mut self, now: u64, pop: usize) {
-        let Pop { limiter, slots, .. } = &mut self.pops[pop];
-        let admitted = limiter.decide(&mut FromKey, slots, clock(now)).outcome == Outcome::Allow;
-        self.account.request(now - Self::TRAFFIC_BEGINS_NS, admitted);
-        self.next_request(Self::TRAFFIC_BEGINS_NS);
-    }
-
-    fn tick(&mut self, now: u64, pop: usize) {
-        self.at(now + self.setup.interval_ns, Event::Tick(pop));
-        let Pop { limiter, slots, .. } = &mut self.pops[pop];
-        let Some(report) = limiter.report(slots, true, clock(now)) else { return };
-        self.calls += 1;
-        let call = self.calls;
-        self.waiting.insert(pop, call);
-        self.at(now + TIMEOUT_NS, Event::TimedOut { pop, call });
-        for delay in self.setup.near.arrivals(&mut self.rng) {
-            self.at(now + delay, Event::Heard { pop, call, report: report.clone() });
-        }
-    }
-
-    fn heard(&mut self, now: u64, pop: usize, call: u64, report: Report) {
-        let region = self.pops[pop].region;
-        let plan = self.regions[region].hear(clock(now), &report);
-        let flight = Box::new(Flight { pop, region, report, plan });
-        for delay in self.setup.far.arrivals(&mut self.rng) {
-            let Flight { pop, region, report, plan } = &*flight;
-            let copy = Flight { pop: *pop, region: *region, report: report.clone(), plan: plan.clone() };
-            self.at(now + delay, Event::Charged { call, flight: Box::new(copy) });
-        }
-    }
-
-    fn charged(&mut self, now: u64, call: u64, flight: Box<Flight>) {
-        let member = format!("region-{}", flight.region);
-        let charge = |entry: &Entry| {
-            let budget = self.store.entry(entry.id.clone()).or_default();
-            budget.charge(now / 1_000, &entry.charge(&member, &flight.report.pop))
-        };
-        let accounts: Vec<_> = flight.plan.entries.iter().map(charge).collect();
-        if let Some(delay) = self.setup.far.arrivals(&mut self.rng).first() {
-            self.at(now + delay, Event::Settled { call, flight, accounts });
-        }
-    }
-
-    fn listen(&mut self, now: u64, region: usize) {
-        self.at(now + self.setup.interval_ns, Event::Listen(region));
-        let mine = self.regions[region].hot(clock(now));
-        if let Some(delay) = self.setup.far.arrivals(&mut self.rng).first() {
-            self.at(now + delay, Event::Listened { region, mine });
-        }
-    }
-
-    fn listened(&mut self, now: u64, region: usize, mine: &[HotKey]) {
-        let fleet = self.hot.exchange(mine, now / 1_000);
-        let entries = self.regions[region].peeks(clock(now), &fleet);
-        let member = format!("region-{region}");
-        let peek = |entry: &Entry| {
-            let budget = self.store.entry(entry.id.clone()).or_default();
-            budget.charge(now / 1_000, &entry.charge(&member, ""))
-        };
-        let accounts: Vec<_> = entries.iter().map(peek).collect();
-        if let Some(delay) = self.setup.far.arrivals(&mut self.rng).first() {
-            self.at(now + delay, Event::Peeked { region, entries, accounts });
-        }
-    }
-
-    fn settled(&mut self, now: u64, call: u64, flight: &Flight, accounts: &[StoreAccount]) {
-        let region = &mut self.regions[flight.region];
-        let grants = region.grant(clock(now), &flight.plan.entries, accounts);
-        let (rules, pushed) = region.pushes(clock(now), &flight.report);
-        let reply = Reply {
-            sequence: flight.report.sequence,
-            pops: u32::try_from(self.setup.pops).expect("few POPs"),
-            settled: true,
-            grants: flight.plan.of_keys(&grants, &[]),
-            rules,
-            pushed,
-        };
-        for delay in self.setup.near.arrivals(&mut self.rng) {
-            let reply = reply.encode();
-            self.at(now + delay, Event::Answered { pop: flight.pop, call, reply });
-        }
-    }
-}
-
-/// POPs' clocks do not begin at zero.
-fn clock(now: u64) -> Time {
-    Time::from_nanos(CLOCK_BEGIN_NS + now)
 }

@@ -11,6 +11,7 @@
 mod draw;
 mod exchange;
 mod grants;
+mod inspect;
 mod judge;
 #[cfg(test)]
 mod tests;

@@ -59,7 +59,10 @@ fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
         .and_then(|value| key(value, &key_place, errors));
     let quota = quota(&mut fields, errors);
     let sharing = sharing(&mut fields, quota, errors);
-    let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED, errors).unwrap_or_default();
+    let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
+    // What must never be overshot fails closed, unless its operator says otherwise.
+    let default = if is_strict { WhenUnsynced::Deny } else { WhenUnsynced::default() };
+    let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED, errors).unwrap_or(default);
     let response_place = fields.place("response");
     let response = match fields.take("response") {
         Some(value) => response(value, &response_place, errors),

@@ -90,7 +90,9 @@ impl Watched {
     /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
     /// bucket has refilled faster than an even share does, what is missing from the share.
     pub fn begin(cold: &Cold, quota: &Quota, parts: u32, taking: u32, now: Time) -> Self {
-        let missing = u32::try_from(cold.bucket.missing(quota, now)).unwrap_or(u32::MAX);
+        // More than the burst is only missing where the clock went back.
+        let missing = cold.bucket.missing(quota, now).min(u64::from(quota.burst()));
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
         let admitted = missing.max(cold.share.tokens_used(quota, parts, now)).saturating_add(taking);
         Self {
             bucket: cold.bucket,

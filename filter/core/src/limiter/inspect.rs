@@ -1,0 +1,19 @@
+//! Looking at a key's local state without changing it: for simulations and tests.
+
+use super::{Limiter, slot_of};
+use crate::key::KeyValue;
+use crate::slot::{Entry, Tag};
+use crate::table::{Loaded, Slots};
+
+impl Limiter {
+    /// The entry of the key whose canonical bytes are `value` under the rule at `rule`; none where the
+    /// table has none.
+    pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
+        let salt = self.tags.get(rule)?.salt;
+        let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());
+        let mut bytes = alloc::vec::Vec::new();
+        let slot = slot_of(hash.place, slots.count());
+        let (loaded, _) = Loaded::read(slots, slot, &mut bytes);
+        loaded.slot.get(Tag::of_key(hash.tag, salt))
+    }
+}

@@ -1,0 +1,108 @@
+//! The invariants, checked at every admission and every charge. One that does not hold ends the run
+//! with a panic that says how to see it again.
+
+use weir_budget::budget::BudgetId;
+
+use super::account::Account;
+use super::bound::Fleet;
+use super::setup::Setup;
+
+/// Which run this is.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// The seed.
+    pub seed: u64,
+    /// The scenario's name.
+    pub scenario: String,
+}
+
+impl Label {
+    /// The label of a world.
+    pub fn of(setup: &Setup) -> Self {
+        Self { seed: setup.seed, scenario: setup.scenario.clone() }
+    }
+
+    /// The command that runs it again.
+    pub fn command(&self) -> String {
+        format!("make sim SEED={} SCENARIO='{}'", self.seed, self.scenario)
+    }
+
+    /// Ends the run.
+    pub fn violated(&self, invariant: &str, now: u64, what: &str) -> ! {
+        #[allow(clippy::cast_precision_loss, reason = "to read")]
+        let seconds = now as f64 / 1e9;
+        panic!(
+            "{invariant} is violated at {seconds:.6} s: {what}\n  seed {}, scenario {:?}: {}",
+            self.seed,
+            self.scenario,
+            self.command()
+        );
+    }
+}
+
+/// I3: a POP's table has admitted at most burst + rate x t on the POP's clock, in any span.
+pub fn one_pop_keeps_the_quota(label: &Label, account: &mut Account, pop: usize, local: u64, now: u64) {
+    let (quota, meter) = (account.quota, &mut account.pops[pop].meter);
+    let deficit_ns = meter.take(quota, local);
+    if deficit_ns > quota.fill_ns() {
+        let over = (deficit_ns - quota.fill_ns()).div_ceil(quota.token_ns());
+        label.violated("I3", now, &format!("POP {pop} admitted {over} more than burst + rate x t"));
+    }
+}
+
+/// I4: the fleet has admitted at most burst + rate x t + bound in any span, beside what crashes and
+/// lost data gave away.
+pub fn the_fleet_keeps_the_bound(
+    label: &Label,
+    account: &mut Account,
+    bound: super::bound::Bound,
+    fleet: Fleet,
+    now: u64,
+) {
+    let most = bound(account.quota, &account.sharing, fleet) + account.stated;
+    account.bound_part_max = account.bound_part_max.max(account.overshoot / most.max(1.0));
+    if account.overshoot > most {
+        let Account { overshoot, stated, .. } = account;
+        let Fleet { pops, reach_ns } = fleet;
+        label.violated(
+            "I4",
+            now,
+            &format!(
+                "{overshoot:.1} tokens above burst + rate x t, the bound is {most:.1} \
+                 ({pops} POPs, news up to {} ms old, {stated:.1} stated)",
+                reach_ns / 1_000_000
+            ),
+        );
+    }
+}
+
+/// I7, at every charge: never more is charged than was admitted, but for what clocks that went back
+/// are stated to cost.
+pub fn nothing_is_charged_twice(label: &Label, account: &Account, id: &BudgetId, charged: u64, now: u64) {
+    let admitted = account.tally.admitted;
+    if charged > admitted + account.phantom {
+        label.violated("I7", now, &format!("{charged} charged of {admitted} admitted, {id:?}"));
+    }
+}
+
+/// I7, at quiescence: a POP has said all that it admitted, but for what it admitted cold and what
+/// crashes lost, and the store has charged all that was said, but for what losing data excuses.
+pub fn nothing_is_forgotten(
+    label: &Label,
+    account: &Account,
+    id: &BudgetId,
+    said: u64,
+    uncharged: Option<String>,
+    now: u64,
+) {
+    let cold: u64 = account.pops.iter().map(|pop| pop.cold).sum();
+    let (admitted, lost) = (account.tally.admitted, account.lost);
+    if said + cold + lost < admitted {
+        let what =
+            format!("{said} reported of {admitted} admitted ({cold} cold, {lost} lost in crashes), {id:?}");
+        label.violated("I7", now, &what);
+    }
+    if let Some(what) = uncharged {
+        label.violated("I7", now, &format!("{what}, {id:?}"));
+    }
+}

@@ -1,0 +1,103 @@
+//! The store's ledger: what every source said it admitted, and what of that a budget charged.
+//!
+//! What was said is true for ever. What was charged is lost and restored with the store's data. The
+//! two must be the same in the end, but for sources that a loss of data excuses.
+
+use std::collections::BTreeMap;
+
+use weir_budget::budget::{Count, SourceId};
+
+/// What a budget charged, by source: the merge by maximum, done once more.
+#[derive(Clone, Debug, Default)]
+pub struct Charged {
+    sources: BTreeMap<SourceId, OnRecord>,
+    total: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OnRecord {
+    admitted: u64,
+    charged: u64,
+}
+
+impl Charged {
+    /// Takes a count in.
+    pub fn take(&mut self, pop: &str, count: &Count) {
+        let id = SourceId { epoch: count.epoch, pop: pop.into() };
+        let begin = OnRecord { admitted: count.admitted - count.unconfirmed.min(count.admitted), charged: 0 };
+        let record = self.sources.entry(id).or_insert(begin);
+        let new = count.admitted.saturating_sub(record.admitted);
+        record.admitted += new;
+        record.charged += new;
+        self.total += new;
+    }
+
+    /// The budget has expired, and its records with it. What it charged is charged.
+    pub fn forget_records(&mut self, said: &mut Said) {
+        self.sources.keys().for_each(|id| said.excuse(id));
+        self.sources.clear();
+    }
+
+    /// Tokens charged.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// What every source of one budget said, whatever became of it.
+#[derive(Debug, Default)]
+pub struct Said {
+    sources: BTreeMap<SourceId, Word>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    admitted: u64,
+    said_at: u64,
+    /// Its record was lost: only what no reply has confirmed can be charged.
+    is_excused: bool,
+}
+
+impl Said {
+    /// A count is at the store at `now`.
+    pub fn hear(&mut self, pop: &str, count: &Count, now: u64) {
+        let word = self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }).or_default();
+        word.admitted = word.admitted.max(count.admitted);
+        word.said_at = now;
+    }
+
+    fn excuse(&mut self, id: &SourceId) {
+        if let Some(word) = self.sources.get_mut(id) {
+            word.is_excused = true;
+        }
+    }
+
+    /// The store went back from `now` to `then`: what is on no record any more is excused.
+    pub fn lose(&mut self, now: &Charged, then: &Charged) {
+        let gone = now.sources.keys().filter(|id| !then.sources.contains_key(id));
+        gone.for_each(|id| self.excuse(id));
+    }
+
+    /// Tokens that all sources of `pop` said they admitted.
+    pub fn of_pop(&self, pop: &str) -> u64 {
+        self.sources.iter().filter(|(id, _)| id.pop == pop).map(|(_, word)| word.admitted).sum()
+    }
+
+    /// Tokens that all sources said they admitted.
+    pub fn total(&self) -> u64 {
+        self.sources.values().map(|word| word.admitted).sum()
+    }
+
+    /// A source whose word is not charged in full without an excuse: its record was lost, or it has
+    /// said nothing since the data was lost, at `lost_at`.
+    pub fn uncharged(&self, charged: &Charged, lost_at: Option<u64>) -> Option<String> {
+        let found = self.sources.iter().find_map(|(id, word)| {
+            let record = charged.sources.get(id).map_or(0, |record| record.admitted);
+            let is_silent = lost_at.is_some_and(|lost_at| word.said_at <= lost_at);
+            (record < word.admitted && !word.is_excused && !is_silent).then_some((id, word.admitted, record))
+        });
+        found.map(|(id, said, record)| {
+            format!("{} said {said} admitted in epoch {:#x}, on record are {record}", id.pop, id.epoch)
+        })
+    }
+}

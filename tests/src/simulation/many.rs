@@ -1,0 +1,82 @@
+//! A million keys: what goes over the wire, and how many of them are ever hot.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+use weir_budget::budget::BudgetId;
+use weir_budget::hot::HotKey;
+
+use super::traffic::{Arrival, Traffic, Zipf, gap_ns};
+
+/// What HTTP adds to a report and its reply together, in bytes: an estimate of HTTP/1.1 headers.
+const FRAMING_BYTES: u64 = 250;
+
+/// What went over the wire, by POP, and which keys were named as hot.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    bytes: Vec<u64>,
+    exchanges: u64,
+    hot: BTreeSet<BudgetId>,
+}
+
+impl Wire {
+    /// Nothing yet.
+    pub fn new(pops: usize) -> Self {
+        Self { bytes: vec![0; pops], exchanges: 0, hot: BTreeSet::new() }
+    }
+
+    /// From now on.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.bytes.len());
+    }
+
+    /// A POP sent a report.
+    pub fn reported(&mut self, pop: usize, report: &[u8]) {
+        self.bytes[pop] += report.len() as u64 + FRAMING_BYTES;
+        self.exchanges += 1;
+    }
+
+    /// It was sent a reply.
+    pub fn replied(&mut self, pop: usize, reply: &[u8]) {
+        self.bytes[pop] += reply.len() as u64;
+    }
+
+    /// A region named these keys as hot.
+    pub fn are_hot(&mut self, keys: &[HotKey]) {
+        for key in keys {
+            if !self.hot.contains(&key.id) {
+                self.hot.insert(key.id.clone());
+            }
+        }
+    }
+
+    /// Bytes of the POP with the most.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes of all POPs.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// Keys that were ever hot.
+    pub fn hot_len(&self) -> usize {
+        self.hot.len()
+    }
+}
+
+/// `keys` clients by Zipf's law with exponent 1.1; nine in ten always at one POP, one in ten anywhere.
+pub fn crowd(per_second: f64, keys: usize, pops: usize) -> Traffic {
+    let ranks = Zipf::new(keys, 1.1);
+    let mut now = 0;
+    Box::new(move |rng: &mut Rng| {
+        now += gap_ns(rng, per_second);
+        let key = u32::try_from(ranks.draw(rng)).expect("fits an address");
+        // Scattered, so that neighbouring ranks are neither at one POP nor all of one kind.
+        let scattered = usize::try_from(key.wrapping_mul(2_654_435_761) >> 4).expect("32 bits");
+        let is_spread = scattered % 10 == 0;
+        let pop = if is_spread { rng.usize(0..pops) } else { scattered / 10 % pops };
+        Some(Arrival { at: now, pop, key, path: 0 })
+    })
+}

@@ -1,0 +1,60 @@
+//! Two other ways to limit a fleet, to compare with: plain local limits, and a central limiter.
+
+use fastrand::Rng;
+use weir_limiter::quota::Quota;
+
+use super::account::Meter;
+use super::reference::SAMPLE_NS;
+use super::traffic::{Arrival, Traffic};
+
+/// Requests per sample.
+pub type Curve = Vec<u64>;
+
+/// The arrivals before `end_ns`.
+pub fn arrivals(mut traffic: Traffic, rng: &mut Rng, end_ns: u64) -> Vec<Arrival> {
+    std::iter::from_fn(|| traffic(rng)).take_while(|arrival| arrival.at < end_ns).collect()
+}
+
+fn curve(times: impl Iterator<Item = u64>, end_ns: u64) -> Curve {
+    let sample = |ns: u64| usize::try_from(ns / SAMPLE_NS).expect("some minutes");
+    let mut counts = vec![0; sample(end_ns)];
+    for at in times {
+        if let Some(count) = counts.get_mut(sample(at)) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// What is asked for.
+pub fn offered(arrivals: &[Arrival], end_ns: u64) -> Curve {
+    curve(arrivals.iter().map(|arrival| arrival.at), end_ns)
+}
+
+/// What is admitted where every POP has a bucket of the whole quota, and nobody tells anybody.
+pub fn plain_local(arrivals: &[Arrival], quota: Quota, pops: usize, end_ns: u64) -> Curve {
+    let mut buckets = vec![Meter::default(); pops];
+    let admitted = arrivals.iter().filter(|arrival| buckets[arrival.pop].take_if_there(quota, arrival.at));
+    curve(admitted.map(|arrival| arrival.at), end_ns)
+}
+
+/// What is admitted where every request waits for an answer of one bucket, `round_trip_ns` away. Where
+/// `is_cut` holds no answer comes, and the request is let through `timeout_ns` later (as Envoy's global
+/// rate limit does where it is not told otherwise).
+pub fn central(
+    arrivals: &[Arrival],
+    quota: Quota,
+    round_trip_ns: u64,
+    timeout_ns: u64,
+    is_cut: impl Fn(&Arrival) -> bool,
+    end_ns: u64,
+) -> Curve {
+    let mut bucket = Meter::default();
+    let decided = arrivals.iter().filter_map(|arrival| {
+        if is_cut(arrival) {
+            return Some(arrival.at + timeout_ns);
+        }
+        bucket.take_if_there(quota, arrival.at + round_trip_ns / 2).then_some(arrival.at + round_trip_ns)
+    });
+    curve(decided, end_ns)
+}

@@ -1,0 +1,218 @@
+//! The scenarios of the table that need more than traffic: bursts with rests, faults, rule options,
+//! crowds; and their figures.
+
+use weir_limiter::time::SECOND_NS;
+
+use super::faults::{self, Fault};
+use super::network::Link;
+use super::reaction;
+use super::reference::Sample;
+use super::scenario::{Plan, Size};
+use super::scenarios::crowd_traffic;
+use super::setup::{RuleText, Setup};
+use super::traffic;
+use super::world::World;
+
+/// When faults begin, in seconds.
+const FAULT_AT: u64 = 20;
+/// How long a region is cut off, in seconds.
+const CUT_SECONDS: u64 = 60;
+/// How long a crowd is watched, in seconds.
+const CROWD_SECONDS: u64 = 10;
+/// How long a budget is remembered once its debt is paid, in seconds, and a little.
+const FORGOTTEN_SECONDS: u64 = 65;
+/// A floor, as a part of the rate.
+const FLOOR: f64 = 0.3;
+
+fn admitted(sample: &Sample) -> u64 {
+    sample.tally.admitted
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn seconds(world: &World) -> f64 {
+    world.reference.samples().len() as f64 / 10.0
+}
+
+/// Admitted, as a part of rate x t + burst.
+pub fn since_start(world: &World) -> f64 {
+    let account = world.reference.account(0, 0);
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    let admitted = account.tally.admitted as f64;
+    admitted / (account.rate() * seconds(world) + f64::from(account.quota.burst()))
+}
+
+/// Every POP is asked for a whole burst at once, and three times the rate from then on, until the debt
+/// is paid and a while longer.
+pub fn cold_burst(size: Size) -> Plan {
+    let end = size.pops as u64 + 60;
+    let burst = traffic::between(0, SECOND_NS, traffic::bursts(100, size.pops, 10 * SECOND_NS));
+    Plan::of(size, end, traffic::merged(vec![burst, traffic::even(300.0, size.pops)]))
+}
+
+/// How long an attacker rests, in seconds.
+fn rest(size_pops: usize) -> u64 {
+    size_pops as u64 + FORGOTTEN_SECONDS
+}
+
+/// Every POP is asked for a whole burst at once, and again once the first is forgotten.
+pub fn attacker(size: Size) -> Plan {
+    let rest = rest(size.pops);
+    Plan::of(size, rest + 10, traffic::bursts(100, size.pops, rest * SECOND_NS))
+}
+
+/// The second burst, as a part of the first.
+pub fn second_burst(world: &World) -> f64 {
+    let rest = rest(world.setup().pops);
+    world.reference.between(rest, rest + 5, admitted) / world.reference.between(0, 5, admitted)
+}
+
+/// Region 0 has a floor and asks for `asks` a second; the others flood.
+pub fn floor(size: Size, asks: f64) -> Plan {
+    let regions = size.regions;
+    let asking = traffic::at_pops(asks, size.pops, move |pop| pop % regions == 0);
+    let flood = traffic::at_pops(2_000.0, size.pops, move |pop| pop % regions != 0);
+    let mut plan = Plan::of(size, 60, traffic::merged(vec![asking, flood]));
+    plan.setup.rules = vec![RuleText::with(r#""floors": {"region-0": 30}"#)];
+    plan
+}
+
+/// What region 0 was admitted, as a part of what it asked for, up to its floor; after settling.
+pub fn of_floor(world: &World) -> f64 {
+    let (from, to) = (5, 60);
+    let asked = world.reference.between(from, to, |sample| sample.regions[0].offered);
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    let floor = FLOOR * world.reference.account(0, 0).rate() * (to - from) as f64;
+    world.reference.between(from, to, |sample| sample.regions[0].admitted) / asked.min(floor)
+}
+
+/// Many clients that exceed their quota, one after the other.
+pub fn reaction(size: Size, events: u32, is_rising: bool) -> Plan {
+    let traffic =
+        if is_rising { reaction::risers(events, size.pops) } else { reaction::newcomers(events, size.pops) };
+    let plan = Plan::of(size, reaction::seconds(events, is_rising), traffic);
+    let setup = Setup { keys: events, keeps_times: true, slots: 256, ..plan.setup };
+    Plan { setup, ..plan }
+}
+
+fn strict(plan: Plan) -> Plan {
+    let setup = Setup { rules: vec![RuleText::with(r#""strict": true"#)], ..plan.setup };
+    Plan { setup, ..plan }
+}
+
+/// A strict rule, asked for a burst at every POP at once, every 10 s.
+pub fn strict_burst(size: Size) -> Plan {
+    strict(Plan::of(size, 60, traffic::bursts(100, size.pops, 10 * SECOND_NS)))
+}
+
+/// A strict rule under five times its rate while everything goes wrong.
+pub fn strict_faults(size: Size) -> Plan {
+    let mut plan = strict(Plan::of(size, 60, traffic::even(500.0, size.pops)));
+    let lossy = Link { loss: 0.1, duplication: 0.1, ..plan.setup.near };
+    let at = |s: u64| s * SECOND_NS;
+    plan.faults = vec![
+        (at(5), Fault::Near(lossy)),
+        (at(10), Fault::PopCrash(0)),
+        (at(12), Fault::PopStart(0)),
+        (at(15), Fault::CutPop(1, true)),
+        (at(22), Fault::CutRegion(2, true)),
+        (at(25), Fault::CutPop(1, false)),
+        (at(28), Fault::SyncCrash(0)),
+        (at(30), Fault::SyncStart(0)),
+        (at(35), Fault::CutRegion(2, false)),
+        (at(40), Fault::StoreUp(false)),
+        (at(45), Fault::StoreUp(true)),
+    ];
+    plan
+}
+
+fn contended(size: Size, faults: faults::Schedule) -> Plan {
+    let plan = Plan::of(size, 60, traffic::even(500.0, size.pops));
+    Plan { faults, drain_seconds: 15, ..plan }
+}
+
+/// Five times the rate; the store loses its last second.
+pub fn store_loses(size: Size) -> Plan {
+    contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreLoses(SECOND_NS))])
+}
+
+/// Five times the rate; the store is gone for 3 s, and the next one misses half a second.
+pub fn store_fails_over(size: Size) -> Plan {
+    contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, SECOND_NS / 2))
+}
+
+/// Five times the rate; the store loses everything.
+pub fn store_flushed(size: Size) -> Plan {
+    contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreFlushed)])
+}
+
+/// Admitted in the last half minute of traffic, as a part of the rate.
+pub fn at_last(world: &World) -> f64 {
+    world.reference.between(30, 60, admitted) / (world.reference.account(0, 0).rate() * 30.0)
+}
+
+/// What was admitted beyond the ideal, as a part of what is stated for a loss of data: what it forgave,
+/// and twice the rate until every region has said again what it is asked for.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn stated_part(world: &World) -> f64 {
+    let account = world.reference.account(0, 0);
+    let extra = account.tally.admitted as f64 - account.ideally as f64;
+    // What is within the ratio's own tolerance is no extra.
+    let extra = (extra - 0.01 * account.ideally as f64).max(0.0);
+    let relearning_s = world.setup().terms.interval_ns as f64 / 1e9;
+    extra / (account.stated + 2.0 * account.rate() * relearning_s)
+}
+
+/// Five times the rate; region 0 does not reach the store for a minute.
+pub fn region_cut_off(size: Size) -> Plan {
+    let back = FAULT_AT + CUT_SECONDS;
+    let mut plan = Plan::of(size, back + 100, traffic::even(500.0, size.pops));
+    plan.faults = vec![
+        (FAULT_AT * SECOND_NS, Fault::CutRegion(0, true)),
+        (back * SECOND_NS, Fault::CutRegion(0, false)),
+    ];
+    plan
+}
+
+/// What region 0 was admitted while it was cut off, as a part of its share: its POPs among all.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn of_share(world: &World) -> f64 {
+    let (from, to) = (FAULT_AT + 10, FAULT_AT + CUT_SECONDS);
+    let Setup { pops, regions, .. } = *world.setup();
+    let share = pops.div_ceil(regions) as f64 / pops as f64;
+    let due = share * world.reference.account(0, 0).rate() * (to - from) as f64;
+    world.reference.between(from, to, |sample| sample.regions[0].admitted) / due
+}
+
+/// Five times the rate everywhere; then the client goes to POP 0, which at that moment loses its
+/// weir-sync, with a grant that lets a fifth through.
+pub fn lease_ends(size: Size) -> Plan {
+    let moves = FAULT_AT * SECOND_NS;
+    let before = traffic::between(0, moves, traffic::even(500.0, size.pops));
+    let after = traffic::between(moves, 60 * SECOND_NS, traffic::even(300.0, 1));
+    let plan = Plan::of(size, 50, traffic::merged(vec![before, after]));
+    Plan { faults: vec![(moves, Fault::CutPop(0, true))], ..plan }
+}
+
+/// What was admitted once the lease was over, as a part of the rate.
+pub fn own_quota(world: &World) -> f64 {
+    world.reference.between(30, 50, admitted) / (world.reference.account(0, 0).rate() * 20.0)
+}
+
+/// A million clients.
+pub fn crowd(size: Size) -> Plan {
+    let plan = Plan::of(size, CROWD_SECONDS, crowd_traffic(size));
+    let setup = Setup { keys: 1_000_000, is_accounted: false, slots: 1_024, ..plan.setup };
+    Plan { setup, ..plan }
+}
+
+/// Keys that were ever hot, in percent.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn percent_hot(world: &World) -> f64 {
+    world.wire.hot_len() as f64 * 100.0 / f64::from(world.setup().keys)
+}
+
+/// Bytes on the wire of the POP with the most, in thousands a second.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn kilobytes(world: &World) -> f64 {
+    world.wire.bytes_max() as f64 / CROWD_SECONDS as f64 / 1_000.0
+}

@@ -1,0 +1,241 @@
+//! A point of presence: workers with the real limiter over one table. Nothing else calls the limiter.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use weir_limiter::decision::{Decision, Outcome};
+use weir_limiter::key::Secret;
+use weir_limiter::ladder::Ladder;
+use weir_limiter::limiter::{Draw, Limiter, Reporter, TableIdentity};
+use weir_limiter::request::{Attribute, Request};
+use weir_limiter::rules::RuleSet;
+use weir_limiter::slot::Entry;
+use weir_limiter::table::LocalSlots;
+use weir_limiter::time::Time;
+use weir_limiter::wire::Message;
+
+use super::clocks::Clock;
+use super::setup::{PATHS, Setup};
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let through.
+    Admitted,
+    /// Answered for the upstream.
+    Refused,
+    /// Held until this report, encoded, is answered.
+    Waits(Vec<u8>),
+}
+
+/// A POP.
+pub struct Pop {
+    /// Its name in reports.
+    pub name: String,
+    /// Its region.
+    pub region: usize,
+    /// Its monotonic clock.
+    pub clock: Clock,
+    /// Whether it is there at all.
+    pub is_up: bool,
+    /// When the report was sent whose settled answer it acts on.
+    pub news_at: u64,
+    rules: RuleSet,
+    identity: TableIdentity,
+    slots: LocalSlots,
+    slot_count: u32,
+    workers: Vec<Worker>,
+    /// Live POPs and when that was heard, as its workers tell each other.
+    heard: Option<(u32, Time)>,
+    /// Requests that are held, by the call that they wait for.
+    held: BTreeMap<u64, (Asked, Draw)>,
+    greets_at: u64,
+}
+
+struct Worker {
+    limiter: Limiter,
+    /// The call under way, and when it was sent.
+    waiting: Option<(u64, u64)>,
+}
+
+impl Pop {
+    /// A POP that has just been started.
+    pub fn new(index: usize, setup: &Setup, rules: &RuleSet, rng: &mut Rng) -> Self {
+        let mut pop = Self {
+            name: format!("pop-{index}"),
+            region: index % setup.regions,
+            clock: Clock::random(setup.drift_ppm_max, rng),
+            is_up: true,
+            news_at: 0,
+            rules: rules.clone(),
+            identity: new_identity(rng),
+            slots: LocalSlots::new(setup.slots),
+            slot_count: setup.slots,
+            workers: Vec::new(),
+            heard: None,
+            held: BTreeMap::new(),
+            greets_at: 0,
+        };
+        pop.workers = (0..setup.workers).map(|_| pop.worker(rng)).collect();
+        pop
+    }
+
+    fn worker(&self, rng: &mut Rng) -> Worker {
+        let reporter = Reporter { pop: self.name.clone(), worker: rng.u64(..) };
+        let mut limiter = Limiter::new(self.rules.clone(), self.identity, Some(reporter));
+        if let Some((pops, at)) = self.heard {
+            limiter.note_heard(pops, at);
+        }
+        Worker { limiter, waiting: None }
+    }
+
+    /// Workers.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Decides a request in a worker. If it has to wait, it waits for call `call`.
+    pub fn decide(&mut self, worker: usize, mut asked: Asked, call: u64, now: u64) -> Verdict {
+        let (time, limiter) = (self.clock.at(now), &mut self.workers[worker].limiter);
+        let decision = limiter.decide(&mut asked, &mut self.slots, time);
+        if decision.outcome != Outcome::Wait {
+            return verdict(decision);
+        }
+        let Some((report, draw)) = limiter.draw(&mut self.slots, time) else {
+            return verdict(limiter.decide_again(false, &mut asked, &mut self.slots, time));
+        };
+        self.held.insert(call, (asked, draw));
+        Verdict::Waits(report.encode())
+    }
+
+    /// The encoded report that a worker sends now as call `call`.
+    pub fn report(&mut self, worker: usize, call: u64, interval_ns: u64, now: u64) -> Option<Vec<u8>> {
+        let time = self.clock.at(now);
+        let greets = now >= self.greets_at;
+        let Worker { limiter, waiting } = &mut self.workers[worker];
+        if let Some((pops, at)) = self.heard {
+            limiter.note_heard(pops, at);
+        }
+        let report = limiter.report(&mut self.slots, greets, time)?;
+        if greets {
+            // A tick that comes a little early is its turn all the same.
+            self.greets_at = now + interval_ns * 3 / 4;
+        }
+        *waiting = Some((call, now));
+        Some(report.encode())
+    }
+
+    /// The answer to call `call` is here, if anyone still waits for it; a request that did, decided.
+    pub fn answered(
+        &mut self,
+        worker: usize,
+        call: u64,
+        reply: &[u8],
+        is_settled: bool,
+        now: u64,
+    ) -> Option<(Asked, Verdict)> {
+        let time = self.clock.at(now);
+        let Worker { limiter, waiting } = &mut self.workers[worker];
+        let held = self.held.remove(&call);
+        let decided = held.map(|(mut asked, draw)| {
+            let answered = limiter.drawn(draw, reply, &mut self.slots, time).expect("a good reply");
+            let decision = limiter.decide_again(answered, &mut asked, &mut self.slots, time);
+            (asked, verdict(decision))
+        });
+        if let Some((_, sent_at)) = waiting.take_if(|(waited, _)| *waited == call) {
+            limiter.apply(reply, &mut self.slots, time).expect("a good reply to the report under way");
+            if is_settled {
+                self.news_at = self.news_at.max(sent_at);
+            }
+        } else if decided.is_none() {
+            return None;
+        }
+        self.heard = limiter.pops().zip(limiter.ladder().and_then(Ladder::heard_at));
+        decided
+    }
+
+    /// Call `call` came to nothing, if anyone still waits for it; a request that did, decided.
+    pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Verdict)> {
+        let time = self.clock.at(now);
+        let Worker { limiter, waiting } = &mut self.workers[worker];
+        if waiting.take_if(|(waited, _)| *waited == call).is_some() {
+            limiter.report_failed();
+        }
+        let (mut asked, draw) = self.held.remove(&call)?;
+        limiter.draw_failed(draw);
+        let decision = limiter.decide_again(false, &mut asked, &mut self.slots, time);
+        Some((asked, verdict(decision)))
+    }
+
+    /// The process ends: its table and its workers are lost.
+    pub fn crash(&mut self) {
+        self.is_up = false;
+        self.slots = LocalSlots::new(self.slot_count);
+        (self.heard, self.held) = (None, BTreeMap::new());
+        self.workers.iter_mut().for_each(|worker| worker.waiting = None);
+    }
+
+    /// The process starts again, with a new table.
+    pub fn start(&mut self, rng: &mut Rng, now: u64) {
+        self.is_up = true;
+        self.news_at = now;
+        self.identity = new_identity(rng);
+        self.reload(rng);
+    }
+
+    /// New VMs over the table that is there.
+    pub fn reload(&mut self, rng: &mut Rng) {
+        // Whoever is held is not let through.
+        self.held.clear();
+        self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();
+    }
+
+    /// Whether what `key` is admitted now is counted for its budget.
+    pub fn counts(&mut self, rule: usize, key: u32) -> bool {
+        let Some(worker) = self.workers.first() else { return false };
+        let entry = worker.limiter.entry(rule, &value_of(key), &mut self.slots);
+        matches!(entry, Some(Entry::Watched(_)))
+    }
+}
+
+fn new_identity(rng: &mut Rng) -> TableIdentity {
+    TableIdentity { secret: Secret::new(rng.u128(..).to_le_bytes()), table_id: rng.u32(..) }
+}
+
+/// The canonical bytes of client `key`: 10.x.y.z, whole.
+pub fn value_of(key: u32) -> [u8; 6] {
+    let [_, x, y, z] = key.to_be_bytes();
+    [4, 32, 10, x, y, z]
+}
+
+/// The client whose canonical bytes these are.
+pub fn key_of(value: &[u8]) -> Option<u32> {
+    let [4, 32, 10, x, y, z] = value else { return None };
+    Some(u32::from_be_bytes([0, *x, *y, *z]))
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The client.
+    pub key: u32,
+    /// What it asks for; see [`PATHS`].
+    pub path: u8,
+}
+
+fn verdict(decision: Decision) -> Verdict {
+    if decision.outcome == Outcome::Allow { Verdict::Admitted } else { Verdict::Refused }
+}
+
+impl Request for Asked {
+    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => {
+                let [_, x, y, z] = self.key.to_be_bytes();
+                Some(format!("10.{x}.{y}.{z}:1").into_bytes())
+            }
+            Attribute::Path => Some(PATHS[usize::from(self.path)].as_bytes().to_vec()),
+            Attribute::Method | Attribute::Authority => None,
+        }
+    }
+}

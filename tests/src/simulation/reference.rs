@@ -1,0 +1,122 @@
+//! The reference: what was truly offered and admitted, of each key under each rule.
+
+use weir_budget::budget::BudgetId;
+use weir_limiter::rules::{Rule, RuleSet};
+use weir_limiter::time::SECOND_NS;
+
+use super::account::{Account, Tally};
+use super::pop::{key_of, value_of};
+use super::setup::Setup;
+
+/// How far apart samples are, in nanoseconds.
+pub const SAMPLE_NS: u64 = SECOND_NS / 10;
+
+/// Every key under every rule, and the first of them over time.
+#[derive(Debug)]
+pub struct Reference {
+    /// By rule, then by key; empty where nothing is accounted.
+    accounts: Vec<Vec<Account>>,
+    names: Vec<String>,
+    regions: usize,
+    /// The first key under the first rule, by region, and sampled.
+    by_region: Vec<Tally>,
+    samples: Vec<Sample>,
+}
+
+/// Sums from the begin of the traffic to the end of a tenth of a second.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Offered and admitted.
+    pub tally: Tally,
+    /// What the ideal bucket would have admitted.
+    pub ideally: u64,
+    /// By region.
+    pub regions: Vec<Tally>,
+}
+
+impl Reference {
+    /// Nothing seen yet.
+    pub fn new(setup: &Setup, rules: &RuleSet) -> Self {
+        let keys = if setup.is_accounted { setup.keys } else { 0 };
+        let account = |rule: &Rule| {
+            let sharing = rule.sharing.clone();
+            Account::new(rule.quota, sharing, setup.pops, setup.settle_ns, setup.keeps_times)
+        };
+        let accounts = rules.rules().iter().map(|rule| (0..keys).map(|_| account(rule)).collect());
+        Self {
+            accounts: accounts.collect(),
+            names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
+            regions: setup.regions,
+            by_region: vec![Tally::default(); setup.regions],
+            samples: Vec::new(),
+        }
+    }
+
+    /// The account of `key` under the rule at `rule`.
+    pub fn account(&self, rule: usize, key: u32) -> &Account {
+        &self.accounts[rule][key as usize]
+    }
+
+    /// The same, to change it.
+    pub fn account_mut(&mut self, rule: usize, key: u32) -> &mut Account {
+        &mut self.accounts[rule][key as usize]
+    }
+
+    /// Every account, with its rule and key.
+    pub fn accounts(&self) -> impl Iterator<Item = (usize, u32, &Account)> {
+        self.accounts
+            .iter()
+            .enumerate()
+            .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
+    }
+
+    /// The same, to change them.
+    pub fn accounts_mut(&mut self) -> impl Iterator<Item = (usize, u32, &mut Account)> {
+        self.accounts
+            .iter_mut()
+            .enumerate()
+            .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
+    }
+
+    /// The name of the budget of `key` under the rule at `rule`.
+    pub fn id(&self, rule: usize, key: u32) -> BudgetId {
+        BudgetId { rule: self.names[rule].clone(), value: value_of(key).to_vec() }
+    }
+
+    /// The rule and the key of a budget.
+    pub fn named(&self, id: &BudgetId) -> Option<(usize, u32)> {
+        let rule = self.names.iter().position(|name| *name == id.rule)?;
+        key_of(&id.value).filter(|key| (*key as usize) < self.accounts[rule].len()).map(|key| (rule, key))
+    }
+
+    /// Notes a request of the first key under the first rule for the samples.
+    pub fn sample(&mut self, pop: usize, admitted: bool) {
+        let region = &mut self.by_region[pop % self.regions];
+        region.offered += 1;
+        region.admitted += u64::from(admitted);
+    }
+
+    /// Closes the samples that ended before `now`, in nanoseconds from the begin of the traffic.
+    pub fn sample_until(&mut self, now: u64) {
+        let Some(account) = self.accounts.first().and_then(|keys| keys.first()) else { return };
+        while (self.samples.len() as u64 + 1) * SAMPLE_NS <= now {
+            let (tally, ideally, regions) = (account.tally, account.ideally, self.by_region.clone());
+            self.samples.push(Sample { tally, ideally, regions });
+        }
+    }
+
+    /// The samples of the first key under the first rule.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// What `figure` grew by between two times, in seconds from the begin of the traffic.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn between(&self, from_s: u64, to_s: u64, figure: impl Fn(&Sample) -> u64) -> f64 {
+        let at = |s: u64| {
+            let end = usize::try_from(s * SECOND_NS / SAMPLE_NS).expect("some minutes");
+            end.checked_sub(1).and_then(|i| self.samples.get(i).or(self.samples.last())).map_or(0, &figure)
+        };
+        (at(to_s) - at(from_s)) as f64
+    }
+}

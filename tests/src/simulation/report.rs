@@ -1,0 +1,113 @@
+//! Runs the table, and prints it.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::random;
+use super::scenario::{Limit, Outcome, Scenario, Size};
+use super::scenarios::SCENARIOS;
+
+/// Limits beyond this are none.
+const NO_LIMIT: f64 = 1e8;
+
+/// Runs every scenario whose name in a fleet contains `filter`, and hands each outcome to `print` in
+/// the table's order, and at last how many hold, fail and wait. How many fail.
+pub fn table(filter: &str, seed: u64, print: impl Fn(&str) + Sync) -> usize {
+    let runs: Vec<_> = SCENARIOS
+        .iter()
+        .flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)))
+        .filter(|(scenario, size)| scenario.label(*size).contains(filter))
+        .collect();
+    let (failed, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    in_order(
+        &runs,
+        |(scenario, size)| scenario.run(*size, seed),
+        |(scenario, size), outcome| {
+            failed.fetch_add(usize::from(fails(outcome)), Ordering::Relaxed);
+            waiting.fetch_add(usize::from(outcome.waits_for.is_some()), Ordering::Relaxed);
+            print(&line(scenario, *size, outcome));
+        },
+    );
+    let (failed, waiting) = (failed.into_inner(), waiting.into_inner());
+    let held = runs.len() - failed - waiting;
+    print(&format!("{held} hold, {failed} fail, {waiting} wait for a feature (seed {seed})"));
+    failed
+}
+
+/// Runs a random world for each seed, and hands each violated invariant to `print`. How many there are.
+pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> usize {
+    let failed = AtomicUsize::new(0);
+    in_order(
+        seeds,
+        |seed| random::check(*seed),
+        |_, checked| {
+            if let Err(error) = checked {
+                failed.fetch_add(1, Ordering::Relaxed);
+                print(error);
+            }
+        },
+    );
+    failed.into_inner()
+}
+
+fn fails(outcome: &Outcome) -> bool {
+    outcome.waits_for.is_none() && !outcome.holds
+}
+
+/// A line of the table: `name / POPs   figure (limit)   holds`.
+pub fn line(scenario: &Scenario, size: Size, outcome: &Outcome) -> String {
+    let verdict = match outcome {
+        Outcome { waits_for: Some(feature), .. } => format!("waiting for {feature}"),
+        Outcome { holds: true, .. } => "holds".into(),
+        Outcome { .. } => "FAILS".into(),
+    };
+    let mut text = format!("{:35} {:>3}  {verdict:18}", scenario.name, size.pops);
+    for (limit, reached) in scenario.limits.iter().zip(&outcome.reached) {
+        let mark = if limit.keeps(*reached) { "" } else { "!" };
+        let _ = write!(text, "  {} {mark}{} {}", limit.what, figure(*reached), wanted(limit));
+    }
+    if let Some(error) = &outcome.error {
+        let _ = write!(text, "  {error}");
+    }
+    text
+}
+
+fn wanted(limit: &Limit) -> String {
+    match (limit.least > 0.0, limit.most < NO_LIMIT) {
+        (true, true) => format!("({} to {})", limit.least, limit.most),
+        (true, false) => format!("(at least {})", limit.least),
+        (false, true) => format!("(at most {})", limit.most),
+        (false, false) => String::new(),
+    }
+}
+
+fn figure(value: f64) -> String {
+    if value.abs() >= 10.0 { format!("{value:.1}") } else { format!("{value:.4}") }
+}
+
+/// Runs `work` for all items on all cores, and `done` for each result in the items' order.
+fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: impl Fn(&T, &R) + Sync) {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let (next, state) =
+        (AtomicUsize::new(0), Mutex::new((0, items.iter().map(|_| None).collect::<Vec<_>>())));
+    let run = || {
+        while let Some((i, item)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?)))
+        {
+            let result = work(item);
+            let mut state = state.lock().expect("no thread panics");
+            state.1[i] = Some(result);
+            while let Some(Some(result)) = state.1.get(state.0) {
+                done(&items[state.0], result);
+                state.0 += 1;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(run);
+        }
+    });
+}

@@ -1,0 +1,154 @@
+//! What a scenario is, and how it is run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use weir_limiter::time::SECOND_NS;
+
+use super::faults::Schedule;
+use super::setup::Setup;
+use super::traffic::Traffic;
+use super::world::World;
+
+/// A fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// POPs.
+    pub pops: usize,
+    /// Regions.
+    pub regions: usize,
+}
+
+/// The fleets that a scenario runs in.
+pub const FLEETS: &[Size] =
+    &[Size { pops: 3, regions: 3 }, Size { pops: 20, regions: 5 }, Size { pops: 330, regions: 30 }];
+
+/// A world, and how long it runs.
+pub struct Plan {
+    /// The world.
+    pub setup: Setup,
+    /// What is asked of it.
+    pub traffic: Traffic,
+    /// What goes wrong.
+    pub faults: Schedule,
+    /// How long, in seconds.
+    pub seconds: u64,
+    /// How long it goes on without traffic, in seconds; then nothing admitted may be forgotten. Zero
+    /// does not look.
+    pub drain_seconds: u64,
+}
+
+impl Plan {
+    /// The design's world with so many POPs, for `seconds`, with nothing wrong but 1 % loss.
+    pub fn of(size: Size, seconds: u64, traffic: Traffic) -> Self {
+        let setup = Setup { pops: size.pops, regions: size.regions, ..Setup::default() };
+        Self { setup, traffic, faults: Schedule::new(), seconds, drain_seconds: 0 }
+    }
+}
+
+/// A figure and what it must reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// What the figure is called.
+    pub what: &'static str,
+    /// The figure.
+    pub of: fn(&World) -> f64,
+    /// It must be at least this.
+    pub least: f64,
+    /// It must be at most this.
+    pub most: f64,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it needs that is not there yet: it runs, and does not count. See [`super::scenarios::LANDED`].
+    pub needs: &'static str,
+    /// The fleets it runs in.
+    pub fleets: &'static [Size],
+    /// How it is built.
+    pub plan: fn(Size) -> Plan,
+    /// What it must reach.
+    pub limits: &'static [Limit],
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The scenario and its fleet.
+    pub name: String,
+    /// The figures, in the order of the limits.
+    pub reached: Vec<f64>,
+    /// What was waited for, and is not there.
+    pub waits_for: Option<String>,
+    /// Why there are no figures.
+    pub error: Option<String>,
+    /// Whether every limit is kept.
+    pub holds: bool,
+}
+
+impl Scenario {
+    /// Its name in a fleet.
+    pub fn label(&self, size: Size) -> String {
+        format!("{} / {} POPs", self.name, size.pops)
+    }
+
+    /// The world after the run.
+    pub fn world(&self, size: Size, seed: u64) -> Result<World, String> {
+        let plan = (self.plan)(size);
+        let setup = Setup { seed, scenario: self.label(size), ..plan.setup };
+        run(Plan { setup, ..plan })
+    }
+
+    /// Runs it; a violated invariant becomes the outcome's error.
+    pub fn run(&self, size: Size, seed: u64) -> Outcome {
+        let landed = self.needs.is_empty() || super::scenarios::LANDED.contains(&self.needs);
+        let name = self.label(size);
+        let mut outcome = Outcome {
+            name,
+            reached: Vec::new(),
+            waits_for: (!landed).then(|| self.needs.to_owned()),
+            error: None,
+            holds: false,
+        };
+        match caught(|| self.world(size, seed)) {
+            Ok(world) => {
+                outcome.reached = self.limits.iter().map(|limit| (limit.of)(&world)).collect();
+                outcome.holds = self.limits.iter().zip(&outcome.reached).all(|(limit, is)| limit.keeps(*is));
+            }
+            Err(error) => outcome.error = Some(error),
+        }
+        outcome
+    }
+}
+
+impl Limit {
+    /// Whether a figure is within it. What is no number is not.
+    pub fn keeps(&self, is: f64) -> bool {
+        (self.least..=self.most).contains(&is)
+    }
+}
+
+/// Runs a plan to its end; a violated invariant panics.
+pub fn run(plan: Plan) -> Result<World, String> {
+    let Plan { setup, traffic, faults, seconds, drain_seconds } = plan;
+    let mut world = World::new(setup, traffic, faults)?;
+    world.run_until(seconds * SECOND_NS);
+    if drain_seconds > 0 {
+        world.end_traffic();
+        let end = (seconds + drain_seconds) * SECOND_NS;
+        world.run_until(end);
+        world.check_nothing_is_forgotten(end);
+    }
+    Ok(world)
+}
+
+/// What `work` returns, or the text of its panic.
+pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // Nothing of a run that panicked is looked at again.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+    })
+}

@@ -1,0 +1,139 @@
+//! The table: traffic that a fleet without faults must limit. Faults are in `more_scenarios.rs`.
+
+use weir_limiter::time::SECOND_NS;
+
+use super::more_scenarios as more;
+use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
+use super::traffic;
+use super::world::World;
+use super::{many, reaction};
+
+/// What scenarios waited for and is there: they count.
+pub const LANDED: &[&str] = &["spread", "floors", "strict", "cut off", "warm"];
+
+const MINUTE: u64 = 60;
+const MS: u64 = SECOND_NS / 1_000;
+
+pub(super) const fn limit(what: &'static str, of: fn(&World) -> f64, least: f64, most: f64) -> Limit {
+    Limit { what, of, least, most }
+}
+
+const fn plain(name: &'static str, limits: &'static [Limit], plan: fn(Size) -> Plan) -> Scenario {
+    Scenario { name, needs: "", fleets: FLEETS, plan, limits }
+}
+
+const fn later(
+    name: &'static str,
+    needs: &'static str,
+    limits: &'static [Limit],
+    plan: fn(Size) -> Plan,
+) -> Scenario {
+    Scenario { name, needs, fleets: FLEETS, plan, limits }
+}
+
+pub(super) fn ratio(world: &World) -> f64 {
+    world.reference.account(0, 0).ratio()
+}
+
+fn passed(world: &World) -> f64 {
+    world.reference.account(0, 0).passed()
+}
+
+pub(super) fn fullest(world: &World) -> f64 {
+    world.reference.account(0, 0).fullest()
+}
+
+pub(super) fn overshoot(world: &World) -> f64 {
+    world.reference.account(0, 0).overshoot_max
+}
+
+fn bound_part(world: &World) -> f64 {
+    world.reference.account(0, 0).bound_part_max
+}
+
+const BOUND: Limit = limit("of the bound", bound_part, 0.0, 1.0);
+const CONTENDED: &[Limit] = &[limit("ratio", ratio, 0.99, 1.01), limit("fullest", fullest, 0.0, 1.0), BOUND];
+const BELOW: &[Limit] = &[limit("passed", passed, 0.998, 1.0), BOUND];
+const ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
+const HOPPING: &[Limit] = &[limit("ratio", ratio, 0.985, 1.01), BOUND];
+const JUMPING: &[Limit] = &[limit("ratio", ratio, 0.97, 1.01), BOUND];
+const COLD_BURST: &[Limit] =
+    &[limit("since start", more::since_start, 0.99, 1.01), BOUND, limit("overshoot", overshoot, 0.0, 1e9)];
+const ATTACKER: &[Limit] = &[
+    limit("second burst", more::second_burst, 0.0, 0.5),
+    limit("since start", more::since_start, 0.0, 1.0),
+    BOUND,
+];
+/// Two intervals and a round trip.
+const REACTION: &[Limit] =
+    &[limit("p99 ms", reaction::p99_ms, 0.0, 600.0), limit("events", reaction::events, 300.0, 1e9)];
+const FLOOR: &[Limit] =
+    &[limit("of its floor", more::of_floor, 0.98, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+/// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
+/// the rule is alive.
+const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
+const HEALS: &[Limit] =
+    &[limit("ratio", ratio, 0.99, 1.01), limit("at last", more::at_last, 0.99, 1.01), BOUND];
+const FLUSHED: &[Limit] =
+    &[limit("at last", more::at_last, 0.99, 1.01), limit("stated part", more::stated_part, 0.0, 1.0), BOUND];
+const CUT_OFF: &[Limit] = &[
+    limit("of its share", more::of_share, 0.9, 1.1),
+    limit("since start", more::since_start, 0.99, 1.01),
+    BOUND,
+];
+const LEASE: &[Limit] = &[limit("of its own quota", more::own_quota, 0.98, 1.01), BOUND];
+const CROWD: &[Limit] =
+    &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
+const LARGE: &[Size] = &[Size { pops: 330, regions: 30 }];
+/// Events of a reaction.
+const EVENTS: u32 = 320;
+
+/// The table.
+pub const SCENARIOS: &[Scenario] = &[
+    plain("contended even 1.5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::even(150.0, s.pops))),
+    plain("contended even 5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::even(500.0, s.pops))),
+    plain("contended even 20x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::even(2_000.0, s.pops))),
+    plain("contended Zipf 1.5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::zipf(150.0, s.pops))),
+    plain("contended Zipf 5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::zipf(500.0, s.pops))),
+    plain("contended Zipf 20x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::zipf(2_000.0, s.pops))),
+    plain("below even 0.9x", BELOW, |s| Plan::of(s, MINUTE, traffic::even(90.0, s.pops))),
+    plain("below Zipf 0.9x", BELOW, |s| Plan::of(s, MINUTE, traffic::zipf(90.0, s.pops))),
+    plain("below hopping every 5 s 0.9x", BELOW, |s| hopping(s, 90.0, 5_000)),
+    plain("below hopping every 1 s 0.9x", BELOW, |s| hopping(s, 90.0, 1_000)),
+    plain("below hopping every 0.1 s 0.9x", BELOW, |s| hopping(s, 90.0, 100)),
+    plain("one POP takes everything 3x", ONE_POP, |s| Plan::of(s, MINUTE, traffic::even(300.0, 1))),
+    plain("hopping every 5 s 3x", HOPPING, |s| hopping(s, 300.0, 5_000)),
+    plain("hopping every 1 s 3x", HOPPING, |s| hopping(s, 300.0, 1_000)),
+    plain("hopping every 0.3 s 3x", HOPPING, |s| hopping(s, 300.0, 300)),
+    plain("hopping every 0.1 s 3x", HOPPING, |s| hopping(s, 300.0, 100)),
+    plain("jumping 1x to 50x every 3 s", JUMPING, |s| jumping(s, 3_000)),
+    plain("jumping 1x to 50x every 2.618 s", JUMPING, |s| jumping(s, 2_618)),
+    plain("cold burst at every POP", COLD_BURST, more::cold_burst),
+    later("attacker bursts, rests, returns", "spread", ATTACKER, more::attacker),
+    later("floor 30 %, asks 25 %", "floors", FLOOR, |s| more::floor(s, 25.0)),
+    later("floor 30 %, asks 30 %", "floors", FLOOR, |s| more::floor(s, 30.0)),
+    later("floor 30 %, asks 60 %", "floors", FLOOR, |s| more::floor(s, 60.0)),
+    plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
+    plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
+    later("strict, one burst everywhere", "strict", STRICT, more::strict_burst),
+    later("strict under loss, crash, partition", "strict", STRICT, more::strict_faults),
+    plain("store loses its last second", HEALS, more::store_loses),
+    plain("store fails over", HEALS, more::store_fails_over),
+    plain("store is flushed", FLUSHED, more::store_flushed),
+    plain("a POP alone when its lease ends", LEASE, more::lease_ends),
+    later("region cut off for 60 s", "cut off", CUT_OFF, more::region_cut_off),
+    Scenario { name: "1,000,000 keys", needs: "warm", fleets: LARGE, plan: more::crowd, limits: CROWD },
+];
+
+fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {
+    Plan::of(size, MINUTE, traffic::hopping(per_second, size.pops, dwell_ms * MS))
+}
+
+fn jumping(size: Size, half_ms: u64) -> Plan {
+    Plan::of(size, MINUTE, traffic::jumping(100.0, 5_000.0, half_ms * MS, size.pops))
+}
+
+/// The traffic of a crowd.
+pub(super) fn crowd_traffic(size: Size) -> traffic::Traffic {
+    many::crowd(330_000.0, 1_000_000, size.pops)
+}

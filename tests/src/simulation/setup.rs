@@ -1,0 +1,145 @@
+//! How large a world is, and which rules it has.
+
+use std::fmt::Write as _;
+
+use weir_budget::divide::Terms;
+use weir_limiter::config::Config;
+use weir_limiter::rules::RuleSet;
+use weir_limiter::time::SECOND_NS;
+
+use super::bound::{self, Bound};
+use super::network::Link;
+
+/// A rule as an operator writes it.
+#[derive(Clone, Debug)]
+pub struct RuleText {
+    /// Its name.
+    pub name: String,
+    /// The paths it counts begin so; none is all.
+    pub path: Option<&'static str>,
+    /// As it is written: `100/s`.
+    pub rate: String,
+    /// In tokens.
+    pub burst: u32,
+    /// Further fields, as JSON: `"strict": true`.
+    pub options: String,
+}
+
+impl Default for RuleText {
+    /// The design's: 100/s, burst 100, for every request.
+    fn default() -> Self {
+        Self { name: "r0".into(), path: None, rate: "100/s".into(), burst: 100, options: String::new() }
+    }
+}
+
+impl RuleText {
+    /// The design's rule with further fields.
+    pub fn with(options: &str) -> Self {
+        Self { options: options.into(), ..Self::default() }
+    }
+
+    fn json(&self) -> String {
+        let Self { name, path, rate, burst, options } = self;
+        let mut text =
+            format!(r#"{{"name": "{name}", "key": ["client_address"], "rate": "{rate}", "burst": {burst}"#);
+        if let Some(path) = path {
+            let _ = write!(text, r#", "match": {{"path": {{"prefix": "{path}"}}}}"#);
+        }
+        if !options.is_empty() {
+            let _ = write!(text, ", {options}");
+        }
+        text + "}"
+    }
+}
+
+/// What a request asks for; a rule's `path` chooses among them.
+pub const PATHS: [&str; 3] = ["/", "/a", "/b"];
+
+/// A world's size and nature.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Reproduces the run.
+    pub seed: u64,
+    /// What a violated invariant names beside the seed.
+    pub scenario: String,
+    /// The rules, the same at every POP.
+    pub rules: Vec<RuleText>,
+    /// Clients; each is a key of every rule.
+    pub keys: u32,
+    /// POPs, dealt out to the regions in turn.
+    pub pops: usize,
+    /// Regions.
+    pub regions: usize,
+    /// weir-syncs of a region; a POP's reports go to each in turn.
+    pub syncs_per_region: usize,
+    /// Workers of a POP.
+    pub workers: usize,
+    /// Slots of a POP's table.
+    pub slots: u32,
+    /// Between two reports of a worker, in nanoseconds.
+    pub interval_ns: u64,
+    /// How long a report waits for its answer, in nanoseconds.
+    pub timeout_ns: u64,
+    /// Between a POP and its weir-sync.
+    pub near: Link,
+    /// Between a weir-sync and the store.
+    pub far: Link,
+    /// How far clocks drift, in millionths.
+    pub drift_ppm_max: u32,
+    /// What weir-syncs grant by.
+    pub terms: Terms,
+    /// How far a fleet may overshoot.
+    pub bound: Bound,
+    /// Whether requests are accounted for, key by key; not where there are too many keys.
+    pub is_accounted: bool,
+    /// Whether the time of every admission is kept.
+    pub keeps_times: bool,
+    /// Windows that begin earlier after the traffic begins do not count, in nanoseconds.
+    pub settle_ns: u64,
+}
+
+impl Default for Setup {
+    /// The setting of the design: 250 ms, a round trip of 100 ms, 1 % loss, 100/s, burst 100.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            scenario: String::new(),
+            rules: vec![RuleText::default()],
+            keys: 1,
+            pops: 3,
+            regions: 3,
+            syncs_per_region: 1,
+            workers: 1,
+            slots: 1,
+            interval_ns: SECOND_NS / 4,
+            timeout_ns: SECOND_NS,
+            near: Link { delay_ns: 8_000_000, jitter_ns: 4_000_000, loss: 0.01, duplication: 0.01 },
+            far: Link { delay_ns: 38_000_000, jitter_ns: 4_000_000, loss: 0.0, duplication: 0.0 },
+            drift_ppm_max: 50,
+            terms: Terms::default(),
+            bound: bound::bound,
+            is_accounted: true,
+            keeps_times: false,
+            settle_ns: 2 * SECOND_NS,
+        }
+    }
+}
+
+impl Setup {
+    /// The rules, read as a plugin reads its configuration.
+    pub fn rule_set(&self) -> Result<RuleSet, String> {
+        let rules: Vec<_> = self.rules.iter().map(RuleText::json).collect();
+        let text = format!(r#"{{"rules": [{}], "sync": {{"cluster": "weir-sync"}}}}"#, rules.join(", "));
+        match Config::parse(text.as_bytes()) {
+            Ok(config) => Ok(config.rules),
+            Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        }
+    }
+
+    /// Which rules count a request for `path`, by their place.
+    pub fn rules_of(&self, path: u8) -> Vec<usize> {
+        let path = PATHS[usize::from(path)];
+        let counts = |rule: &&RuleText| rule.path.is_none_or(|prefix| path.starts_with(prefix));
+        self.rules.iter().enumerate().filter(|(_, rule)| counts(rule)).map(|(i, _)| i).collect()
+    }
+}

@@ -1,0 +1,219 @@
+//! The store: the real `Budget` and `HotList` by name, with a clock that jumps and data that can be
+//! lost. Nothing else calls them.
+//!
+//! Beside each budget the store keeps a ledger of what it charged, which is lost and restored with it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+
+use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::escrow::{Draw, Drawn, Escrow};
+use weir_budget::hot::{HotKey, HotList};
+use weir_budget::region::Entry;
+
+use super::clocks::WallClock;
+use super::ledger::{Charged, Said};
+
+/// How long a POP that says nothing counts as live, in microseconds (weir-sync's default).
+const POP_TTL_US: u64 = 10_000_000;
+/// How often POPs that have fallen silent are looked for, in microseconds.
+const SWEEP_US: u64 = 100_000;
+
+/// The store.
+#[derive(Debug, Default)]
+pub struct Store {
+    /// Its wall clock.
+    pub clock: WallClock,
+    /// Whether it answers at all.
+    pub is_up: bool,
+    /// How much longer it takes to answer, in nanoseconds.
+    pub slow_ns: u64,
+    /// Whether it keeps the ledger; not where there are too many keys.
+    keeps_ledger: bool,
+    state: State,
+    /// The list of hot keys. Losing data loses it; regions name their hot keys again within a second.
+    hot: HotList,
+    snapshots: BTreeMap<u64, State>,
+    swept_us: u64,
+    said: ByHash<BudgetId, Said>,
+    /// When it last lost data.
+    lost_at: Option<u64>,
+    /// How far its clock has jumped forward in all, in microseconds: that much refill is not time.
+    jumped_us: u64,
+}
+
+type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    budgets: ByHash<BudgetId, Kept>,
+    /// Of strict rules.
+    escrows: ByHash<BudgetId, Escrow>,
+    /// When each POP was last heard of.
+    pops: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    budget: Budget,
+    charged: Charged,
+    /// Tokens that the budget itself says it charged.
+    taken: u64,
+    /// When it was last charged in true time, and how far the clock had jumped by then.
+    charged_at: (u64, u64),
+}
+
+/// What a store must not do.
+#[derive(Clone, Debug)]
+pub enum Wrong {
+    /// A budget refilled by more than time.
+    Time(String),
+    /// A budget charged another sum than its sources said.
+    Charge(String),
+}
+
+/// What losing data did to one budget.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// Which.
+    pub id: BudgetId,
+    /// How much debt, or how much of a burst, was forgotten, in nanoseconds of refill.
+    pub forgiven_ns: u64,
+}
+
+impl Store {
+    /// An empty store that answers.
+    pub fn new(keeps_ledger: bool) -> Self {
+        Self { is_up: true, keeps_ledger, ..Self::default() }
+    }
+
+    /// Charges every entry, in the name of `member`, for `pop`. An error says what must not be.
+    pub fn charge(
+        &mut self,
+        member: &str,
+        pop: &str,
+        entries: &[Entry],
+        now: u64,
+    ) -> Result<Vec<Account>, Wrong> {
+        let now_us = self.clock.at_us(now);
+        entries.iter().map(|entry| self.charge_one(member, pop, entry, now, now_us)).collect()
+    }
+
+    fn charge_one(
+        &mut self,
+        member: &str,
+        pop: &str,
+        entry: &Entry,
+        now: u64,
+        now_us: u64,
+    ) -> Result<Account, Wrong> {
+        let kept = self.state.budgets.entry(entry.id.clone()).or_default();
+        let is_forgotten = kept.budget.expires_us() <= now_us;
+        if is_forgotten {
+            kept.budget = Budget::default();
+        }
+        if self.keeps_ledger {
+            let said = self.said.entry(entry.id.clone()).or_default();
+            if is_forgotten {
+                kept.charged.forget_records(said);
+            }
+            for count in &entry.counts {
+                said.hear(pop, count, now);
+                kept.charged.take(pop, count);
+            }
+        }
+        let before_ns = kept.budget.deficit_ns();
+        let account = kept.budget.charge(now_us, &entry.charge(member, pop));
+        let (last, jumped_us) = kept.charged_at;
+        // Rounded to the microsecond at both ends.
+        let most_ns = (now - last) + (self.jumped_us - jumped_us) * 1_000 + 1_000;
+        kept.charged_at = (now, self.jumped_us);
+        kept.taken += account.charged;
+        if self.keeps_ledger && kept.taken != kept.charged.total() {
+            let (taken, said) = (kept.taken, kept.charged.total());
+            return Err(Wrong::Charge(format!("{taken} tokens charged, {said} were to be")));
+        }
+        if kept.budget.deficit_ns() + most_ns < before_ns {
+            let after_ns = kept.budget.deficit_ns();
+            let what = format!("a deficit of {before_ns} ns became {after_ns} ns within {most_ns} ns");
+            return Err(Wrong::Time(what));
+        }
+        Ok(account)
+    }
+
+    /// Draws on strict budgets, for `pop`.
+    pub fn draw(&mut self, pop: &str, draws: &[Draw], now: u64) -> Vec<Drawn> {
+        let now_us = self.clock.at_us(now);
+        let escrows = &mut self.state.escrows;
+        draws.iter().map(|draw| escrows.entry(draw.id.clone()).or_default().draw(now_us, pop, draw)).collect()
+    }
+
+    /// Notes that a POP is alive; live POPs.
+    pub fn register(&mut self, pop: &str, now: u64) -> u32 {
+        let now_us = self.clock.at_us(now);
+        let pops = &mut self.state.pops;
+        match pops.get_mut(pop) {
+            Some(seen_us) => *seen_us = now_us,
+            None => drop(pops.insert(pop.to_owned(), now_us)),
+        }
+        if now_us.abs_diff(self.swept_us) >= SWEEP_US {
+            self.swept_us = now_us;
+            pops.retain(|_, seen_us| now_us.saturating_sub(*seen_us) <= POP_TTL_US);
+        }
+        u32::try_from(pops.len()).expect("few POPs")
+    }
+
+    /// Puts a region's hot keys on the list; all that are on it.
+    pub fn hot(&mut self, mine: &[HotKey], now: u64) -> Vec<HotKey> {
+        self.hot.exchange(mine, self.clock.at_us(now))
+    }
+
+    /// Tokens that a budget knows were charged to it.
+    pub fn charged(&self, id: &BudgetId) -> u64 {
+        self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
+    }
+
+    /// What the sources of a budget said.
+    pub fn said(&self, id: &BudgetId) -> Option<&Said> {
+        self.said.get(id)
+    }
+
+    /// A source whose word is not charged, without an excuse.
+    pub fn uncharged(&self, id: &BudgetId) -> Option<String> {
+        let charged = self.state.budgets.get(id).map(|kept| kept.charged.clone()).unwrap_or_default();
+        self.said.get(id)?.uncharged(&charged, self.lost_at)
+    }
+
+    /// How many budgets it holds.
+    pub fn budgets_len(&self) -> usize {
+        self.state.budgets.len()
+    }
+
+    /// The clock jumps.
+    pub fn jump(&mut self, by_us: i64) {
+        self.clock.jump(by_us);
+        self.jumped_us += u64::try_from(by_us).unwrap_or(0);
+    }
+
+    /// Keeps what it holds now, to be restored at `restored_at`.
+    pub fn keep(&mut self, restored_at: u64) {
+        self.snapshots.insert(restored_at, self.state.clone());
+    }
+
+    /// Goes back to what was kept for now, or to nothing; what that did to each budget.
+    pub fn lose(&mut self, now: u64) -> Vec<Loss> {
+        let then = self.snapshots.remove(&now).unwrap_or_default();
+        let none = Kept::default();
+        let mut losses = Vec::new();
+        for (id, kept) in &self.state.budgets {
+            let old = then.budgets.get(id).unwrap_or(&none);
+            self.said.entry(id.clone()).or_default().lose(&kept.charged, &old.charged);
+            let forgiven_ns = kept.budget.deficit_ns().saturating_sub(old.budget.deficit_ns());
+            losses.push(Loss { id: id.clone(), forgiven_ns });
+        }
+        losses.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        (self.state, self.hot, self.lost_at) = (then, HotList::default(), Some(now));
+        losses
+    }
+}

@@ -1,0 +1,76 @@
+//! The events that are faults, and what each is stated to cost.
+
+use super::faults::Fault;
+use super::store::Loss;
+use super::world::{WARM_UP_NS, World};
+
+impl World {
+    pub(super) fn suffer(&mut self, now: u64, fault: &Fault) {
+        match *fault {
+            Fault::Near(link) => self.network.near = link,
+            Fault::Far(link) => self.network.far = link,
+            Fault::CutPop(pop, is_cut) => self.network.cut_pops[pop] = is_cut,
+            Fault::CutRegion(region, is_cut) => self.network.cut_regions[region] = is_cut,
+            Fault::PopClock(pop, by_ns) => self.jump_pop(pop, by_ns.min(0)),
+            Fault::StoreClock(by_us) => self.jump_store(by_us),
+            Fault::StoreSlow(ns) => self.store.slow_ns = ns,
+            Fault::StoreUp(is_up) => self.store.is_up = is_up,
+            Fault::StoreLoses(_) | Fault::StoreFlushed => {
+                for loss in self.store.lose(now) {
+                    self.state_loss(&loss);
+                }
+            }
+            Fault::PopCrash(pop) => self.crash_pop(pop),
+            Fault::PopStart(pop) if !self.pops[pop].is_up => self.pops[pop].start(&mut self.rng, now),
+            Fault::PopStart(_) => {}
+            Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng),
+            Fault::SyncCrash(sync) => self.syncs[sync].crash(),
+            Fault::SyncStart(sync) => self.syncs[sync].is_up = true,
+        }
+        debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
+    }
+
+    /// A POP whose clock goes back takes what refilled meanwhile for spent, and may report it.
+    fn jump_pop(&mut self, pop: usize, by_ns: i64) {
+        self.pops[pop].clock.jump(by_ns);
+        for (_, _, account) in self.reference.accounts_mut() {
+            account.phantom += by_ns.unsigned_abs().div_ceil(account.quota.token_ns());
+        }
+    }
+
+    /// A store whose clock jumps forward refills by that much.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    fn jump_store(&mut self, by_us: i64) {
+        self.store.jump(by_us);
+        let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
+        for (_, _, account) in self.reference.accounts_mut() {
+            account.stated += forward_ns as f64 / account.quota.token_ns() as f64;
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    fn state_loss(&mut self, loss: &Loss) {
+        let Some((rule, key)) = self.reference.named(&loss.id) else { return };
+        let account = self.reference.account_mut(rule, key);
+        account.stated += loss.forgiven_ns as f64 / account.quota.token_ns() as f64;
+    }
+
+    /// A new table is a new burst; what the old one had not said is lost.
+    fn crash_pop(&mut self, pop: usize) {
+        if !self.pops[pop].is_up {
+            return;
+        }
+        self.pops[pop].crash();
+        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
+        for (rule, key) in named {
+            let id = self.reference.id(rule, key);
+            let said = self.store.said(&id).map_or(0, |said| said.of_pop(&self.pops[pop].name));
+            let account = self.reference.account_mut(rule, key);
+            let at_pop = &mut account.pops[pop];
+            at_pop.meter = super::account::Meter::default();
+            // What an earlier crash lost is not lost again: the count of lost tokens is an upper limit.
+            account.lost += at_pop.tally.admitted - said.min(at_pop.tally.admitted);
+            account.stated += f64::from(account.quota.burst());
+        }
+    }
+}
