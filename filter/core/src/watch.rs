@@ -184,6 +184,11 @@ impl WatchedKey {
         self.warm = is_warm.then_some(Warm { since: sent_at, milli });
     }
 
+    /// Whether weir-sync has called it warm.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm.is_some()
+    }
+
     /// It is not warm any more.
     pub(crate) fn heat(&mut self) {
         self.warm = None;

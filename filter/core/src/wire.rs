@@ -91,6 +91,9 @@ pub struct Key {
     /// How long before the report the first of the unconfirmed tokens may have been admitted, in
     /// milliseconds: the budget refilled meanwhile, and is not to be charged as if all were taken now.
     pub span_ms: u32,
+    /// Of a warm key, which is reported late: tokens that the bucket is short of being full. So many of
+    /// the unconfirmed ones at most were admitted too lately to have been refilled meanwhile.
+    pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
     /// The part of `asked` since this worker's last answered report: the demand to assume where

@@ -95,6 +95,7 @@ fn messages() {
             admitted: 90,
             unconfirmed: 5,
             span_ms: 250,
+            missing: 3,
             asked: 1_000,
             asked_recently: 128,
             ahead: 0,
@@ -102,7 +103,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "02046672613107ac0280804001017280ade204640064000100060420c000020180808080045a05fa01e807800100"
+        "02046672613107ac0280804001017280ade204640064000100060420c000020180808080045a05fa0103e807800100"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, lease_ms: 2_000 };

@@ -160,7 +160,7 @@ impl Local {
         let tokens = last.deficit_ns.div_ceil(token_ns);
         let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
         let mut local = Self { at: last.at, shown_us, ..Self::default() };
-        let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0 };
+        let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0 };
         let opening = Entry { demand: Demand::default(), counts: vec![owed], ..entry.clone() };
         local.budget.charge(0, &opening.charge(member, NOBODY));
         local
@@ -192,7 +192,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0 }],
+            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0, missing: 0 }],
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Count {
     pub unconfirmed: u64,
     /// How long ago the first of what is not on record may have been admitted, in microseconds.
     pub span_us: u64,
+    /// Tokens that the POP's own bucket has not refilled since: they were admitted of late.
+    pub missing: u64,
 }
 
 /// How much a region is asked for.
@@ -154,7 +156,8 @@ impl Budget {
     /// A report speaks of the past: while its tokens were admitted, a budget that had not heard of
     /// them was full, and spilled what refilled. Within the charge's span that spill pays for them
     /// (see [`crate::spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
-    /// debt. A clock that stepped back refills nothing.
+    /// debt. Not for those that the POP's own bucket still misses: had they been admitted earlier, it
+    /// would have refilled. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
         let span_us = charge.counts.iter().map(|count| count.span_us).max().unwrap_or(0);
         self.refill(now_us);
@@ -164,7 +167,9 @@ impl Budget {
         }
         let charged = charged.min(CHARGE_TOKENS_MAX);
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
-        let paid_us = self.spill.claim(now_us.saturating_sub(span_us), price_ns / 1_000);
+        let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
+        let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
+        let paid_us = self.spill.claim(now_us.saturating_sub(span_us), refilled_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
         self.spread.note(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();

@@ -109,6 +109,7 @@ impl Region {
                 admitted: key.admitted,
                 unconfirmed: key.unconfirmed,
                 span_us: u64::from(key.span_ms) * 1_000,
+                missing: u64::from(key.missing),
             });
             plan.entry_of_key.push(at);
         }

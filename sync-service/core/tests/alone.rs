@@ -23,6 +23,7 @@ fn report(pop: &str, admitted: u64) -> Report {
         admitted,
         unconfirmed: admitted,
         span_ms: 0,
+        missing: 0,
         asked: admitted,
         asked_recently: admitted,
         ahead: 0,

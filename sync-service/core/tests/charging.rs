@@ -15,7 +15,8 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 }
 
 fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
-    let count = |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed, span_us: 0 };
+    let count =
+        |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0 };
     let counts = counts.iter().map(count).collect();
     budget.charge(now_us, &Charge { quota, member: "fra", demand: Demand::default(), pop, counts }).charged
 }
@@ -43,7 +44,8 @@ fn debt_is_kept_and_paid_by_the_refill_alone() {
 fn a_report_after_an_outage_is_charged_over_its_span() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
     let after_s = |budget: &mut Budget, seconds: u64, admitted, span_s: u64| {
-        let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_s * SECOND_US };
+        let count =
+            Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_s * SECOND_US, missing: 0 };
         let charge =
             Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![count] };
         budget.charge(seconds * SECOND_US, &charge).deficit_ns

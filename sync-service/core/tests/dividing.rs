@@ -160,8 +160,13 @@ fn run_loop(factor: u64) -> u64 {
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
                 let demand = demands.observe(now, &id, source, pop.asked, pop.asked - pop.asked_reported);
                 pop.asked_reported = pop.asked;
-                let counts =
-                    vec![Count { epoch: 1, admitted: pop.admitted, unconfirmed: pop.admitted, span_us: 0 }];
+                let counts = vec![Count {
+                    epoch: 1,
+                    admitted: pop.admitted,
+                    unconfirmed: pop.admitted,
+                    span_us: 0,
+                    missing: 0,
+                }];
                 let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
                 let account = budget.charge(ms * 1_000, &charge);
                 pop.ratio = u64::from(asking(quota, &account).ratio.bits());

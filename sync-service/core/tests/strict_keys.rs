@@ -18,8 +18,19 @@ fn rule(name: &str, strict: bool) -> Rule {
 }
 
 fn key(rule: u16, value: u8, epoch: u32, ahead: u32) -> Key {
-    let (unconfirmed, span_ms, asked, asked_recently) = (0, 0, 0, 0);
-    Key { rule, value: vec![value], epoch, admitted: 0, unconfirmed, span_ms, asked, asked_recently, ahead }
+    let (unconfirmed, span_ms, missing, asked, asked_recently) = (0, 0, 0, 0, 0);
+    Key {
+        rule,
+        value: vec![value],
+        epoch,
+        admitted: 0,
+        unconfirmed,
+        span_ms,
+        missing,
+        asked,
+        asked_recently,
+        ahead,
+    }
 }
 
 /// Keys by turns of a bounded and of two strict rules; one strict key twice, in two epochs.

@@ -12,8 +12,9 @@
 -- ARGV[5]   and the nanoseconds beyond them, below 1000
 -- ARGV[6]   whole microseconds in which an empty budget fills, rounded up
 -- ARGV[7]   the POP whose counts follow
--- ARGV[8..] four per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, and how
---           many microseconds ago the first that is not on record may have been admitted
+-- ARGV[8..] five per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, how
+--           many microseconds ago the first that is not on record may have been admitted, and how many
+--           tokens the POP's own bucket has not refilled since
 --
 -- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}
 --
@@ -21,7 +22,7 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 6, 8, 4
+local FIXED, FIRST, EACH = 6, 8, 5
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -82,14 +83,18 @@ charged = math.min(charged, CHARGE_TOKENS_MAX)
 local price_ns = charged * token_ns
 local price_us = charged * token_us + math.floor(price_ns / 1000)
 
--- A report speaks of the past: what spilled within its span pays for it first.
-local span = 0
+-- A report speaks of the past: what spilled within its span pays for it first, but for what was admitted
+-- too lately to be refilled.
+local span, missing = 0, 0
 for i = FIRST, #ARGV, EACH do
   span = math.max(span, tonumber(ARGV[i + 3]))
+  missing = missing + tonumber(ARGV[i + 4])
 end
+local refilled = math.max(0, charged - missing)
+local refilled_us = refilled * token_us + math.floor(refilled * token_ns / 1000)
 local since = math.max(0, now - span)
 local spilled = math.max(0, spill_to - math.max(spill_from, since))
-local paid = math.min(price_us, math.max(0, spilled - claimed))
+local paid = math.min(refilled_us, math.max(0, spilled - claimed))
 claimed = claimed + paid
 local ns = deficit_ns + price_ns % 1000
 local cost_us = price_us - paid + math.floor(ns / 1000)

@@ -211,7 +211,7 @@ fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &En
     for count in &entry.counts {
         let admitted = count.admitted.min(COUNT_MAX);
         command.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
-        command.arg(count.span_us.min(COUNT_MAX));
+        command.arg(count.span_us.min(COUNT_MAX)).arg(count.missing.min(CHARGE_TOKENS_MAX));
     }
 }
 

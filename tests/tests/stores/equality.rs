@@ -57,6 +57,7 @@ impl Random {
             admitted: self.tokens(),
             unconfirmed: self.tokens(),
             span_us: self.below(3) * 700_000,
+            missing: self.below(3) * self.below(60),
         });
         let (counts, quota) = (counts.collect(), self.quota());
         Entry {

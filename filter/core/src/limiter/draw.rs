@@ -77,7 +77,7 @@ impl Limiter {
             dirty_since: now,
         };
         let ahead = watched.on_hand(now).saturating_add(key.waiting);
-        saying.add(told, hit.value.as_bytes(), &watched, ahead, now);
+        saying.add(told, hit.value.as_bytes(), &watched, 0, ahead, now);
     }
 
     /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the

@@ -10,7 +10,7 @@ use super::watched::{Place, Updated};
 use super::{Limiter, Reporter};
 use crate::counters::Event;
 use crate::ladder::{FALLBACK_NS, Ladder};
-use crate::slot::Tag;
+use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
 use crate::wire::{self, KEYS_MAX, Report};
@@ -174,7 +174,7 @@ impl Limiter {
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
-        let (value, dirty_since) = (key.value, key.dirty_since);
+        let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
         if is_strict && (watched.charged == 0 || watched.is_over(now)) {
             // It holds nothing; who needs a token will draw it.
             key.asked_recently = 0;
@@ -184,7 +184,11 @@ impl Limiter {
         let ahead = if is_rare { 0 } else { asked_recently.max(watched.on_hand(now)).max(1) };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = Told { place, rule, epoch, admitted, asked_recently, dirty_since };
-        saying.add(told, value.as_bytes(), &watched, if is_strict { ahead } else { 0 }, now);
+        // A key that is reported every interval is soon told of; and its bucket may miss more than it
+        // gave, for a grant.
+        let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);
+        let missing = quota.map_or(0, |quota| watched.bucket.missing(&quota, now));
+        saying.add(told, value.as_bytes(), &watched, missing, if is_strict { ahead } else { 0 }, now);
     }
 }
 
@@ -203,7 +207,8 @@ impl Saying {
         &mut self,
         told: Told,
         value: &[u8],
-        watched: &crate::slot::Watched,
+        watched: &Watched,
+        missing: u64,
         ahead: u32,
         now: Time,
     ) {
@@ -215,14 +220,16 @@ impl Saying {
         let admitted = u64::from(watched.admitted);
         // Workers add up what was asked when they report, and what was admitted at once.
         let asked = u64::from(watched.asked).max(admitted);
+        let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
         let span_ns = now.nanos_since(told.dirty_since);
         self.keys.push(wire::Key {
             rule,
             value: value.to_vec(),
             epoch: watched.epoch,
             admitted,
-            unconfirmed: admitted.saturating_sub(u64::from(watched.charged)),
+            unconfirmed,
             span_ms: u32::try_from(span_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX),
+            missing: u32::try_from(missing.min(unconfirmed)).unwrap_or(u32::MAX),
             asked,
             asked_recently: u64::from(told.asked_recently).min(asked),
             ahead,
