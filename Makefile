@@ -21,7 +21,11 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+<<<<<<< ours
 .PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots bench clean
+=======
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim regions bench clean
+>>>>>>> theirs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -93,6 +97,11 @@ sim: ## the budget loop in simulation: what it must reach, as a table, and rando
 
 plots: ## draw docs/plots: admitted rate against time, beside other ways to limit
 	cargo run -q --locked --release -p weir-tests --bin plots
+
+# The filter and weir-sync as operators run them; the figures are for docs/budgets.md.
+regions: wasm sync ## three real regions under load, killed and cut: what they reach (8 minutes)
+	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
+	cargo run --locked --release -p weir-tests --bin regions
 
 bench: ## the native cost of one decision
 	cargo bench --locked -p weir-tests

@@ -7,6 +7,8 @@
 pub mod artefact;
 pub mod client;
 pub mod envoy;
+pub mod fleet;
+pub mod link;
 pub mod load;
 pub mod mock_host;
 pub mod port;

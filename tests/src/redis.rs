@@ -3,6 +3,7 @@
 //! Killed and started again it is empty and at the same address, as a Redis without persistence is
 //! after a crash.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -57,6 +58,11 @@ impl Redis {
         let user =
             self.setup.password.as_ref().map(|password| format!("{name}:{password}@")).unwrap_or_default();
         format!("{scheme}://{user}127.0.0.1:{}", self.port)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     /// Ends it as a crash would.

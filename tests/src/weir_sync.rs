@@ -55,6 +55,13 @@ impl WeirSync {
         Client::of_port(self.port).try_send(&Ask::get(path)).await.ok().map(|answer| answer.status)
     }
 
+    /// A metric without labels, if it answers and there is one.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let page = Client::of_port(self.port).try_send(&Ask::get("/metrics")).await.ok()?.text();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    }
+
     /// Waits until a page answers with `status`.
     pub async fn answers(&mut self, path: &str, status: u16) {
         until(&format!("weir-sync to answer {path} with {status}"), async || {

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod configuration;
+mod fleet;
 mod harness;
 mod limiting;
 mod observing;

@@ -1,0 +1,182 @@
+//! The reference: what was offered and admitted, beside what one ideal bucket would have admitted of the
+//! same requests at the same times.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::float;
+
+/// A quota.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// Tokens per second.
+    pub rate: f64,
+    /// Tokens at once.
+    pub burst: f64,
+}
+
+/// A bucket that starts full, and that may be taken below empty.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    quota: Quota,
+    level: f64,
+    at: Duration,
+}
+
+impl Bucket {
+    fn full(quota: Quota) -> Self {
+        Self { quota, level: quota.burst, at: Duration::ZERO }
+    }
+
+    fn level(&self, now: Duration) -> f64 {
+        let gone = now.saturating_sub(self.at).as_secs_f64();
+        (self.level + self.quota.rate * gone).min(self.quota.burst)
+    }
+
+    fn take(&mut self, now: Duration) {
+        (self.level, self.at) = (self.level(now) - 1.0, now);
+    }
+}
+
+/// What became of one client's requests.
+#[derive(Clone, Debug)]
+pub struct Account {
+    quota: Quota,
+    /// Requests sent.
+    pub offered: usize,
+    /// Requests that one ideal bucket would have admitted.
+    pub ideal: usize,
+    /// When each request that was admitted was sent.
+    admitted_at: Vec<Duration>,
+}
+
+impl Account {
+    /// Of requests in the order in which they were sent: when, and whether it was admitted.
+    pub fn of(quota: Quota, requests: impl IntoIterator<Item = (Duration, bool)>) -> Self {
+        let mut account = Self { quota, offered: 0, ideal: 0, admitted_at: vec![] };
+        let mut bucket = Bucket::full(quota);
+        for (at, admitted) in requests {
+            account.offered += 1;
+            if bucket.level(at) >= 1.0 {
+                bucket.take(at);
+                account.ideal += 1;
+            }
+            if admitted {
+                account.admitted_at.push(at);
+            }
+        }
+        account
+    }
+
+    /// Requests admitted.
+    pub fn admitted(&self) -> usize {
+        self.admitted_at.len()
+    }
+
+    /// Admitted, as a part of what the ideal bucket would have admitted.
+    pub fn ratio(&self) -> f64 {
+        float(self.admitted()) / float(self.ideal)
+    }
+
+    /// Admitted, as a part of what was offered.
+    pub fn part_admitted(&self) -> f64 {
+        float(self.admitted()) / float(self.offered)
+    }
+
+    /// Admitted per second between `from` and `to`.
+    pub fn rate_between(&self, from: Duration, to: Duration) -> f64 {
+        let within = self.admitted_at.iter().filter(|at| (from..to).contains(at)).count();
+        float(within) / to.saturating_sub(from).as_secs_f64()
+    }
+
+    /// By how many tokens the admitted were above burst + rate x t at most, over any t.
+    pub fn overshoot_most(&self) -> f64 {
+        let mut bucket = Bucket::full(self.quota);
+        let debts = self.admitted_at.iter().map(|at| {
+            bucket.take(*at);
+            -bucket.level
+        });
+        debts.fold(0.0, f64::max)
+    }
+
+    /// How much of that was not paid back at `end`, in tokens.
+    pub fn overshoot_at(&self, end: Duration) -> f64 {
+        let mut bucket = Bucket::full(self.quota);
+        for at in self.admitted_at.iter().filter(|at| **at <= end) {
+            bucket.take(*at);
+        }
+        (-bucket.level(end)).max(0.0)
+    }
+
+    /// How much of that was never paid back between `from` and `to`, in tokens: 0 where it was, if only for
+    /// a moment, for a budget is steered, and swings a little.
+    pub fn overshoot_least(&self, from: Duration, to: Duration) -> f64 {
+        // Debt grows with a request and is least just before one.
+        let mut bucket = Bucket::full(self.quota);
+        let mut least = self.overshoot_at(to);
+        for at in &self.admitted_at {
+            if (from..to).contains(at) {
+                least = least.min(-bucket.level(*at));
+            }
+            bucket.take(*at);
+        }
+        least.max(0.0)
+    }
+
+    /// The most that any second from `settled` on admitted, as a part of rate x 1 s + burst.
+    pub fn fullest_second(&self, settled: Duration) -> f64 {
+        let mut window = VecDeque::new();
+        let mut fullest = 0;
+        for at in self.admitted_at.iter().filter(|at| **at >= settled) {
+            window.push_back(*at);
+            while window.front().is_some_and(|first| at.saturating_sub(*first) >= Duration::from_secs(1)) {
+                window.pop_front();
+            }
+            fullest = fullest.max(window.len());
+        }
+        float(fullest) / (self.quota.rate + self.quota.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota { rate: 10.0, burst: 20.0 };
+
+    fn millis(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn an_ideal_bucket_is_ideal() {
+        let requests = (0..1_000_u64).map(|index| (millis(index * 10), index < 20 || index % 10 == 0));
+        let account = Account::of(QUOTA, requests);
+        assert_eq!((account.offered, account.ideal), (1_000, 119));
+        assert!((account.ratio() - 1.0).abs() < 0.02, "{}", account.ratio());
+        assert!(account.overshoot_most() <= 1.0, "{}", account.overshoot_most());
+    }
+
+    #[test]
+    fn overshoot_is_seen_and_its_repayment_too() {
+        // Two bursts at once, then nothing but what one request per second is.
+        let burst = (0..40).map(|_| (millis(0), true));
+        let after = (1..=5).map(|second| (millis(second * 1_000), true));
+        let account = Account::of(QUOTA, burst.chain(after));
+        assert!((account.overshoot_most() - 20.0).abs() < 1e-6);
+        assert!((account.overshoot_at(millis(1_500)) - 6.0).abs() < 1e-6);
+        assert!(account.overshoot_at(millis(5_000)) < 1e-6);
+        assert!((account.overshoot_least(millis(500), millis(1_500)) - 6.0).abs() < 1e-6);
+        assert!((account.overshoot_least(millis(500), millis(2_500)) - 0.0).abs() < 1e-6);
+        assert_eq!((account.ideal, account.admitted()), (25, 45));
+    }
+
+    #[test]
+    fn the_fullest_second_is_any_second() {
+        let requests = [100, 900, 1_000, 1_050, 1_899, 2_000].map(|ms| (millis(ms), true));
+        let account = Account::of(QUOTA, requests);
+        assert!((account.fullest_second(Duration::ZERO) * 30.0 - 4.0).abs() < 1e-6);
+        assert!((account.fullest_second(millis(1_060)) * 30.0 - 2.0).abs() < 1e-6);
+        assert!((account.rate_between(millis(900), millis(1_900)) - 4.0).abs() < 1e-6);
+    }
+}
