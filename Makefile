@@ -21,11 +21,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-<<<<<<< ours
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots bench clean
-=======
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim regions bench clean
->>>>>>> theirs
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
