@@ -6,6 +6,7 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use weir_limiter::config::Config;
+use weir_limiter::limiter::REPORTS_MAX;
 
 use crate::host::{self, Buffer};
 use crate::request::RequestContext;
@@ -27,8 +28,8 @@ pub(crate) struct Plugin {
 /// The worker's reports.
 struct Sync {
     interval_ns: u64,
-    /// The call under way; an answer to any other is too late.
-    call: Option<u32>,
+    /// The calls under way and their reports, at most [`REPORTS_MAX`]; an answer to any other is too late.
+    calls: Vec<(u32, u64)>,
     /// Why the last exchange failed; logged when it changes, not at every tick.
     trouble: Option<String>,
 }
@@ -51,7 +52,7 @@ impl Plugin {
         let tick_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         let sync = config.sync.as_ref().map(|sync| Sync {
             interval_ns: u64::from(sync.interval_ms) * 1_000_000,
-            call: None,
+            calls: Vec::with_capacity(REPORTS_MAX),
             trouble: None,
         });
         let worker = Worker::new(config).map_err(|error| vec![error])?;
@@ -74,7 +75,13 @@ impl Plugin {
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         match worker.send_report(sync.interval_ns) {
             None => {}
-            Some(Ok(call)) => sync.call = Some(call),
+            Some(Ok(call)) => {
+                // A host that forgets a call must not make the list grow.
+                if sync.calls.len() >= REPORTS_MAX {
+                    sync.calls.remove(0);
+                }
+                sync.calls.push(call);
+            }
             Some(Err(trouble)) => sync.note(Some(trouble)),
         }
     }
@@ -82,15 +89,16 @@ impl Plugin {
     /// Takes in the answer to a report.
     fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
-        if sync.call.take_if(|under_way| *under_way == call).is_none() {
-            return;
-        }
+        let Some(at) = sync.calls.iter().position(|(under_way, _)| *under_way == call) else { return };
+        let (_, sequence) = sync.calls.remove(at);
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         let outcome = read_answer(headers, body_size).and_then(|body| {
-            worker.apply(&body).map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
+            worker
+                .apply(sequence, &body)
+                .map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
         });
         if outcome.is_err() {
-            worker.report_failed();
+            worker.report_failed(sequence);
         }
         sync.note(outcome.err());
     }

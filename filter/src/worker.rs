@@ -109,8 +109,8 @@ impl Worker {
         self.limiter.draw_abandoned(draw);
     }
 
-    /// Sends what there is to report, if anything; the call's number.
-    pub(crate) fn send_report(&mut self, interval_ns: u64) -> Option<Result<u32, String>> {
+    /// Sends what there is to report, if anything; the numbers of the call and of the report.
+    pub(crate) fn send_report(&mut self, interval_ns: u64) -> Option<Result<(u32, u64), String>> {
         let now = self.clock.now();
         let caller = self.caller.as_ref()?;
         if let Some((pops, at)) = shared::heard() {
@@ -120,18 +120,18 @@ impl Worker {
         let report = self.limiter.report(&mut self.table, greet, now)?;
         let sent = caller.send(&report);
         if sent.is_err() {
-            self.limiter.report_failed();
+            self.limiter.report_failed(report.sequence);
         }
-        Some(sent)
+        Some(sent.map(|call| (call, report.sequence)))
     }
 
-    pub(crate) fn report_failed(&mut self) {
-        self.limiter.report_failed();
+    pub(crate) fn report_failed(&mut self, sequence: u64) {
+        self.limiter.report_failed(sequence);
     }
 
-    pub(crate) fn apply(&mut self, reply: &[u8]) -> Result<(), WireError> {
+    pub(crate) fn apply(&mut self, sequence: u64, reply: &[u8]) -> Result<(), WireError> {
         let now = self.clock.now();
-        self.limiter.apply(reply, &mut self.table, now)?;
+        self.limiter.apply(sequence, reply, &mut self.table, now)?;
         self.share_what_was_heard();
         Ok(())
     }

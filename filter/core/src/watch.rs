@@ -30,8 +30,10 @@ pub(crate) struct WatchedKey {
     pub(crate) slot: u32,
     /// Requests not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
-    /// Requests since this worker's last answered report.
-    pub(crate) asked_recently: u32,
+    /// Requests that this worker has met; wraps.
+    pub(crate) asked: u32,
+    /// What the latest answered report said of `asked`.
+    answered: u32,
     /// Something happened that no report has said.
     pub(crate) dirty: bool,
     /// Since when, if it is dirty.
@@ -90,7 +92,8 @@ impl WatchList {
             value: *value,
             slot,
             asked_unadded: 0,
-            asked_recently: 0,
+            asked: 0,
+            answered: 0,
             dirty: false,
             dirty_since: now,
             touched_at: now,
@@ -171,15 +174,25 @@ impl WatchedKey {
         let Some(warm) = self.warm else { return true };
         let since_ns = now.nanos_since(warm.since);
         let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
-        since_ns >= WARM_NS || u128::from(self.asked_recently) * 1_000 > 2 * expected_milli + 1_000
+        since_ns >= WARM_NS || u128::from(self.asked_recently()) * 1_000 > 2 * expected_milli + 1_000
     }
 
-    /// A report that was made at `sent_at` is answered, and what it said of this key is known. It had
-    /// been asked for `asked` times since `since`.
+    /// Requests since this worker's latest answered report.
+    pub(crate) fn asked_recently(&self) -> u32 {
+        self.asked.wrapping_sub(self.answered)
+    }
+
+    /// A report that was made at `sent_at` is answered, and what it said of this key is known: `asked`
+    /// requests until then, those not known before since `since`. Reports may be answered out of order.
     pub(crate) fn answered(&mut self, asked: u32, since: Time, sent_at: Time, is_warm: bool) {
-        self.asked_recently = self.asked_recently.saturating_sub(asked);
+        let new = asked.wrapping_sub(self.answered);
+        let is_late = new > u32::MAX / 2;
+        if is_late {
+            return;
+        }
+        self.answered = asked;
         let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
-        let milli = u128::from(asked) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
+        let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
         let milli = u64::try_from(milli).unwrap_or(u64::MAX);
         self.warm = is_warm.then_some(Warm { since: sent_at, milli });
     }
@@ -196,7 +209,7 @@ impl WatchedKey {
 
     fn count(&mut self, now: Time) {
         self.asked_unadded = self.asked_unadded.saturating_add(1);
-        self.asked_recently = self.asked_recently.saturating_add(1);
+        self.asked = self.asked.wrapping_add(1);
         self.soil(now);
         self.touched_at = now;
     }

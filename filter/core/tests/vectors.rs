@@ -167,5 +167,5 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
         rules: vec![],
         pushed: vec![],
     };
-    limiter.apply(&reply.encode(), slots, now).unwrap();
+    limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
 }

@@ -65,7 +65,7 @@ impl Demands {
     }
 
     /// Takes a bucket's counts as of `now`: tokens `asked` for since its epoch began, and the part
-    /// of them since the last report. Returns the budget's demand.
+    /// of them since the last report, which began `span_ns` nanoseconds ago. Returns the budget's demand.
     pub fn observe(
         &mut self,
         now: Time,
@@ -73,6 +73,7 @@ impl Demands {
         source: SourceId,
         asked: u64,
         asked_recently: u64,
+        span_ns: u64,
     ) -> Demand {
         self.sweep(now);
         if !self.budgets.contains_key(id) {
@@ -90,7 +91,13 @@ impl Demands {
             budget.windows.retain(|_, window| !window.is_silent(now));
         }
         if budget.windows.len() < BUCKETS_MAX || budget.windows.contains_key(&source) {
-            budget.windows.entry(source).or_default().observe(now, asked, asked_recently, budget.is_warm);
+            budget.windows.entry(source).or_default().observe(
+                now,
+                asked,
+                asked_recently,
+                span_ns,
+                budget.is_warm,
+            );
         }
         budget.demand(now)
     }
@@ -167,7 +174,7 @@ struct Sample {
 impl Window {
     /// Takes the count `asked` as of `now`, `asked_recently` of it since the last report that anyone
     /// answered; `is_warm` if that answer was that the key is warm.
-    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64, is_warm: bool) {
+    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64, span_ns: u64, is_warm: bool) {
         let told_before = self.told;
         self.told = self.told.saturating_add(self.new_of(asked, asked_recently));
         self.seen = self.seen.max(Some(asked));
@@ -176,8 +183,10 @@ impl Window {
             Some(gap_ns) if gap_ns <= GAP_NS || is_warm && WARM_GAP_NS.contains(&gap_ns) => {}
             _ => {
                 self.samples.clear();
-                // As if the last report had come half a window ago: reports are about that far apart.
-                let at = Time::from_nanos(now.as_nanos().saturating_sub(WINDOW_NS / 2));
+                // As if the last report had come half a window ago: reports are about that far apart. Where
+                // reports were lost, as long ago as this one says that it speaks of.
+                let span_ns = span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
+                let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
                 self.samples.push(Sample { at, told: told_before });
             }
         }

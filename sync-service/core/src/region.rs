@@ -103,7 +103,9 @@ impl Region {
             });
             let Some(entry) = plan.entries.get_mut(at) else { continue };
             let source = SourceId { epoch: report.epoch(key), pop: report.pop.clone() };
-            entry.demand = self.demands.observe(now, &entry.id, source, key.asked, key.asked_recently);
+            let span_ns = u64::from(key.span_ms) * 1_000_000;
+            let (asked, recently) = (key.asked, key.asked_recently);
+            entry.demand = self.demands.observe(now, &entry.id, source, asked, recently, span_ns);
             entry.counts.push(Count {
                 epoch: report.epoch(key),
                 admitted: key.admitted,

@@ -54,8 +54,8 @@ pub struct Pop {
 
 struct Worker {
     limiter: Limiter,
-    /// The call under way, and when it was sent.
-    waiting: Option<(u64, u64)>,
+    /// The calls under way, with the numbers of their reports and when they were sent.
+    waiting: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Pop {
@@ -86,7 +86,7 @@ impl Pop {
         if let Some((pops, at)) = self.heard {
             limiter.note_heard(pops, at);
         }
-        Worker { limiter, waiting: None }
+        Worker { limiter, waiting: BTreeMap::new() }
     }
 
     /// Workers.
@@ -121,7 +121,7 @@ impl Pop {
             // A tick that comes a little early is its turn all the same.
             self.greets_at = now + interval_ns * 3 / 4;
         }
-        *waiting = Some((call, now));
+        waiting.insert(call, (report.sequence, now));
         Some(report.encode())
     }
 
@@ -142,8 +142,10 @@ impl Pop {
             let decision = limiter.decide_again(answered, &mut asked, &mut self.slots, time);
             (asked, verdict(decision))
         });
-        if let Some((_, sent_at)) = waiting.take_if(|(waited, _)| *waited == call) {
-            limiter.apply(reply, &mut self.slots, time).expect("a good reply to the report under way");
+        if let Some((sequence, sent_at)) = waiting.remove(&call) {
+            limiter
+                .apply(sequence, reply, &mut self.slots, time)
+                .expect("a good reply to the report under way");
             if is_settled {
                 self.news_at = self.news_at.max(sent_at);
             }
@@ -158,8 +160,8 @@ impl Pop {
     pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Verdict)> {
         let time = self.clock.at(now);
         let Worker { limiter, waiting } = &mut self.workers[worker];
-        if waiting.take_if(|(waited, _)| *waited == call).is_some() {
-            limiter.report_failed();
+        if let Some((sequence, _)) = waiting.remove(&call) {
+            limiter.report_failed(sequence);
         }
         let (mut asked, draw) = self.held.remove(&call)?;
         limiter.draw_failed(draw);
@@ -172,7 +174,7 @@ impl Pop {
         self.is_up = false;
         self.slots = LocalSlots::new(self.slot_count);
         (self.heard, self.held) = (None, BTreeMap::new());
-        self.workers.iter_mut().for_each(|worker| worker.waiting = None);
+        self.workers.iter_mut().for_each(|worker| worker.waiting.clear());
     }
 
     /// The process starts again, with a new table.

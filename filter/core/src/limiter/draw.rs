@@ -73,6 +73,7 @@ impl Limiter {
             rule: hit.rule,
             epoch: watched.epoch,
             admitted: watched.admitted,
+            asked: key.asked,
             asked_recently: 0,
             dirty_since: now,
         };

@@ -1,7 +1,8 @@
 //! Making reports: what the POP's keys admitted and were asked for.
 //!
 //! Counts live in shared data, cumulative, so a report may be lost, repeated or made by two workers.
-//! A worker has at most one report under way; what it could not say waits for the next.
+//! A report that is not answered by the next tick is not waited for: the next one says the same again,
+//! and whichever answers come are taken.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -17,6 +18,8 @@ use crate::wire::{self, KEYS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
+pub const REPORTS_MAX: usize = 4;
 /// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
 /// less often, a token that it does not use in time is worth more than the pause it saves.
 const AHEAD_MIN: u32 = 4;
@@ -29,7 +32,7 @@ pub(super) struct Exchange {
     /// Live POPs, as weir-sync last said.
     pub(super) pops: u32,
     pub(super) ladder: Ladder,
-    pub(super) in_flight: Option<InFlight>,
+    in_flight: Vec<InFlight>,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
 }
@@ -48,6 +51,8 @@ pub(super) struct Told {
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
+    /// Requests that this worker had met, and those of them that no answered report had said.
+    pub(super) asked: u32,
     pub(super) asked_recently: u32,
     pub(super) dirty_since: Time,
 }
@@ -55,7 +60,7 @@ pub(super) struct Told {
 impl Exchange {
     pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
         let ladder = Ladder::new(FALLBACK_NS);
-        Self { reporter, table_id, sequence: 0, pops: 1, ladder, in_flight: None, cursor: 0 }
+        Self { reporter, table_id, sequence: 0, pops: 1, ladder, in_flight: Vec::new(), cursor: 0 }
     }
 
     /// Live POPs, at least 1.
@@ -67,6 +72,12 @@ impl Exchange {
     /// keys' warm part, of which weir-sync lets half a quota go by without a grant.
     pub(super) fn cold_parts(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
+    }
+
+    /// The report `sequence`, if it is under way and `fits`; no longer under way then.
+    pub(super) fn take_if(&mut self, sequence: u64, fits: impl Fn(&InFlight) -> bool) -> Option<InFlight> {
+        let at = self.in_flight.iter().position(|sent| sent.sequence == sequence && fits(sent))?;
+        Some(self.in_flight.remove(at))
     }
 
     /// The next report, of these keys.
@@ -110,12 +121,8 @@ impl Limiter {
     ///
     /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
-        let exchange = self.exchange.as_ref()?;
-        if exchange.in_flight.as_ref().is_some_and(|sent| now.nanos_since(sent.sent_at) < ANSWER_NS_MAX) {
+        if !self.may_report(now) {
             return None;
-        }
-        if exchange.in_flight.is_some() {
-            self.report_failed();
         }
         self.watch.forget_idle(now);
         let cursor = self.exchange.as_ref()?.cursor;
@@ -130,8 +137,26 @@ impl Limiter {
         let (report, told) = self.say(saying)?;
         let exchange = self.exchange.as_mut()?;
         exchange.cursor = tags.last().copied().unwrap_or(0);
-        exchange.in_flight = Some(InFlight { sequence: report.sequence, sent_at: now, keys: told });
+        exchange.in_flight.push(InFlight { sequence: report.sequence, sent_at: now, keys: told });
         Some(report)
+    }
+
+    /// Whether there is room for one more report. What those under way said, and none has answered, is
+    /// to be said again.
+    fn may_report(&mut self, now: Time) -> bool {
+        let Some(exchange) = &mut self.exchange else { return false };
+        let in_flight = &exchange.in_flight;
+        let is_over = |sent: &&InFlight| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over: Vec<_> = in_flight.iter().filter(is_over).map(|sent| sent.sequence).collect();
+        over.into_iter().for_each(|sequence| self.report_failed(sequence));
+        let Some(exchange) = &mut self.exchange else { return false };
+        let in_flight = core::mem::take(&mut exchange.in_flight);
+        in_flight.iter().for_each(|sent| self.unsay(&sent.keys));
+        let has_room = in_flight.len() < REPORTS_MAX;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.in_flight = in_flight;
+        }
+        has_room
     }
 
     /// Puts what is to be said into a report.
@@ -154,7 +179,7 @@ impl Limiter {
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
-        let (asked_recently, is_waited_for) = (key.asked_recently, key.waiting > 0);
+        let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
         let place = Place { tag: Tag::of_key(tag, 0), slot };
         let is_strict = self.rule(rule).is_some_and(|rule| rule.sharing.strict);
         let is_rare = is_strict && asked_recently < AHEAD_MIN && !is_waited_for;
@@ -177,13 +202,12 @@ impl Limiter {
         let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
         if is_strict && (watched.charged == 0 || watched.is_over(now)) {
             // It holds nothing; who needs a token will draw it.
-            key.asked_recently = 0;
             return;
         }
         // Nothing wanted gives the epoch back, which has ended here.
         let ahead = if is_rare { 0 } else { asked_recently.max(watched.on_hand(now)).max(1) };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = Told { place, rule, epoch, admitted, asked_recently, dirty_since };
+        let told = Told { place, rule, epoch, admitted, asked, asked_recently, dirty_since };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
         let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);

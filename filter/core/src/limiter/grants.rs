@@ -1,9 +1,7 @@
 //! Applying what weir-sync answers.
 
-use alloc::vec::Vec;
-
 use super::Limiter;
-use super::exchange::{Exchange, Told};
+use super::exchange::Told;
 use super::watched::{Place, Updated};
 use crate::counters::Event;
 use crate::key::KeyValue;
@@ -13,21 +11,31 @@ use crate::time::Time;
 use crate::wire::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
 
 impl Limiter {
-    /// Applies the bytes of the reply to the report under way; an answer to a report that was given
-    /// up must not come here. On an error nothing changed, and the report counts as failed.
-    pub fn apply(&mut self, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
-        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(&reply, slots, now));
+    /// Applies the bytes of the reply to report `sequence`; nothing happens where that was given up. On
+    /// an error nothing changed, and the report counts as failed.
+    pub fn apply(
+        &mut self,
+        sequence: u64,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<(), WireError> {
+        let applied = Reply::decode(bytes).and_then(|reply| {
+            if reply.sequence == sequence {
+                self.apply_reply(&reply, slots, now)
+            } else {
+                Err(WireError::Limit("sequence"))
+            }
+        });
         if applied.is_err() {
-            self.report_failed();
+            self.report_failed(sequence);
         }
         applied
     }
 
     fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
-        let sent = exchange
-            .in_flight
-            .take_if(|sent| sent.sequence == reply.sequence && is_answer(reply, sent.keys.len()));
+        let sent = exchange.take_if(reply.sequence, |sent| is_answer(reply, sent.keys.len()));
         let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
         self.hear(reply, &sent.keys, sent.sent_at, slots, now);
         if !reply.settled || reply.grants.is_empty() {
@@ -63,7 +71,7 @@ impl Limiter {
                 Allowance::Leased(_) => {}
             }
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
-                key.answered(told.asked_recently, told.dirty_since, sent_at, *allowance == Allowance::Warm);
+                key.answered(told.asked, told.dirty_since, sent_at, *allowance == Allowance::Warm);
             }
         }
     }
@@ -155,30 +163,22 @@ impl Limiter {
         self.rule(rule).filter(|rule| !rule.sharing.strict).map(|rule| rule.quota)
     }
 
-    /// The report under way came to nothing: what it said is said again.
-    pub fn report_failed(&mut self) {
-        let sent = self.exchange.as_mut().and_then(Exchange::miss);
-        if let Some(keys) = sent {
+    /// Report `sequence` came to nothing: what it said is said again.
+    pub fn report_failed(&mut self, sequence: u64) {
+        let Some(exchange) = &mut self.exchange else { return };
+        if let Some(sent) = exchange.take_if(sequence, |_| true) {
+            exchange.ladder.miss();
             self.counters.add(Event::SyncFailed, 1);
-            self.unsay(&keys);
+            self.unsay(&sent.keys);
         }
     }
 
-    fn unsay(&mut self, keys: &[Told]) {
+    pub(super) fn unsay(&mut self, keys: &[Told]) {
         for told in keys {
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
                 key.soil(told.dirty_since);
             }
         }
-    }
-}
-
-impl Exchange {
-    /// Gives up the report under way; what it said.
-    fn miss(&mut self) -> Option<Vec<Told>> {
-        let sent = self.in_flight.take()?;
-        self.ladder.miss();
-        Some(sent.keys)
     }
 }
 

@@ -33,6 +33,7 @@ use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
+pub use exchange::REPORTS_MAX;
 use judge::{Judged, Verdict};
 
 /// How often a write that meets another worker's is done again. Each retry means that some other

@@ -198,7 +198,7 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
     let grants = vec![Allowance::Hot(grant); report.keys.len()];
     let reply =
         Reply { sequence: report.sequence, pops, settled: true, grants, rules: vec![], pushed: vec![] };
-    limiter.apply(&reply.encode(), slots, now).unwrap();
+    limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
@@ -233,13 +233,12 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
-    assert_eq!(limiter.report(&mut slots, false, T0), None, "one at a time");
-    limiter.report_failed();
+    limiter.report_failed(first.sequence);
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
     let reply = Reply { sequence: 2, pops: 1, settled: false, grants: vec![], rules: vec![], pushed: vec![] };
-    limiter.apply(&reply.encode(), &mut slots, T0).unwrap();
+    limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(third.keys, first.keys);
@@ -255,7 +254,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
     for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
-        assert!(limiter.apply(bytes, &mut slots, T0).is_err(), "{bytes:?}");
+        assert!(limiter.apply(report.sequence, bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(again.keys, report.keys);
@@ -267,7 +266,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
         rules: vec![],
         pushed: vec![],
     };
-    assert!(limiter.apply(&too_many.encode(), &mut slots, T0).is_err());
+    assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
     assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
 }
 
@@ -280,6 +279,25 @@ fn an_answer_that_never_comes_is_given_up() {
     let waiting = crate::wire::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
     assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
+}
+
+#[test]
+fn a_report_that_is_not_answered_is_not_waited_for() {
+    let (mut limiter, mut slots) = watching();
+    let first = limiter.report(&mut slots, false, T0).unwrap();
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
+    let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
+    assert_eq!((second.keys[0].span_ms, second.keys[0].asked_recently), (250, 2));
+    // Whichever answer comes is taken, in any order; what both said is known once.
+    answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);
+    answer(&mut limiter, &mut slots, &first, 1, grant(1, 1, 4_000), T0 + 310 * MS);
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 400 * MS));
+    let third = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
+    assert_eq!((third.keys[0].unconfirmed, third.keys[0].asked_recently), (1, 1));
+    // Not without end: so many under way, and there is no more to be said.
+    let more = (0..9).filter(|_| limiter.report(&mut slots, true, T0 + 600 * MS).is_some()).count();
+    assert_eq!(more, REPORTS_MAX - 1);
 }
 
 #[test]
@@ -383,7 +401,7 @@ proptest! {
                 epoch = Some(key.epoch);
                 prop_assert_eq!(charged, key.admitted);
             }
-            if what == 1 { limiter.report_failed(); } else {
+            if what == 1 { limiter.report_failed(report.sequence); } else {
                 answer(limiter, &mut slots, &report, 2, grant(1, 1, 3_000), now);
             }
         }

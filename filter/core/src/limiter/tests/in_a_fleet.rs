@@ -17,7 +17,7 @@ fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, n
     let grants = vec![Allowance::Warm; report.keys.len()];
     let reply =
         Reply { sequence: report.sequence, pops: 4, settled: true, grants, rules: vec![], pushed: vec![] };
-    limiter.apply(&reply.encode(), slots, now).unwrap();
+    limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
         rules: vec!["r".into()],
         pushed: vec![pushed],
     };
-    limiter.apply(&reply.encode(), &mut slots, T0 + 260 * MS).unwrap();
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0 + 260 * MS).unwrap();
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 300 * MS));
     assert_eq!(limiter.report(&mut slots, false, T0 + 500 * MS).unwrap().keys.len(), 1);
 }
@@ -99,7 +99,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let grants = vec![Allowance::Hot(grant(0, 1, 4_000))];
     let reply =
         Reply { sequence: report.sequence, pops: 2, settled: false, grants, rules: vec![], pushed: vec![] };
-    limiter.apply(&reply.encode(), &mut slots, T0).unwrap();
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
     assert_eq!((again.keys[0].admitted, again.keys[0].unconfirmed), (4, 4));

@@ -107,9 +107,9 @@ fn a_busy_key_is_paid_for_ahead_of_its_requests() {
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 5));
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 4));
     let answer = leased(report.sequence, 7, 2_000);
-    limiter.apply(&answer, &mut slots, T0 + 300 * MS).unwrap();
+    limiter.apply(report.sequence, &answer, &mut slots, T0 + 300 * MS).unwrap();
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0 + 300 * MS), 2);
 }
 
@@ -125,7 +125,7 @@ fn grants_of_the_other_kind_change_nothing() {
     // And a bounded rule's key is not paid for in advance.
     let (mut bounded, mut slots) = watching();
     let report = bounded.report(&mut slots, false, T0).unwrap();
-    bounded.apply(&leased(report.sequence, 99, 2_000), &mut slots, T0).unwrap();
+    bounded.apply(report.sequence, &leased(report.sequence, 99, 2_000), &mut slots, T0).unwrap();
     let again = bounded.report(&mut slots, true, T0).unwrap();
     assert!(again.keys.iter().all(|key| key.unconfirmed == 4));
 }
@@ -185,8 +185,8 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
         if lease_ms == 1 {
             assert_eq!(again(&mut limiter, true, &mut slots, now + 5), Outcome::Allow);
         }
-        limiter.report(&mut slots, true, now + 6);
-        limiter.report_failed();
+        let report = limiter.report(&mut slots, true, now + 6).unwrap();
+        limiter.report_failed(report.sequence);
     }
     names.sort_unstable();
     names.dedup();
