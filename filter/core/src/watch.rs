@@ -17,6 +17,8 @@ const WATCH_MAX: usize = 4_096;
 const NEIGHBOURS_MAX: usize = 8;
 /// A warm key is reported this often, in nanoseconds.
 pub(crate) const WARM_NS: u64 = 2 * SECOND_NS;
+/// A warm key is reported before its turn once it was asked for one part in so many of its burst.
+const LUMP_PART: u32 = 8;
 /// The shortest span that a rate is taken from, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 /// A key untouched for so long is forgotten, in nanoseconds.
@@ -54,6 +56,8 @@ struct Warm {
     since: Time,
     /// What it was asked for until then, in thousandths of a request per second.
     milli: u64,
+    /// Requests that are not to wait for its turn.
+    lump: u32,
 }
 
 /// The watched keys of one worker.
@@ -169,12 +173,13 @@ impl WatchList {
 
 impl WatchedKey {
     /// Whether it is to be reported now: a warm key in its own time, or at once where it is asked for
-    /// twice as much as when it was called warm.
+    /// twice as much as when it was called warm, or for a good part of its burst.
     fn is_due(&self, now: Time) -> bool {
         let Some(warm) = self.warm else { return true };
         let since_ns = now.nanos_since(warm.since);
         let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
-        since_ns >= WARM_NS || u128::from(self.asked_recently()) * 1_000 > 2 * expected_milli + 1_000
+        let asked = self.asked_recently();
+        since_ns >= WARM_NS || asked > warm.lump || u128::from(asked) * 1_000 > 2 * expected_milli + 1_000
     }
 
     /// Requests since this worker's latest answered report.
@@ -184,7 +189,8 @@ impl WatchedKey {
 
     /// A report that was made at `sent_at` is answered, and what it said of this key is known: `asked`
     /// requests until then, those not known before since `since`. Reports may be answered out of order.
-    pub(crate) fn answered(&mut self, asked: u32, since: Time, sent_at: Time, is_warm: bool) {
+    /// A key that is warm has the `burst` of its rule.
+    pub(crate) fn answered(&mut self, asked: u32, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
         let is_late = new > u32::MAX / 2;
         if is_late {
@@ -194,7 +200,7 @@ impl WatchedKey {
         let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
         let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
         let milli = u64::try_from(milli).unwrap_or(u64::MAX);
-        self.warm = is_warm.then_some(Warm { since: sent_at, milli });
+        self.warm = warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART });
     }
 
     /// Whether weir-sync has called it warm.

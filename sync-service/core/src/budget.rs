@@ -159,11 +159,12 @@ impl Budget {
     /// debt. Not for those that the POP's own bucket still misses: had they been admitted earlier, it
     /// would have refilled. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
-        let span_us = charge.counts.iter().map(|count| count.span_us).max().unwrap_or(0);
         self.refill(now_us);
-        let mut charged = 0;
+        let (mut charged, mut span_us) = (0, 0);
         for count in &charge.counts {
-            charged += self.record(now_us, charge.pop, *count);
+            let (new, since_us) = self.record(now_us, charge.pop, *count);
+            charged += new;
+            span_us = span_us.max(count.span_us.min(since_us));
         }
         let charged = charged.min(CHARGE_TOKENS_MAX);
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
@@ -210,18 +211,20 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Notes a count and returns the tokens that were not charged yet.
-    fn record(&mut self, now_us: u64, pop: &str, count: Count) -> u64 {
+    /// Notes a count; returns the tokens that were not charged yet, and how long ago its source was last
+    /// heard of, in microseconds: they were admitted since.
+    fn record(&mut self, now_us: u64, pop: &str, count: Count) -> (u64, u64) {
         let admitted = count.admitted.min(COUNT_MAX);
         let id = SourceId { epoch: count.epoch, pop: pop.into() };
-        let record = self.sources.entry(id).or_insert(SourceRecord {
-            admitted: admitted - count.unconfirmed.min(admitted),
-            seen_us: now_us,
-        });
+        let record = self
+            .sources
+            .entry(id)
+            .or_insert(SourceRecord { admitted: admitted - count.unconfirmed.min(admitted), seen_us: 0 });
+        let since_us = now_us.saturating_sub(record.seen_us);
         let new = admitted.saturating_sub(record.admitted);
         record.admitted = record.admitted.max(admitted);
         record.seen_us = now_us;
-        new.min(CHARGE_TOKENS_MAX)
+        (new.min(CHARGE_TOKENS_MAX), since_us)
     }
 
     fn forget_sources(&mut self) {

@@ -33,8 +33,11 @@ use crate::hot::Heat;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
-/// The level that is steered for, as one part of the burst in this many (`x_target` = 0.1 B).
+/// The level that is steered for, as one part of the burst in this many, ...
 pub const TARGET_PART: u64 = 10;
+/// ... and so much refill, in nanoseconds, for what is admitted and not charged yet. Together at most half of
+/// the burst (`x_target`).
+pub const TARGET_NS: u64 = SECOND_NS / 4;
 
 /// What the operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +180,8 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less what is some region's own.
-    let rest_ns = i128::from(HORIZON_NS) + level_ns - i128::from(quota.fill_ns() / TARGET_PART);
+    let beyond_ns = level_ns - i128::from(target_ns(quota));
+    let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * SURPLUS } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
     let of_rest = quotient(rest, price * asked.milli - own_sum);
     if sharing.floor(region) == 0 {
@@ -191,6 +195,13 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     let left = u128::from(AdmitRatio::ONE.bits() - of_rest.bits());
     let by_floor = left * own(region, milli) / (price * milli);
     AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
+}
+
+/// A surplus is given out so many times faster than a lack is made up.
+const SURPLUS: i128 = 4;
+
+fn target_ns(quota: Quota) -> u64 {
+    (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns() / 2)
 }
 
 /// `part / whole`: 0 where there is no part, 1 where it is the larger.

@@ -67,15 +67,18 @@ else
 end
 
 -- Take what the records do not hold yet.
-local charged, records = 0, {}
+local charged, records, spans = 0, {}, {}
 for i = FIRST, #ARGV, EACH do
   local place = FIXED + 1 + (i - FIRST) / EACH
   local field = fields[place]
   local admitted, unconfirmed = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local record = records[field] or tonumber(string.match(known[place] or '', '^%d+') or 'unknown')
+  local seen = records[field] and now or tonumber(string.match(known[place] or '', '^%d+ (%d+)$') or 0)
   if not record then
     record = admitted - math.min(unconfirmed, admitted)
   end
+  -- What its source was heard of before is not of this span.
+  spans[#spans + 1] = math.min(tonumber(ARGV[i + 3]), math.max(0, now - seen))
   charged = charged + math.min(CHARGE_TOKENS_MAX, math.max(0, admitted - record))
   records[field] = math.max(record, admitted)
 end
@@ -87,7 +90,7 @@ local price_us = charged * token_us + math.floor(price_ns / 1000)
 -- too lately to be refilled.
 local span, missing = 0, 0
 for i = FIRST, #ARGV, EACH do
-  span = math.max(span, tonumber(ARGV[i + 3]))
+  span = math.max(span, spans[1 + (i - FIRST) / EACH])
   missing = missing + tonumber(ARGV[i + 4])
 end
 local refilled = math.max(0, charged - missing)

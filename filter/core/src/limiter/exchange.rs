@@ -148,7 +148,9 @@ impl Limiter {
         let in_flight = &exchange.in_flight;
         let is_over = |sent: &&InFlight| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
         let over: Vec<_> = in_flight.iter().filter(is_over).map(|sent| sent.sequence).collect();
-        over.into_iter().for_each(|sequence| self.report_failed(sequence));
+        for sequence in over {
+            self.report_failed(sequence);
+        }
         let Some(exchange) = &mut self.exchange else { return false };
         let in_flight = core::mem::take(&mut exchange.in_flight);
         in_flight.iter().for_each(|sent| self.unsay(&sent.keys));

@@ -5,6 +5,7 @@ use super::exchange::Told;
 use super::watched::{Place, Updated};
 use crate::counters::Event;
 use crate::key::KeyValue;
+use crate::quota::Quota;
 use crate::slot::Tag;
 use crate::table::Slots;
 use crate::time::Time;
@@ -70,8 +71,10 @@ impl Limiter {
                 Allowance::Leased(leased) if reply.settled => self.lease(told, leased, sent_at, slots, now),
                 Allowance::Leased(_) => {}
             }
+            let quota = self.rule(told.rule).map(|rule| rule.quota);
+            let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
-                key.answered(told.asked, told.dirty_since, sent_at, *allowance == Allowance::Warm);
+                key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
             }
         }
     }
@@ -159,7 +162,7 @@ impl Limiter {
     }
 
     /// The quota of a rule that is not strict.
-    fn bounded(&self, rule: u16) -> Option<crate::quota::Quota> {
+    fn bounded(&self, rule: u16) -> Option<Quota> {
         self.rule(rule).filter(|rule| !rule.sharing.strict).map(|rule| rule.quota)
     }
 
