@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn warm_keys_are_those_of_the_last_interval() {
         let (figures, metrics) = (Figures::default(), RegionMetrics::default());
-        let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 0, burst: 1, lease_ms: 1 };
+        let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 0, burst: 1, parts: 1, lease_ms: 1 };
         figures.answered(&[Allowance::Warm, Allowance::Hot(grant), Allowance::Warm]);
         figures.answered(&[Allowance::Warm]);
         assert_eq!(metrics.warm_keys.get(), 0, "the interval is not over");

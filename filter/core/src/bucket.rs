@@ -99,6 +99,18 @@ impl Bucket {
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
     }
 
+    /// Asks for one token at `now` of a bucket that refills at rate / `parts`: the same bucket, which gives
+    /// a token only if it has one, and is charged for `parts`.
+    pub fn take_slowly(self, quota: &Quota, parts: u32, now: Time) -> Take {
+        match self.take(quota, 1, now) {
+            Take::Taken(after) => {
+                let more = u64::from(parts.saturating_sub(1));
+                Take::Taken(Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) })
+            }
+            short @ Take::Short { .. } => short,
+        }
+    }
+
     /// Whole tokens in it at `now`.
     pub fn tokens(self, quota: &Quota, now: Time) -> u32 {
         let level_ns = quota.fill_ns().saturating_sub(self.fill_ns(now));

@@ -40,6 +40,8 @@ pub const RULES_MAX: usize = 1_000;
 pub const KEYS_MAX: usize = 1_000;
 /// The largest message either end accepts, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// The most parts that a grant cuts a rate into.
+pub const PARTS_MAX: u32 = 4_095;
 /// The most POPs that a fleet has.
 pub const POPS_MAX: u32 = 10_000;
 
@@ -178,6 +180,9 @@ pub struct Grant {
     pub level_milli: i64,
     /// The most tokens that the POP's bucket may hold while the grant is valid.
     pub burst: u32,
+    /// Into how many parts the rate is cut by which the POP's bucket refills while the grant is valid; at
+    /// most [`PARTS_MAX`] are believed.
+    pub parts: u32,
     /// How long the grant is valid, in milliseconds from its arrival.
     pub lease_ms: u32,
 }

@@ -106,7 +106,8 @@ fn messages() {
         "02046672613107ac0280804001017280ade204640064000100060420c000020180808080045a05fa0103e807800100"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
-    let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, lease_ms: 2_000 };
+    let grant =
+        Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, parts: 1, lease_ms: 2_000 };
     let reply = Reply {
         sequence: 300,
         pops: 3,
@@ -115,7 +116,7 @@ fn messages() {
         rules: vec![],
         pushed: vec![],
     };
-    assert_eq!(hex(&reply.encode()), "02ac0203010101d5aad5aa01b71709d00f0000");
+    assert_eq!(hex(&reply.encode()), "02ac0203010101d5aad5aa01b7170901d00f0000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
@@ -156,6 +157,7 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
             ratio: AdmitRatio::of(rnd.below(100), 100),
             level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
             burst: 50,
+            parts: 1,
             lease_ms: 1_500,
         })
     });

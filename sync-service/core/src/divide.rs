@@ -25,7 +25,7 @@ use alloc::collections::BTreeMap;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant, PARTS_MAX};
 
 use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
@@ -106,14 +106,20 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let spread = u64::from(account.spread.max(1));
     let part = |pops: u64| u32::try_from(u64::from(sharing.local_burst) / pops.max(1)).unwrap_or(1).max(1);
+    // POPs are not asked evenly: each gets several times its even part. Slow enough that it refills one
+    // token until it hears more, and no slower.
+    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
+    let parts = |pops: u64| u32::try_from((pops / UNEVEN).clamp(1, slowest)).unwrap_or(PARTS_MAX);
     let elsewhere = Grant {
         ratio,
         level_milli: level_milli(quota, level_ns, exact, terms),
         burst: part(spread),
+        parts: parts(spread),
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
     let burst = if alone { quota.burst() } else { part(spread.min(asked.askers)) };
-    Division { heat, asking: Grant { burst, ..elsewhere }, elsewhere }
+    let asking_parts = if alone { 1 } else { parts(spread.min(asked.askers)) };
+    Division { heat, asking: Grant { burst, parts: asking_parts, ..elsewhere }, elsewhere }
 }
 
 /// The region of a member: what stands before the slash.
@@ -197,6 +203,8 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
 }
 
+/// How many times the refill that an even division would give it a POP has, whose client was seen at many.
+const UNEVEN: u64 = 8;
 /// A surplus is given out so many times faster than a lack is made up.
 const SURPLUS: i128 = 4;
 

@@ -14,6 +14,9 @@ pub const SPREAD_MAX: u32 = POPS_MAX;
 /// A debt below this, in microseconds of refill, is none to remember: a client at one POP, who keeps his
 /// bucket empty, seems to owe that much when a report is quicker than the one before.
 pub const SPREAD_MOMENT_US: u64 = 100_000;
+/// An overshoot of fewer bursts does not add to what is remembered: such happen while a client keeps his
+/// budget empty.
+pub const AGAIN_MIN: u32 = 3;
 /// No debt is thought to last longer than this, in microseconds, so that a store of doubles can add it to
 /// its clock.
 pub const SPREAD_DEBT_US_MAX: u64 = 1 << 52;
@@ -23,6 +26,8 @@ pub const SPREAD_DEBT_US_MAX: u64 = 1 << 52;
 pub(crate) struct Spread {
     bursts: u32,
     until_us: u64,
+    /// What was remembered when the overshoot at hand began; 0 where there is none.
+    before: u32,
 }
 
 impl Spread {
@@ -38,8 +43,13 @@ impl Spread {
         let debt_us = deficit_us.saturating_sub(fill_us).min(SPREAD_DEBT_US_MAX);
         let longest_us = now_us.saturating_add(debt_us).saturating_add(SPREAD_KEPT_US);
         if depth > 1 {
-            *self = Self { bursts: self.bursts.max(depth), until_us: longest_us };
+            let before = if self.before > 0 { self.before } else { self.bursts.max(1) };
+            // So many bursts deep although every POP held only its part of one.
+            let times = if depth < AGAIN_MIN { 1 } else { before };
+            let bursts = self.bursts.max(depth.saturating_mul(times).min(SPREAD_MAX));
+            *self = Self { bursts, until_us: longest_us, before };
         } else {
+            self.before = 0;
             // A clock that stepped back must not make it last for as long.
             self.until_us = self.until_us.min(longest_us);
         }
@@ -48,6 +58,12 @@ impl Spread {
     /// How many; 0 where nothing is remembered, else at least 2.
     pub(crate) fn bursts(&self) -> u32 {
         self.bursts
+    }
+
+    /// What was remembered when the overshoot at hand began.
+    #[cfg(test)]
+    pub(crate) fn before(&self) -> u32 {
+        self.before
     }
 
     /// Until when they are remembered.

@@ -3,8 +3,8 @@
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
 --           ("from to claimed": when a full budget last let its refill go, and what was claimed of that, in
---           microseconds), spread ("bursts until": how many bursts deep the budget went, and until when that
---           is remembered), and per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
+--           microseconds), spread ("bursts until before": how many bursts deep the budget went, until when that
+--           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
 -- ARGV[1]   the member that speaks: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
@@ -48,8 +48,8 @@ local deficit_ns = tonumber(known[2] or 0) or 0
 local at = tonumber(known[3] or 0) or 0
 local spill_from, spill_to, claimed = string.match(known[5] or '', '^(%d+) (%d+) (%d+)$')
 spill_from, spill_to, claimed = tonumber(spill_from or 0), tonumber(spill_to or 0), tonumber(claimed or 0)
-local spread, spread_until = string.match(known[6] or '', '^(%d+) (%d+)$')
-spread, spread_until = tonumber(spread or 0), tonumber(spread_until or 0)
+local spread, spread_until, spread_before = string.match(known[6] or '', '^(%d+) (%d+) (%d+)$')
+spread, spread_until, spread_before = tonumber(spread or 0), tonumber(spread_until or 0), tonumber(spread_before or 0)
 
 -- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
 local elapsed = math.max(0, now - at)
@@ -115,8 +115,14 @@ local rest = math.fmod(beyond, fill_us)
 local depth = math.min((beyond - rest) / fill_us + (rest > 0 and 1 or 0), SPREAD_MAX)
 local debt = math.min(math.max(0, deficit_us - fill_us), SPREAD_DEBT_US_MAX)
 if depth > 1 then
-  spread, spread_until = math.max(spread, depth), now + debt + SPREAD_KEPT_US
+  if spread_before == 0 then
+    spread_before = math.max(spread, 1)
+  end
+  local times = depth < AGAIN_MIN and 1 or spread_before
+  spread = math.max(spread, math.min(depth * times, SPREAD_MAX))
+  spread_until = now + debt + SPREAD_KEPT_US
 else
+  spread_before = 0
   spread_until = math.min(spread_until, now + debt + SPREAD_KEPT_US)
 end
 
@@ -144,7 +150,7 @@ end
 packed = table.concat(packed)
 
 local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to) .. ' ' .. whole(claimed),
-  'spread', whole(spread) .. ' ' .. whole(spread_until)}
+  'spread', whole(spread) .. ' ' .. whole(spread_until) .. ' ' .. whole(spread_before)}
 for field, admitted in pairs(records) do
   updates[#updates + 1] = field
   updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)

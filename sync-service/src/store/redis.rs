@@ -19,7 +19,9 @@ use weir_budget::budget::{
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
 use weir_budget::spill::{SPILL_KEPT_US, SPILL_MOMENT_US};
-use weir_budget::spread::{SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us};
+use weir_budget::spread::{
+    AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
+};
 
 use super::link::Link;
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
@@ -250,6 +252,7 @@ fn charge_script() -> String {
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILL_MOMENT_US", SPILL_MOMENT_US),
         ("SPREAD_KEPT_US", SPREAD_KEPT_US),
+        ("AGAIN_MIN", u64::from(AGAIN_MIN)),
         ("SPREAD_MAX", u64::from(SPREAD_MAX)),
         ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
         ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),

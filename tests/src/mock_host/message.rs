@@ -5,7 +5,13 @@ use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
-    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, burst: u32::MAX, lease_ms }
+    Grant {
+        ratio: AdmitRatio::of(ratio, 1_000),
+        level_milli: level * 1_000,
+        burst: u32::MAX,
+        parts: 1,
+        lease_ms,
+    }
 }
 
 /// A reply to report `sequence`, in a fleet of so many POPs.

@@ -107,7 +107,7 @@ fn honest(asked: &Asked) -> Say {
 /// A reply with this grant for every key of the report.
 fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
     let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
-    let grant = Grant { ratio, level_milli, burst: u32::MAX, lease_ms: 60_000 };
+    let grant = Grant { ratio, level_milli, burst: u32::MAX, parts: 1, lease_ms: 60_000 };
     let reply = Reply {
         sequence: report.sequence,
         pops: 2,
@@ -137,7 +137,8 @@ fn an_error(_: &Asked) -> Say {
 
 /// A well-formed reply to nothing that was asked, with grants for nobody.
 fn another_conversation(_: &Asked) -> Say {
-    let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, lease_ms: u32::MAX };
+    let grant =
+        Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, parts: 1, lease_ms: u32::MAX };
     Say::Now(
         StatusCode::OK,
         Reply {

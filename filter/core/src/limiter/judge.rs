@@ -97,11 +97,12 @@ impl Limiter {
         if terms.is_strict && terms.alone.is_none() {
             return self.spend(lodging, quota, slot, now);
         }
-        let bucket = lodging.entry.bucket().held_to(quota, burst_of(&lodging.entry, terms, now), now);
+        let (burst, parts) = hold_of(&lodging.entry, terms, now);
+        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
         let taken = match terms.alone {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, self.pops().unwrap_or(1), now),
-            _ => bucket.take(quota, 1, now),
+            _ => bucket.take_slowly(quota, parts, now),
         };
         if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
             // A bucket in debt knows when that is paid.
@@ -239,7 +240,8 @@ impl Limiter {
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
         let rule = self.rule(hit.rule).map(|rule| (rule.quota, rule.sharing.strict));
         let (Some((quota, is_strict)), Some(mut entry)) = (rule, slot.get(hit.judged.tag)) else { return };
-        *entry.bucket_mut() = entry.bucket().give_back(&quota, 1);
+        let cost = if let Entry::Watched(watched) = &entry { watched.hold_at(now) } else { None };
+        *entry.bucket_mut() = entry.bucket().give_back(&quota, cost.map_or(1, |(_, parts)| parts));
         if let Entry::Watched(watched) = &mut entry {
             // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
             let least = if is_strict { 0 } else { watched.charged };
@@ -250,12 +252,10 @@ impl Limiter {
     }
 }
 
-/// The most tokens that the entry's bucket may hold at `now`.
-fn burst_of(entry: &Entry, terms: &Terms, now: Time) -> u32 {
-    match entry {
-        Entry::Watched(watched) => watched.burst_at(now).unwrap_or(terms.local_burst),
-        Entry::Cold(_) => terms.local_burst,
-    }
+/// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut.
+fn hold_of(entry: &Entry, terms: &Terms, now: Time) -> (u32, u32) {
+    let held = if let Entry::Watched(watched) = entry { watched.hold_at(now) } else { None };
+    held.unwrap_or((terms.local_burst, 1))
 }
 
 /// What a key with this admit ratio is told to wait, if it is not in debt: by then, should its client

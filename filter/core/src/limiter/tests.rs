@@ -202,7 +202,7 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
-    Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, lease_ms: 2_000 }
+    Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, parts: 1, lease_ms: 2_000 }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What a slot holds: the local state of keys, and the tags it lies under.
 
 use crate::bucket::Bucket;
-use crate::quota::Quota;
+use crate::quota::{Quota, TOKENS_MAX};
 use crate::share::Share;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{AdmitRatio, Grant};
+use crate::wire::{AdmitRatio, Grant, PARTS_MAX};
 
 /// How long counts that were never confirmed keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
@@ -75,8 +75,10 @@ pub struct Watched {
     pub charged: u32,
     /// The fraction to admit while the lease lasts.
     pub ratio: AdmitRatio,
-    /// The most tokens that the bucket may hold while the lease lasts.
+    /// The most tokens that the bucket may hold while the lease lasts; below 2^20.
     pub burst: u32,
+    /// Into how many parts the rate is cut by which it refills then, 1 to [`PARTS_MAX`].
+    pub parts: u32,
 }
 
 impl Cold {
@@ -103,12 +105,14 @@ impl Watched {
             charged: 0,
             ratio: AdmitRatio::ONE,
             burst: quota.burst(),
+            parts: 1,
         }
     }
 
     /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
-        (self.ratio, self.burst) = (grant.ratio, grant.burst);
+        (self.ratio, self.burst) = (grant.ratio, grant.burst.min(TOKENS_MAX));
+        self.parts = grant.parts.clamp(1, PARTS_MAX);
         self.lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
@@ -123,9 +127,10 @@ impl Watched {
         if now < self.lease_until { self.ratio } else { AdmitRatio::ONE }
     }
 
-    /// The most that the bucket may hold at `now`, if a lease says so.
-    pub fn burst_at(&self, now: Time) -> Option<u32> {
-        (now < self.lease_until).then_some(self.burst)
+    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
+    /// says so.
+    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+        (now < self.lease_until).then_some((self.burst, self.parts))
     }
 
     /// Begins an epoch of a strict rule's key, under a name that it never had before.

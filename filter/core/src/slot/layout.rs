@@ -16,9 +16,10 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::entry::{Cold, Tag, Watched};
 use crate::bucket::Bucket;
+use crate::quota::TOKENS_MAX;
 use crate::share::Share;
 use crate::time::Time;
-use crate::wire::AdmitRatio;
+use crate::wire::{AdmitRatio, PARTS_MAX};
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
@@ -31,6 +32,10 @@ pub(super) const WATCHED_UNITS: usize = 2;
 const FORMAT: [u8; 4] = *b"WER2";
 const HEADER_BYTES: usize = 32;
 const UNIT_BYTES: usize = 24;
+/// Bits of a watched entry's burst; the rest of its word are the parts of its rate.
+const BURST_BITS: u32 = 20;
+const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
+const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
 const WATCHED_COUNT: usize = 4;
 const COLD_COUNT: usize = 5;
 
@@ -107,7 +112,8 @@ impl Slot {
             asked: self.half(at + 32),
             charged: self.half(at + 36),
             ratio: AdmitRatio::from_bits(self.half(at + 40)),
-            burst: self.half(at + 44),
+            burst: self.half(at + 44) & BURST_MASK,
+            parts: (self.half(at + 44) >> BURST_BITS).max(1),
         }
     }
 
@@ -121,7 +127,8 @@ impl Slot {
         self.write(at + 32, watched.asked.to_le_bytes());
         self.write(at + 36, watched.charged.to_le_bytes());
         self.write(at + 40, watched.ratio.bits().to_le_bytes());
-        self.write(at + 44, watched.burst.to_le_bytes());
+        let hold = watched.parts << BURST_BITS | watched.burst & BURST_MASK;
+        self.write(at + 44, hold.to_le_bytes());
     }
 
     pub(super) fn cold_at(&self, i: usize) -> Cold {

@@ -25,6 +25,7 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
         charged: 4,
         ratio: AdmitRatio::of(1, 3),
         burst: 7,
+        parts: 3,
     })
 }
 
