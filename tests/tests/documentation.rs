@@ -1,22 +1,70 @@
-//! What the pages show is true: every rule set in them is one that the filter accepts.
+//! What the pages show is true: every rule set in them is one that the filter accepts, and every test that
+//! the invariants name exists.
 
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde_json::Value;
 use weir_limiter::config::Config;
 
 /// The pages that show rule sets to copy.
 const PAGES: [&str; 2] = ["README.md", "docs/budgets.md"];
+/// The page that names tests.
+const INVARIANTS: &str = "docs/invariants.md";
+/// Where the tests are.
+const SOURCES: [&str; 3] = ["filter", "sync-service", "tests"];
+/// The page names more tests than this, or they are not found in it any more.
+const TESTS_MIN: usize = 100;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 fn page(name: &str) -> String {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    let path = root().join(name);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// The YAML examples of a page that are rule sets.
 fn rule_sets(page: &str) -> Vec<String> {
     let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.filter(|block| block.starts_with("rules:")).map(str::to_owned).collect()
+}
+
+/// The tests that a page names: in backticks `file.rs: name`, and after a comma `name` alone, of the same
+/// file. Each with its file.
+fn named_tests(page: &str) -> Vec<(String, String)> {
+    let on_one_line = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut named: Vec<(String, String)> = Vec::new();
+    let mut goes_on = false;
+    for (i, part) in on_one_line.split('`').enumerate() {
+        if i % 2 == 0 {
+            goes_on = goes_on && part.trim() == ",";
+            continue;
+        }
+        let test = match (part.split_once(".rs: "), named.last()) {
+            (Some((file, name)), _) => Some((format!("{file}.rs"), name.to_owned())),
+            (None, Some((file, _))) if goes_on => Some((file.clone(), part.to_owned())),
+            _ => None,
+        };
+        goes_on = test.is_some();
+        named.extend(test);
+    }
+    named
+}
+
+/// Adds what is below `folder` and ends in `.rs` to `sources`, with its text.
+fn read_sources(folder: &Path, sources: &mut Vec<(PathBuf, String)>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_sources(&path, sources)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path)?;
+            sources.push((path, text));
+        }
+    }
+    Ok(())
 }
 
 #[test]
@@ -33,4 +81,20 @@ fn every_rule_set_in_the_pages_is_accepted() {
         }
     }
     assert!(seen >= 2, "expected rule sets in {PAGES:?}, found {seen}");
+}
+
+#[test]
+fn every_test_that_the_invariants_name_exists() {
+    let mut sources = Vec::new();
+    for folder in SOURCES {
+        read_sources(&root().join(folder), &mut sources).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    }
+    let named = named_tests(&page(INVARIANTS));
+    assert!(named.len() > TESTS_MIN, "expected tests in {INVARIANTS}, found {}", named.len());
+    let is_missing = |(file, name): &&(String, String)| {
+        let function = format!("fn {name}(");
+        !sources.iter().any(|(path, text)| path.ends_with(file) && text.contains(&function))
+    };
+    let missing: Vec<_> = named.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{INVARIANTS} names tests that are not there: {missing:?}");
 }

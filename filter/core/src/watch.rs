@@ -36,6 +36,8 @@ pub(crate) struct WatchedKey {
     pub(crate) asked: u32,
     /// What the latest answered report said of `asked`.
     answered: u32,
+    /// What `asked` was when it was last looked for what is due.
+    looked: u32,
     /// Something happened that no report has said.
     pub(crate) dirty: bool,
     /// Since when, if it is dirty.
@@ -58,6 +60,8 @@ struct Warm {
     milli: u64,
     /// Requests that are not to wait for its turn.
     lump: u32,
+    /// Whether it was asked for much more, of late.
+    has_grown: bool,
 }
 
 /// The watched keys of one worker.
@@ -66,6 +70,8 @@ pub(crate) struct WatchList {
     keys: BTreeMap<u64, WatchedKey>,
     /// The credit of all keys that found no room in the list.
     shared_credit: u32,
+    /// When it was last looked for what is due.
+    looked_at: Time,
 }
 
 impl WatchList {
@@ -98,6 +104,7 @@ impl WatchList {
             asked_unadded: 0,
             asked: 0,
             answered: 0,
+            looked: 0,
             dirty: false,
             dirty_since: now,
             touched_at: now,
@@ -156,7 +163,9 @@ impl WatchList {
 
     /// Tags of up to `most` keys that are due to be reported at `now`, beginning behind `after` and
     /// going round. In a list that fills up, all are that have something to say.
-    pub(crate) fn due_after(&self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {
+    pub(crate) fn due_after(&mut self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {
+        let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
+        self.keys.values_mut().for_each(|key| key.look(since_ns));
         let is_crowded = self.keys.len() > WATCH_MAX / 2;
         let behind = self.keys.range(after.saturating_add(1)..);
         let before = self.keys.range(..=after);
@@ -177,9 +186,16 @@ impl WatchedKey {
     fn is_due(&self, now: Time) -> bool {
         let Some(warm) = self.warm else { return true };
         let since_ns = now.nanos_since(warm.since);
-        let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
-        let asked = self.asked_recently();
-        since_ns >= WARM_NS || asked > warm.lump || u128::from(asked) * 1_000 > 2 * expected_milli + 1_000
+        since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > warm.lump
+    }
+
+    /// Notes what it was asked for in the last `since_ns` nanoseconds.
+    fn look(&mut self, since_ns: u64) {
+        let asked = self.asked.wrapping_sub(core::mem::replace(&mut self.looked, self.asked));
+        if let Some(warm) = &mut self.warm {
+            let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
+            warm.has_grown |= u128::from(asked) * 1_000 > 2 * expected_milli + 2_000;
+        }
     }
 
     /// Requests since this worker's latest answered report.
@@ -200,7 +216,8 @@ impl WatchedKey {
         let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
         let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
         let milli = u64::try_from(milli).unwrap_or(u64::MAX);
-        self.warm = warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART });
+        self.warm =
+            warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
     }
 
     /// Whether weir-sync has called it warm.

@@ -26,6 +26,8 @@ use crate::region::Entry;
 pub const BUDGETS_MAX: usize = 100_000;
 /// How often budgets that need not be kept are dropped where there is no room, in nanoseconds.
 const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
+/// What a report says is not new here for longer than this, in microseconds: POPs report every interval.
+const SPAN_US_MAX: u64 = 1_000_000;
 /// The source of what a budget begins with; no POP has this name.
 const NOBODY: &str = "";
 
@@ -167,7 +169,12 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        let account = self.budget.charge(self.clock_us(now), &entry.charge(member, pop));
+        let mut charge = entry.charge(member, pop);
+        // A report speaks of all that the store has not confirmed; this budget has heard most of it.
+        for count in &mut charge.counts {
+            count.span_us = count.span_us.min(SPAN_US_MAX);
+        }
+        let account = self.budget.charge(self.clock_us(now), &charge);
         self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
         account
     }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
 use crate::spill::Spill;
-use crate::spread::Spread;
+use crate::spread::{Spread, fill_us};
 
 /// The largest count a record holds; larger ones are taken as this.
 pub const COUNT_MAX: u64 = (1 << 53) - 1;
@@ -163,8 +163,12 @@ impl Budget {
         let (mut charged, mut span_us) = (0, 0);
         for count in &charge.counts {
             let (new, since_us) = self.record(now_us, charge.pop, *count);
+            // New to the record, they were admitted since it was made; unless they are more than a POP can
+            // admit in that time, and the record was late.
+            let price_us = charge.quota.token_ns().saturating_mul(new) / 1_000;
+            let least_us = price_us.saturating_sub(fill_us(charge.quota));
+            span_us = span_us.max(count.span_us.min(since_us.max(least_us)));
             charged += new;
-            span_us = span_us.max(count.span_us.min(since_us));
         }
         let charged = charged.min(CHARGE_TOKENS_MAX);
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
@@ -212,7 +216,7 @@ impl Budget {
     }
 
     /// Notes a count; returns the tokens that were not charged yet, and how long ago its source was last
-    /// heard of, in microseconds: they were admitted since.
+    /// heard of, in microseconds.
     fn record(&mut self, now_us: u64, pop: &str, count: Count) -> (u64, u64) {
         let admitted = count.admitted.min(COUNT_MAX);
         let id = SourceId { epoch: count.epoch, pop: pop.into() };

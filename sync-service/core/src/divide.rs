@@ -37,7 +37,7 @@ pub const HORIZON_NS: u64 = SECOND_NS;
 pub const TARGET_PART: u64 = 10;
 /// ... and so much refill, in nanoseconds, for what is admitted and not charged yet. Together at most half of
 /// the burst (`x_target`).
-pub const TARGET_NS: u64 = SECOND_NS / 4;
+pub const TARGET_NS: u64 = SECOND_NS / 5;
 
 /// What the operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct Shared<'a> {
     pub sharing: &'a Sharing,
     /// What it is.
     pub account: &'a Account,
+    /// What the region's own floor gives now, in nanoseconds of refill per second; without it, its rate.
+    pub own_ns: Option<u64>,
 }
 
 /// What the POPs of one region may do with a key until they hear more.
@@ -95,7 +97,7 @@ impl Division {
 /// What the POPs of `region` may do with the key until the next grant: a function of the account, so
 /// that regions agree without talking; `was_hot` only keeps a key from going back and forth.
 pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -> Division {
-    let Shared { quota, sharing, account } = *shared;
+    let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, terms);
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
@@ -181,7 +183,9 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
     let price = u128::from(quota.token_ns());
     let own = |name: &str, milli: u128| {
-        (price * milli).min(u128::from(sharing.floor(name)) * u128::from(HORIZON_NS * 1_000 / 100))
+        let rate = u128::from(sharing.floor(name)) * u128::from(HORIZON_NS * 1_000 / 100);
+        let mine = shared.own_ns.filter(|_| name == region).map(|ns| u128::from(ns) * 1_000);
+        (price * milli).min(mine.unwrap_or(rate))
     };
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };

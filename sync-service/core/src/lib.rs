@@ -10,7 +10,7 @@
 //! 6. [`heard`] remembers how budgets stood, [`pops`] who reports here, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! Beside them: [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
+//! Beside them: [`floors`] evens out what is a region's own, [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
 //! far above the quota all POPs together can get.
 //!
 //! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
@@ -32,6 +32,7 @@ pub mod demand;
 pub mod divide;
 pub mod draws;
 pub mod escrow;
+pub mod floors;
 pub mod heard;
 pub mod hot;
 pub mod pops;

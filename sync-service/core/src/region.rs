@@ -16,6 +16,7 @@ use crate::demand::Demands;
 use crate::divide::{Shared, Terms, debt_milli, divide, region_of};
 use crate::draws::Draws;
 use crate::escrow::{Claim, Drawn};
+use crate::floors::Floors;
 use crate::heard::{Heard, Last, Owed};
 use crate::hot::{Heat, HotKey, HotKeys};
 use crate::pops::Pops;
@@ -60,6 +61,7 @@ pub struct Region {
     terms: Terms,
     demands: Demands,
     hot: HotKeys,
+    floors: Floors,
     heard: Heard,
     alone: Alone,
     pops: Pops,
@@ -77,6 +79,7 @@ impl Region {
             heard: Heard::default(),
             alone: Alone::default(),
             pops: Pops::default(),
+            floors: Floors::default(),
         }
     }
 
@@ -166,7 +169,9 @@ impl Region {
         sharing: &Sharing,
         account: &Account,
     ) -> Allowance {
-        let shared = Shared { quota, sharing, account };
+        let percent = sharing.floor(&self.name);
+        let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
+        let shared = Shared { quota, sharing, account, own_ns };
         let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
         self.demands.note(&entry.id, debt_milli(quota, account), division.heat == Heat::Warm);
         self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);

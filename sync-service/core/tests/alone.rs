@@ -59,10 +59,11 @@ fn pops_of_a_region_share_its_part_by_one_ratio() {
         let plan = plan(&mut region, &said);
         last = region.grant_alone(at(1_000), &said, &plan, Share::new(2, 4), "fra/a");
     }
-    // 40 of 50 are gone, and both POPs are asked for 40 a second: x - 0.1 B = 5, so 5 + 5 of 80.
+    // 40 of 50 are gone, and both POPs are asked for 40 a second: x is 4 above the target, of which four times
+    // as much is given out, beside the 5 of the rate.
     let Allowance::Hot(grant) = last[0] else { panic!("not hot") };
     let ratio = f64::from(grant.ratio.bits()) / f64::from(1 << 30);
-    assert!((ratio - 10.0 / 80.0).abs() < 1e-6, "{ratio}");
+    assert!((ratio - 21.0 / 80.0).abs() < 1e-6, "{ratio}");
     assert_eq!(grant.level_milli, 10_000 + 350 * 5, "and what refills until the next grant");
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
 use weir_budget::demand::Demands;
-use weir_budget::divide::{Shared, Terms, debt_milli, divide};
+use weir_budget::divide::{Shared, TARGET_NS, Terms, debt_milli, divide};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
@@ -23,7 +23,7 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
 
 /// What POPs that ask may do, of a rule with nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
-    let shared = Shared { quota, sharing: &Sharing::of(quota), account };
+    let shared = Shared { quota, sharing: &Sharing::of(quota), account, own_ns: None };
     divide(&shared, "fra", false, &Terms::default()).asking
 }
 
@@ -36,13 +36,13 @@ fn grant(level: i64, demand: u64) -> Grant {
 
 #[test]
 fn the_ratio_is_the_effective_rate_over_the_demand() {
-    assert_eq!(grant(10, 1_000).ratio, AdmitRatio::of(1, 10), "at the target: the rate");
-    assert_eq!(grant(60, 1_000).ratio, AdmitRatio::of(15, 100), "above it: the surplus within a second");
-    assert_eq!(grant(-40, 1_000).ratio, AdmitRatio::of(5, 100), "below it: the debt within a second");
-    assert_eq!(grant(-90, 1_000).ratio, AdmitRatio::ZERO);
+    assert_eq!(grant(30, 1_000).ratio, AdmitRatio::of(1, 10), "at the target: the rate");
+    assert_eq!(grant(60, 1_000).ratio, AdmitRatio::of(22, 100), "above it: the surplus in a quarter second");
+    assert_eq!(grant(-20, 1_000).ratio, AdmitRatio::of(5, 100), "below it: the debt within a second");
+    assert_eq!(grant(-70, 1_000).ratio, AdmitRatio::ZERO);
     assert_eq!(grant(-900, 1_000).ratio, AdmitRatio::ZERO);
-    assert_eq!(grant(10, 50).ratio, AdmitRatio::ONE, "less asked for than there is");
-    assert_eq!(grant(10, 0).ratio, AdmitRatio::ONE);
+    assert_eq!(grant(30, 50).ratio, AdmitRatio::ONE, "less asked for than there is");
+    assert_eq!(grant(30, 0).ratio, AdmitRatio::ONE);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_pop_alone_keeps_its_exact_bucket() {
     assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
     let shared =
         account(150 * quota.token_ns(), vec![member("fra", 1_000_000, 1, 0), member("iad", 1_000_000, 1, 0)]);
-    assert_eq!(asking(quota, &shared).ratio, AdmitRatio::of(40, 2_000), "two are not alone");
+    assert_eq!(asking(quota, &shared).ratio, AdmitRatio::of(20, 2_000), "two are not alone");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_demand_of_a_region_that_fell_silent_fades() {
     let quota = quota(100, Period::Second, 100);
     let with_age = |age_us| {
         let members = vec![member("fra", 500_000, 2, 0), member("iad", 500_000, 2, age_us)];
-        asking(quota, &account(90 * quota.token_ns(), members)).ratio
+        asking(quota, &account(70 * quota.token_ns(), members)).ratio
     };
     assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it speaks again within an interval");
     assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
@@ -90,9 +90,9 @@ fn the_lease_lasts_as_long_as_the_debt() {
 #[test]
 fn the_slowest_quota_keeps_its_digits() {
     let quota = quota(1, Period::Day, 10);
-    // Nine tokens short, and asked for by two POPs at 1/s: one token a day is 1/86400 of that.
+    // At its target, and asked for by two POPs at 1/s: one token a day is 1/86400 of that.
     let members = vec![member("fra", 1_000, 2, 0)];
-    let grant = asking(quota, &account(9 * quota.token_ns(), members));
+    let grant = asking(quota, &account(9 * quota.token_ns() - TARGET_NS, members));
     assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
 }
 

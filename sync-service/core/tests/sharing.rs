@@ -30,7 +30,7 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
 }
 
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
-    divide(&Shared { quota: quota(), sharing, account }, region, false, &Terms::default())
+    divide(&Shared { quota: quota(), sharing, account, own_ns: None }, region, false, &Terms::default())
 }
 
 fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
@@ -46,7 +46,7 @@ fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
 fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
     let sharing = with_floors(&[("eu", 30)]);
     // At the target level 100/s are given out: 30 to eu, 70 by the remaining demands of 170 and 800.
-    let account = account(10, &[("eu", 200), ("us", 800)]);
+    let account = account(30, &[("eu", 200), ("us", 800)]);
     assert!(is_about(ratio(&sharing, &account, "us"), 70, 970));
     assert!(is_about(ratio(&sharing, &account, "eu"), 30 * 970 + 170 * 70, 200 * 970));
 }
@@ -54,7 +54,7 @@ fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
 #[test]
 fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
     let sharing = with_floors(&[("eu", 30)]);
-    let account = account(10, &[("eu", 20), ("us", 800)]);
+    let account = account(30, &[("eu", 20), ("us", 800)]);
     assert_eq!(ratio(&sharing, &account, "eu"), AdmitRatio::ONE, "within its floor");
     assert!(is_about(ratio(&sharing, &account, "us"), 80, 800));
 }
@@ -101,7 +101,7 @@ fn who_was_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
 
 fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
-    let shared = Shared { quota: quota(), sharing: &Sharing::of(quota()), account: &account };
+    let shared = Shared { quota: quota(), sharing: &Sharing::of(quota()), account: &account, own_ns: None };
     divide(&shared, "eu", was_hot, &Terms::default()).heat
 }
 
@@ -171,7 +171,8 @@ proptest! {
             prop_assert_eq!(plain, self::ratio(&with_floors(&[]), &account, "elsewhere"));
         }
         #[allow(clippy::cast_precision_loss, reason = "to compare with")]
-        let effective = (100.0 + level as f64 - 10.0).max(0.0);
+        let beyond = level as f64 - 30.0;
+        let effective = (100.0 + if beyond > 0.0 { 4.0 * beyond } else { beyond }).max(0.0);
         prop_assert!(given <= f64::max(effective, own) + 0.001, "{given} of {effective}, {own} of it floors");
     }
 }

@@ -67,19 +67,23 @@ else
 end
 
 -- Take what the records do not hold yet.
-local charged, records, spans = 0, {}, {}
+local charged, records, span, missing = 0, {}, 0, 0
 for i = FIRST, #ARGV, EACH do
   local place = FIXED + 1 + (i - FIRST) / EACH
   local field = fields[place]
   local admitted, unconfirmed = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local record = records[field] or tonumber(string.match(known[place] or '', '^%d+') or 'unknown')
-  local seen = records[field] and now or tonumber(string.match(known[place] or '', '^%d+ (%d+)$') or 0)
   if not record then
     record = admitted - math.min(unconfirmed, admitted)
   end
-  -- What its source was heard of before is not of this span.
-  spans[#spans + 1] = math.min(tonumber(ARGV[i + 3]), math.max(0, now - seen))
-  charged = charged + math.min(CHARGE_TOKENS_MAX, math.max(0, admitted - record))
+  local new = math.min(CHARGE_TOKENS_MAX, math.max(0, admitted - record))
+  charged = charged + new
+  -- New to the record, they were admitted since it was made; unless they are more than a POP can admit in
+  -- that time, and the record was late.
+  local seen = records[field] and now or tonumber(string.match(known[place] or '', '^%d+ (%d+)$') or 0)
+  local least = new * token_us + math.floor(new * token_ns / 1000) - fill_us
+  span = math.max(span, math.min(tonumber(ARGV[i + 3]), math.max(now - seen, least, 0)))
+  missing = missing + tonumber(ARGV[i + 4])
   records[field] = math.max(record, admitted)
 end
 charged = math.min(charged, CHARGE_TOKENS_MAX)
@@ -88,11 +92,6 @@ local price_us = charged * token_us + math.floor(price_ns / 1000)
 
 -- A report speaks of the past: what spilled within its span pays for it first, but for what was admitted
 -- too lately to be refilled.
-local span, missing = 0, 0
-for i = FIRST, #ARGV, EACH do
-  span = math.max(span, spans[1 + (i - FIRST) / EACH])
-  missing = missing + tonumber(ARGV[i + 4])
-end
 local refilled = math.max(0, charged - missing)
 local refilled_us = refilled * token_us + math.floor(refilled * token_ns / 1000)
 local since = math.max(0, now - span)

@@ -12,6 +12,8 @@ use super::{many, reaction};
 pub const LANDED: &[&str] = &["spread", "floors", "strict", "cut off", "warm"];
 
 const MINUTE: u64 = 60;
+/// Long enough that a debt of some seconds at its end is no part of it, in seconds.
+const LONG_RUN: u64 = 240;
 const MS: u64 = SECOND_NS / 1_000;
 
 pub(super) const fn limit(what: &'static str, of: fn(&World) -> f64, least: f64, most: f64) -> Limit {
@@ -130,7 +132,7 @@ fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {
 }
 
 fn jumping(size: Size, half_ms: u64) -> Plan {
-    Plan::of(size, MINUTE, traffic::jumping(100.0, 5_000.0, half_ms * MS, size.pops))
+    Plan::of(size, LONG_RUN, traffic::jumping(100.0, 5_000.0, half_ms * MS, size.pops))
 }
 
 /// The traffic of a crowd.
