@@ -208,7 +208,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
 }
 
 /// How many times the refill that an even division would give it a POP has, whose client was seen at many.
-const UNEVEN: u64 = 8;
+const UNEVEN: u64 = 5;
 /// A surplus is given out so many times faster than a lack is made up.
 const SURPLUS: i128 = 4;
 

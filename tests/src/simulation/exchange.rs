@@ -44,7 +44,7 @@ impl World {
     pub(super) fn heard(&mut self, now: u64, call: Call, sync: usize, report: &[u8]) {
         if self.syncs[sync].is_up {
             let heard = self.syncs[sync].hear(report, now);
-            self.ask_store(now, sync, Query::Charge(call, heard));
+            self.ask_store(now, sync, Query::Charge(call, Box::new(heard)));
         }
     }
 

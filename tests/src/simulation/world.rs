@@ -39,7 +39,7 @@ pub(super) struct Call {
 /// What a weir-sync asks the store.
 #[derive(Debug)]
 pub(super) enum Query {
-    Charge(Call, Heard),
+    Charge(Call, Box<Heard>),
     Hot(Vec<HotKey>),
     Peek(Vec<Entry>),
 }

@@ -153,7 +153,9 @@ impl Limiter {
         }
         let Some(exchange) = &mut self.exchange else { return false };
         let in_flight = core::mem::take(&mut exchange.in_flight);
-        in_flight.iter().for_each(|sent| self.unsay(&sent.keys));
+        for sent in &in_flight {
+            self.unsay(&sent.keys);
+        }
         let has_room = in_flight.len() < REPORTS_MAX;
         if let Some(exchange) = &mut self.exchange {
             exchange.in_flight = in_flight;

@@ -180,7 +180,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
         let (report, draw) = wait(&mut limiter, &mut slots, now);
         names.push(report.keys[0].epoch);
         // Over as soon as it is there, or a word of the budget that it is over.
-        let lease_ms = if round % 2 == 0 { 0 } else { 1 };
+        let lease_ms = u32::from(round % 2 == 1);
         limiter.drawn(draw, &leased(report.sequence, 9, lease_ms), &mut slots, now + 5).unwrap();
         if lease_ms == 1 {
             assert_eq!(again(&mut limiter, true, &mut slots, now + 5), Outcome::Allow);
