@@ -58,8 +58,11 @@ impl WeirSync {
     /// A metric without labels, if it answers and there is one.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let page = Client::of_port(self.port).try_send(&Ask::get("/metrics")).await.ok()?.text();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-        line.trim().parse().ok()
+        let rows = page.lines().filter_map(|line| line.strip_prefix(name));
+        // Whatever its labels.
+        let row =
+            rows.filter(|rest| rest.starts_with([' ', '{'])).find_map(|rest| rest.split(' ').next_back());
+        row?.parse().ok()
     }
 
     /// Waits until a page answers with `status`.

@@ -60,12 +60,6 @@ impl Spread {
         self.bursts
     }
 
-    /// What was remembered when the overshoot at hand began.
-    #[cfg(test)]
-    pub(crate) fn before(&self) -> u32 {
-        self.before
-    }
-
     /// Until when they are remembered.
     pub(crate) fn until_us(&self) -> u64 {
         if self.bursts > 0 { self.until_us } else { 0 }
@@ -137,6 +131,20 @@ mod tests {
 
         /// Whatever the clock does: never forgotten while in debt, never kept longer than it should be.
         #[test]
+    fn a_burst_at_many_pops_of_which_each_held_a_part_multiplies() {
+        let (quota, mut spread) = (quota(100, 100), Spread::default());
+        spread.note(0, 18 * SECOND_US, quota);
+        spread.note(SECOND_US, 17 * SECOND_US, quota);
+        assert_eq!(spread.bursts(), 18, "one overshoot");
+        spread.note(60 * SECOND_US, 0, quota);
+        spread.note(61 * SECOND_US, 2 * SECOND_US, quota);
+        assert_eq!(spread.bursts(), 18, "too small to say anything");
+        spread.note(62 * SECOND_US, 0, quota);
+        spread.note(63 * SECOND_US, 4 * SECOND_US, quota);
+        assert_eq!(spread.bursts(), 72, "four bursts deep, of eighteenths");
+    }
+
+    #[test]
         fn lasts_as_long_as_it_should(
             steps in prop::collection::vec((-10_000_000_000_i64..10_000_000_000, 0..400_000_000_u64), 1..60),
         ) {
