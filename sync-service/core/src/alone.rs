@@ -26,8 +26,8 @@ use crate::region::Entry;
 pub const BUDGETS_MAX: usize = 100_000;
 /// How often budgets that need not be kept are dropped where there is no room, in nanoseconds.
 const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
-/// What a report says is not new here for longer than this, in microseconds: POPs report every interval.
-const SPAN_US_MAX: u64 = 1_000_000;
+/// Where the clock of a budget begins of which nothing is known, in microseconds.
+const CLOCK_BEGINS_US: u64 = 1 << 50;
 /// The source of what a budget begins with; no POP has this name.
 const NOBODY: &str = "";
 
@@ -101,7 +101,7 @@ impl Alone {
         if let Some(local) = self.budgets.get_mut(&entry.id) {
             return local.charge(now, entry, member, pop);
         }
-        let mut local = last.map_or_else(Local::default, |last| Local::begin(entry, last, member));
+        let mut local = last.map_or_else(Local::full, |last| Local::begin(entry, last, member));
         let account = local.charge(now, entry, member, pop);
         if self.has_room(now) {
             self.budgets.insert(entry.id.clone(), local);
@@ -153,6 +153,11 @@ struct Local {
 }
 
 impl Local {
+    /// A budget that has been full for ever: a report may speak of the time before this process began.
+    fn full() -> Self {
+        Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
+    }
+
     /// A budget that stands at its beginning as `last` did, in tokens of the entry's quota.
     ///
     /// What is owed is charged at the budget's hour zero, in whole tokens; the clock is set forward by
@@ -169,12 +174,7 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        let mut charge = entry.charge(member, pop);
-        // A report speaks of all that the store has not confirmed; this budget has heard most of it.
-        for count in &mut charge.counts {
-            count.span_us = count.span_us.min(SPAN_US_MAX);
-        }
-        let account = self.budget.charge(self.clock_us(now), &charge);
+        let account = self.budget.charge(self.clock_us(now), &entry.charge(member, pop));
         self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
         account
     }
@@ -241,6 +241,16 @@ mod tests {
         assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
         let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
         assert_eq!(account.deficit_ns, 5 * part.token_ns(), "unknown is full");
+    }
+
+    /// A weir-sync that has just started and does not reach its store.
+    #[test]
+    fn a_report_may_speak_of_the_time_before_this_process_began() {
+        let part = quota(10, Period::Second, 10);
+        let mut entry = entry(part, 1, 50, 50);
+        entry.counts[0].span_us = 5_000_000;
+        let account = Alone::default().charge(at(100), &entry, None, "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 0, "five seconds at the rate");
     }
 
     #[test]
