@@ -26,6 +26,9 @@ use crate::region::Entry;
 pub const BUDGETS_MAX: usize = 100_000;
 /// How often budgets that need not be kept are dropped where there is no room, in nanoseconds.
 const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
+/// A report may speak of all that the store has not confirmed; a local budget that hears of a bucket for the
+/// first time takes the part that was admitted within this, in microseconds. The store takes all of it.
+const SPAN_US_MAX: u64 = 1_000_000;
 /// Where the clock of a budget begins of which nothing is known, in microseconds.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 /// The source of what a budget begins with; no POP has this name.
@@ -174,7 +177,13 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        let account = self.budget.charge(self.clock_us(now), &entry.charge(member, pop));
+        let mut charge = entry.charge(member, pop);
+        for count in charge.counts.iter_mut().filter(|count| count.span_us > SPAN_US_MAX) {
+            // Of what was admitted long before this budget began, it does not know what refilled meanwhile.
+            count.unconfirmed = count.unconfirmed.saturating_mul(SPAN_US_MAX) / count.span_us;
+            count.span_us = SPAN_US_MAX;
+        }
+        let account = self.budget.charge(self.clock_us(now), &charge);
         self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
         account
     }
