@@ -42,7 +42,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 	@$(MAKE) --no-print-directory wasm sync
 	@exec $(LAB) --end-with-parent run regions
 
-test: tools fmt clippy doc wasm sync native vectors lab ## every check, as .ci/run does
+test: tools fmt clippy doc wasm sync native vectors sim lab ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 tools: python3 ## install what is missing (.tools/; redis-server and node by apt)
