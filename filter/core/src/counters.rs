@@ -23,9 +23,10 @@ pub enum Event {
     AddressUnreadable,
     /// A report was sent.
     Reported,
-    /// A report was answered with grants.
+    /// A report was answered, and its counts are charged.
     Answered,
-    /// A report was answered without grants: weir-sync does not reach its store.
+    /// A report was answered by a weir-sync that does not reach its store: nothing is charged, and what it
+    /// grants comes out of its region's own share.
     Ungranted,
     /// A report was not answered, or not in a way that could be understood.
     SyncFailed,

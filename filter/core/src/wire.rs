@@ -6,8 +6,8 @@
 //! **Counts are cumulative.** A report says how much a bucket has admitted and been asked for since
 //! the bucket's epoch began, not since the last report. A report that is lost, repeated, overtaken
 //! by the next one or sent by two workers is therefore harmless: the receiver takes the maximum per
-//! `(pop, epoch)`. A reply with grants confirms the counts of the report it answers, a reply without
-//! grants confirms nothing. The sequence number only tells a stale report from a fresh one.
+//! `(pop, epoch)`. A reply that is settled confirms the counts of the report it answers, one that
+//! is not confirms nothing. The sequence number only tells a stale report from a fresh one.
 //!
 //! **Push rides on replies.** A POP reports every interval, if only to say that it is there; so what it
 //! did not ask about reaches it within one interval, without a connection held open for it.

@@ -151,6 +151,8 @@ struct Local {
     /// When the budget's clock showed `shown_us`.
     at: Time,
     shown_us: u64,
+    /// When the account was made that it began from.
+    since: Option<Time>,
     /// How it stood when it was last charged.
     last: Option<Last>,
 }
@@ -169,7 +171,7 @@ impl Local {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
         let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
-        let mut local = Self { at: last.at, shown_us, ..Self::default() };
+        let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
         let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0 };
         let opening = Entry { demand: Demand::default(), counts: vec![owed], ..entry.clone() };
         local.budget.charge(0, &opening.charge(member, NOBODY));
@@ -178,10 +180,13 @@ impl Local {
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
         let mut charge = entry.charge(member, pop);
-        for count in charge.counts.iter_mut().filter(|count| count.span_us > SPAN_US_MAX) {
-            // Of what was admitted long before this budget began, it does not know what refilled meanwhile.
-            count.unconfirmed = count.unconfirmed.saturating_mul(SPAN_US_MAX) / count.span_us;
-            count.span_us = SPAN_US_MAX;
+        // Of what was admitted long before this budget began, it does not know what refilled meanwhile; and
+        // what was admitted before the last account, that one may have in it.
+        let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
+        let most_us = since_us.min(SPAN_US_MAX);
+        for count in charge.counts.iter_mut().filter(|count| count.span_us > most_us) {
+            count.unconfirmed = count.unconfirmed.saturating_mul(most_us) / count.span_us;
+            count.span_us = most_us;
         }
         let account = self.budget.charge(self.clock_us(now), &charge);
         self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
@@ -275,7 +280,8 @@ mod tests {
         assert_eq!(account.deficit_ns, 10 * part.token_ns(), "a second of refill has spilled");
         let last = Last { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
         let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 20 * part.token_ns());
+        // Of the second that the report speaks of, a tenth is after that account.
+        assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs. It keeps its own
 //! clock, so that all who share it agree on the time. Both stores do the same to the bit, and one
-//! test suite (`tests/tests/stores.rs`) runs over both.
+//! test suite (`tests/tests/stores/`) runs over both.
 
 pub mod link;
 pub mod memory;

@@ -14,6 +14,7 @@ mod plugin;
 mod refill;
 mod regions;
 mod rules;
+mod strict;
 mod sync;
 mod table;
 mod workers;
