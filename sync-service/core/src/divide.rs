@@ -131,7 +131,16 @@ pub fn region_of(member: &str) -> &str {
 
 /// `account`'s debt in thousandths of a token; zero where there is none.
 pub fn debt_milli(quota: Quota, account: &Account) -> u64 {
-    let debt_ns = account.deficit_ns.saturating_sub(quota.fill_ns());
+    debt_milli_of(quota, account.deficit_ns)
+}
+
+/// What a budget owes that lacks `deficit_ns` of being full, in thousandths of a token.
+pub(crate) fn debt_milli_of(quota: Quota, deficit_ns: u64) -> u64 {
+    let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
+    if debt_ns == 0 {
+        // The rule, so it had better be quick.
+        return 0;
+    }
     let milli = u128::from(debt_ns) * 1_000 / u128::from(quota.token_ns());
     u64::try_from(milli).unwrap_or(u64::MAX)
 }

@@ -11,6 +11,7 @@ use weir_limiter::quota::Quota;
 use weir_limiter::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
+use crate::divide::debt_milli_of;
 
 /// The most budgets that are remembered; any beyond count as full.
 pub const BUDGETS_MAX: usize = 100_000;
@@ -38,13 +39,7 @@ impl Last {
 
     /// What the budget owes at `now`, in thousandths of a token, if nothing was taken since.
     fn debt_milli(&self, now: Time) -> u64 {
-        let debt_ns = self.deficit_ns_at(now).saturating_sub(self.quota.fill_ns());
-        if debt_ns == 0 {
-            // The rule, so it had better be quick.
-            return 0;
-        }
-        let milli = u128::from(debt_ns) * 1_000 / u128::from(self.quota.token_ns());
-        u64::try_from(milli).unwrap_or(u64::MAX)
+        debt_milli_of(self.quota, self.deficit_ns_at(now))
     }
 }
 

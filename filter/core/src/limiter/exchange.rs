@@ -115,7 +115,7 @@ impl Limiter {
         }
     }
 
-    /// The report to send now; `None` when one is still under way, or there is nothing to say and no
+    /// The report to send now; `None` when [`REPORTS_MAX`] are under way, or there is nothing to say and no
     /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
     /// one worker of a POP does it each interval.
     ///

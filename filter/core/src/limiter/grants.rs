@@ -21,22 +21,22 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<(), WireError> {
-        let applied = Reply::decode(bytes).and_then(|reply| {
-            if reply.sequence == sequence {
-                self.apply_reply(&reply, slots, now)
-            } else {
-                Err(WireError::Limit("sequence"))
-            }
-        });
+        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(sequence, &reply, slots, now));
         if applied.is_err() {
             self.report_failed(sequence);
         }
         applied
     }
 
-    fn apply_reply(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
+    fn apply_reply(
+        &mut self,
+        sequence: u64,
+        reply: &Reply,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<(), WireError> {
         let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
-        let sent = exchange.take_if(reply.sequence, |sent| is_answer(reply, sent.keys.len()));
+        let sent = exchange.take_if(sequence, |sent| is_answer(reply, sequence, sent.keys.len()));
         let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
         self.hear(reply, &sent.keys, sent.sent_at, slots, now);
         if !reply.settled || reply.grants.is_empty() {
@@ -185,7 +185,7 @@ impl Limiter {
     }
 }
 
-/// Whether the reply says something of each key, or nothing of any.
-pub(super) fn is_answer(reply: &Reply, keys: usize) -> bool {
-    reply.grants.is_empty() || reply.grants.len() == keys
+/// Whether it is the reply to report `sequence`, and says something of each of its keys, or nothing of any.
+pub(super) fn is_answer(reply: &Reply, sequence: u64, keys: usize) -> bool {
+    reply.sequence == sequence && (reply.grants.is_empty() || reply.grants.len() == keys)
 }
