@@ -13,26 +13,24 @@ use super::scenarios::SCENARIOS;
 const NO_LIMIT: f64 = 1e8;
 
 /// Runs every scenario whose name in a fleet contains `filter`, and hands each outcome to `print` in
-/// the table's order, and at last how many hold, fail and wait. How many fail.
+/// the table's order, and at last how many hold and fail. How many fail.
 pub fn table(filter: &str, seed: u64, print: impl Fn(&str) + Sync) -> usize {
     let runs: Vec<_> = SCENARIOS
         .iter()
         .flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)))
         .filter(|(scenario, size)| scenario.label(*size).contains(filter))
         .collect();
-    let (failed, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failed = AtomicUsize::new(0);
     in_order(
         &runs,
         |(scenario, size)| scenario.run(*size, seed),
         |(scenario, size), outcome| {
-            failed.fetch_add(usize::from(fails(outcome)), Ordering::Relaxed);
-            waiting.fetch_add(usize::from(outcome.waits_for.is_some()), Ordering::Relaxed);
+            failed.fetch_add(usize::from(!outcome.holds), Ordering::Relaxed);
             print(&line(scenario, *size, outcome));
         },
     );
-    let (failed, waiting) = (failed.into_inner(), waiting.into_inner());
-    let held = runs.len() - failed - waiting;
-    print(&format!("{held} hold, {failed} fail, {waiting} wait for a feature (seed {seed})"));
+    let failed = failed.into_inner();
+    print(&format!("{} hold, {failed} fail (seed {seed})", runs.len() - failed));
     failed
 }
 
@@ -52,18 +50,10 @@ pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> usize {
     failed.into_inner()
 }
 
-fn fails(outcome: &Outcome) -> bool {
-    outcome.waits_for.is_none() && !outcome.holds
-}
-
 /// A line of the table: `name / POPs   figure (limit)   holds`.
 pub fn line(scenario: &Scenario, size: Size, outcome: &Outcome) -> String {
-    let verdict = match outcome {
-        Outcome { waits_for: Some(feature), .. } => format!("waiting for {feature}"),
-        Outcome { holds: true, .. } => "holds".into(),
-        Outcome { .. } => "FAILS".into(),
-    };
-    let mut text = format!("{:35} {:>3}  {verdict:18}", scenario.name, size.pops);
+    let verdict = if outcome.holds { "holds" } else { "FAILS" };
+    let mut text = format!("{:35} {:>3}  {verdict}", scenario.name, size.pops);
     for (limit, reached) in scenario.limits.iter().zip(&outcome.reached) {
         let mark = if limit.keeps(*reached) { "" } else { "!" };
         let _ = write!(text, "  {} {mark}{} {}", limit.what, figure(*reached), wanted(limit));

@@ -63,8 +63,6 @@ pub struct Limit {
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
-    /// What it needs that is not there yet: it runs, and does not count. See [`super::scenarios::LANDED`].
-    pub needs: &'static str,
     /// The fleets it runs in.
     pub fleets: &'static [Size],
     /// How it is built.
@@ -80,8 +78,6 @@ pub struct Outcome {
     pub name: String,
     /// The figures, in the order of the limits.
     pub reached: Vec<f64>,
-    /// What was waited for, and is not there.
-    pub waits_for: Option<String>,
     /// Why there are no figures.
     pub error: Option<String>,
     /// Whether every limit is kept.
@@ -103,15 +99,8 @@ impl Scenario {
 
     /// Runs it; a violated invariant becomes the outcome's error.
     pub fn run(&self, size: Size, seed: u64) -> Outcome {
-        let landed = self.needs.is_empty() || super::scenarios::LANDED.contains(&self.needs);
         let name = self.label(size);
-        let mut outcome = Outcome {
-            name,
-            reached: Vec::new(),
-            waits_for: (!landed).then(|| self.needs.to_owned()),
-            error: None,
-            holds: false,
-        };
+        let mut outcome = Outcome { name, reached: Vec::new(), error: None, holds: false };
         match caught(|| self.world(size, seed)) {
             Ok(world) => {
                 outcome.reached = self.limits.iter().map(|limit| (limit.of)(&world)).collect();

@@ -8,9 +8,6 @@ use super::traffic;
 use super::world::World;
 use super::{many, reaction};
 
-/// What scenarios waited for and is there: they count.
-pub const LANDED: &[&str] = &["spread", "floors", "strict", "cut off", "warm"];
-
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
 const LONG_RUN: u64 = 240;
@@ -21,16 +18,7 @@ pub(super) const fn limit(what: &'static str, of: fn(&World) -> f64, least: f64,
 }
 
 const fn plain(name: &'static str, limits: &'static [Limit], plan: fn(Size) -> Plan) -> Scenario {
-    Scenario { name, needs: "", fleets: FLEETS, plan, limits }
-}
-
-const fn later(
-    name: &'static str,
-    needs: &'static str,
-    limits: &'static [Limit],
-    plan: fn(Size) -> Plan,
-) -> Scenario {
-    Scenario { name, needs, fleets: FLEETS, plan, limits }
+    Scenario { name, fleets: FLEETS, plan, limits }
 }
 
 pub(super) fn ratio(world: &World) -> f64 {
@@ -111,20 +99,20 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("jumping 1x to 50x every 3 s", JUMPING, |s| jumping(s, 3_000)),
     plain("jumping 1x to 50x every 2.618 s", JUMPING, |s| jumping(s, 2_618)),
     plain("cold burst at every POP", COLD_BURST, more::cold_burst),
-    later("attacker bursts, rests, returns", "spread", ATTACKER, more::attacker),
-    later("floor 30 %, asks 25 %", "floors", FLOOR, |s| more::floor(s, 25.0)),
-    later("floor 30 %, asks 30 %", "floors", FLOOR, |s| more::floor(s, 30.0)),
-    later("floor 30 %, asks 60 %", "floors", FLOOR, |s| more::floor(s, 60.0)),
+    plain("attacker bursts, rests, returns", ATTACKER, more::attacker),
+    plain("floor 30 %, asks 25 %", FLOOR, |s| more::floor(s, 25.0)),
+    plain("floor 30 %, asks 30 %", FLOOR, |s| more::floor(s, 30.0)),
+    plain("floor 30 %, asks 60 %", FLOOR, |s| more::floor(s, 60.0)),
     plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
-    later("strict, one burst everywhere", "strict", STRICT, more::strict_burst),
-    later("strict under loss, crash, partition", "strict", STRICT, more::strict_faults),
+    plain("strict, one burst everywhere", STRICT, more::strict_burst),
+    plain("strict under loss, crash, partition", STRICT, more::strict_faults),
     plain("store loses its last second", HEALS, more::store_loses),
     plain("store fails over", HEALS, more::store_fails_over),
     plain("store is flushed", FLUSHED, more::store_flushed),
     plain("a POP alone when its lease ends", LEASE, more::lease_ends),
-    later("region cut off for 60 s", "cut off", CUT_OFF, more::region_cut_off),
-    Scenario { name: "1,000,000 keys", needs: "warm", fleets: LARGE, plan: more::crowd, limits: CROWD },
+    plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
+    Scenario { name: "1,000,000 keys", fleets: LARGE, plan: more::crowd, limits: CROWD },
 ];
 
 fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {
