@@ -209,16 +209,29 @@ impl Clock {
     }
 }
 
+/// Where Envoy's JWT filter puts the claims of a request's token, by default: its metadata, then the names.
+fn claim_path(names: &[String]) -> String {
+    let mut path = String::from("metadata\0filter_metadata\0envoy.filters.http.jwt_authn");
+    for name in names {
+        path.push('\0');
+        path.push_str(name);
+    }
+    path
+}
+
 /// The request in the host's current context.
 struct HostRequest;
 
 impl Request for HostRequest {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         match attribute {
             Attribute::SourceAddress => host::property("source\0address"),
             Attribute::Method => host::header(Headers::Request, ":method"),
             Attribute::Path => host::header(Headers::Request, ":path"),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
+            Attribute::Header(name) => host::header(Headers::Request, name),
+            Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
+            Attribute::Claim(path) => host::property(&claim_path(path)),
         }
         .ok()
     }

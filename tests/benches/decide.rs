@@ -21,8 +21,8 @@ const STEP_NS: u64 = 1_000;
 struct From(&'static [u8]);
 
 impl Request for From {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
-        (attribute == Attribute::SourceAddress).then(|| self.0.to_vec())
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        (*attribute == Attribute::SourceAddress).then(|| self.0.to_vec())
     }
 }
 
@@ -30,9 +30,9 @@ impl Request for From {
 struct FromNth(u32);
 
 impl Request for FromNth {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         let [_, b, c, d] = self.0.to_be_bytes();
-        (attribute == Attribute::SourceAddress).then(|| format!("10.{b}.{c}.{d}:80").into_bytes())
+        (*attribute == Attribute::SourceAddress).then(|| format!("10.{b}.{c}.{d}:80").into_bytes())
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the decision may ask about a request.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Something about a request that a rule may match or count by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// The client's address as the host reports it, after the host's own X-Forwarded-For trust.
     SourceAddress,
@@ -13,25 +14,74 @@ pub enum Attribute {
     Path,
     /// The authority (`:authority`, `Host`).
     Authority,
+    /// The name of the host's route.
+    Route,
+    /// The header of this name, in lower case.
+    Header(String),
+    /// What the host knows of the request's token (JWT) under this path of names.
+    Claim(Vec<String>),
 }
-
-/// How many attributes there are.
-pub const ATTRIBUTES: usize = 4;
 
 /// A request. Every attribute costs a call into the host, so each is asked for at most once per
 /// decision, and only where a rule needs it.
 pub trait Request {
     /// The attribute's bytes; `None` where the host has none.
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>>;
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 }
 
-/// A request whose attributes are fetched once.
-pub(crate) struct Fetched<'a> {
-    request: &'a mut dyn Request,
-    values: [Lazy; ATTRIBUTES],
+/// Names one of [`Attributes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttributeId(u16);
+
+impl AttributeId {
+    /// [`Attribute::SourceAddress`].
+    pub const SOURCE_ADDRESS: Self = Self(0);
+    /// [`Attribute::Method`].
+    pub const METHOD: Self = Self(1);
+    /// [`Attribute::Path`].
+    pub const PATH: Self = Self(2);
+    /// [`Attribute::Authority`].
+    pub const AUTHORITY: Self = Self(3);
+    /// [`Attribute::Route`].
+    pub const ROUTE: Self = Self(4);
 }
 
-#[derive(Clone, Default)]
+/// The attributes that a rule set asks for, numbered, so that each is fetched and kept once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    list: Vec<Attribute>,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        use Attribute::{Authority, Method, Path, Route, SourceAddress};
+        Self { list: alloc::vec![SourceAddress, Method, Path, Authority, Route] }
+    }
+}
+
+impl Attributes {
+    /// The number of `attribute`, which may be new; none where 65,536 others are known.
+    pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
+        let at = self.list.iter().position(|known| *known == attribute).unwrap_or_else(|| {
+            self.list.push(attribute);
+            self.list.len() - 1
+        });
+        u16::try_from(at).ok().map(AttributeId)
+    }
+
+    /// The attribute of this number.
+    pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
+        self.list.get(usize::from(id.0))
+    }
+}
+
+/// What was fetched of one request; its room is used again for the next.
+#[derive(Debug, Default)]
+pub struct Values {
+    list: Vec<Lazy>,
+}
+
+#[derive(Clone, Debug, Default)]
 enum Lazy {
     #[default]
     Unasked,
@@ -39,18 +89,74 @@ enum Lazy {
     Is(Vec<u8>),
 }
 
+/// A request whose attributes are fetched once.
+pub struct Fetched<'a> {
+    request: &'a mut dyn Request,
+    attributes: &'a Attributes,
+    values: &'a mut Values,
+}
+
 impl<'a> Fetched<'a> {
-    pub(crate) fn new(request: &'a mut dyn Request) -> Self {
-        Self { request, values: [const { Lazy::Unasked }; ATTRIBUTES] }
+    /// `request`, of which nothing is fetched yet.
+    pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
+        values.list.clear();
+        values.list.resize(attributes.list.len(), Lazy::Unasked);
+        Self { request, attributes, values }
     }
 
     /// The attribute's bytes, fetched on the first call.
-    pub(crate) fn get(&mut self, attribute: Attribute) -> Option<&[u8]> {
-        let Self { request, values } = self;
-        let value = values.get_mut(attribute as usize)?;
+    pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
+        let Self { request, attributes, values } = self;
+        let value = values.list.get_mut(usize::from(id.0))?;
         if matches!(value, Lazy::Unasked) {
+            let attribute = attributes.get(id)?;
             *value = request.attribute(attribute).map_or(Lazy::Missing, Lazy::Is);
         }
         if let Lazy::Is(bytes) = value { Some(bytes) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers every attribute but a header, and counts how often it is asked.
+    struct Counting(u32);
+
+    impl Request for Counting {
+        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+            self.0 += 1;
+            (!matches!(attribute, Attribute::Header(_))).then(|| b"x".to_vec())
+        }
+    }
+
+    #[test]
+    fn an_attribute_is_asked_for_once_whether_it_is_there_or_not() {
+        let (mut attributes, mut values) = (Attributes::default(), Values::default());
+        let header = attributes.intern(Attribute::Header("a".into())).unwrap();
+        assert_eq!(attributes.intern(Attribute::Header("a".into())), Some(header));
+        for _ in 0..2 {
+            let mut request = Counting(0);
+            let mut fetched = Fetched::new(&mut request, &attributes, &mut values);
+            for _ in 0..3 {
+                assert_eq!(fetched.get(AttributeId::PATH), Some(&b"x"[..]));
+                assert_eq!(fetched.get(header), None);
+            }
+            assert_eq!(request.0, 2);
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_the_plain_attributes_are_fixed() {
+        let mut attributes = Attributes::default();
+        for (attribute, id) in [
+            (Attribute::SourceAddress, AttributeId::SOURCE_ADDRESS),
+            (Attribute::Method, AttributeId::METHOD),
+            (Attribute::Path, AttributeId::PATH),
+            (Attribute::Authority, AttributeId::AUTHORITY),
+            (Attribute::Route, AttributeId::ROUTE),
+        ] {
+            assert_eq!(attributes.intern(attribute), Some(id));
+        }
     }
 }

@@ -230,14 +230,14 @@ fn verdict(decision: Decision) -> Verdict {
 }
 
 impl Request for Asked {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         match attribute {
             Attribute::SourceAddress => {
                 let [_, x, y, z] = self.key.to_be_bytes();
                 Some(format!("10.{x}.{y}.{z}:1").into_bytes())
             }
             Attribute::Path => Some(PATHS[usize::from(self.path)].as_bytes().to_vec()),
-            Attribute::Method | Attribute::Authority => None,
+            _ => None,
         }
     }
 }

@@ -249,7 +249,8 @@ impl Saying {
         // Workers add up what was asked when they report, and what was admitted at once.
         let asked = u64::from(watched.asked).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
-        let span_ns = now.nanos_since(told.dirty_since);
+        // Another worker may have admitted before this one had anything to say.
+        let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
         self.keys.push(wire::Key {
             rule,
             value: value.to_vec(),

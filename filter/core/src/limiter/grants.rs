@@ -98,7 +98,7 @@ impl Limiter {
                 return;
             }
             if is_settled {
-                watched.charged = watched.charged.max(told.admitted).min(watched.admitted);
+                watched.confirm(told.admitted, sent_at);
             }
             let Some(grant) = grant else { return watched.release(now) };
             let since = i64::from(watched.admitted.saturating_sub(told.admitted));

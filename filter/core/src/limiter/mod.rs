@@ -25,7 +25,7 @@ use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::{Denial, DenyCache};
 use crate::key::{KeyHash, KeyValue, Secret};
 use crate::ladder::Step;
-use crate::request::{Attribute, Fetched, Request};
+use crate::request::{AttributeId, Fetched, Request, Values};
 use crate::rules::RuleSet;
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
@@ -107,6 +107,7 @@ struct RuleTags {
 /// Room that is used again for every request.
 #[derive(Default)]
 struct Scratch {
+    values: Values,
     hits: Vec<Hit>,
     loaded: Vec<Loaded>,
     bytes: Vec<u8>,
@@ -169,7 +170,7 @@ impl Limiter {
         self.touch = self.touch_at(asked, now);
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = core::mem::take(&mut self.scratch);
-        self.meet(&mut Fetched::new(request), slots.count(), &mut scratch.hits);
+        self.meet(request, &mut scratch.values, slots.count(), &mut scratch.hits);
         let decision = if scratch.hits.is_empty() {
             Decision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
@@ -191,16 +192,17 @@ impl Limiter {
     }
 
     /// Finds the rules that count the request, and the buckets they name.
-    fn meet(&mut self, request: &mut Fetched<'_>, slot_count: u32, hits: &mut Vec<Hit>) {
+    fn meet(&mut self, request: &mut dyn Request, values: &mut Values, slot_count: u32, hits: &mut Vec<Hit>) {
         hits.clear();
+        let request = &mut Fetched::new(request, self.rules.attributes(), values);
         let mut client = None;
         let mut hashed: Option<(KeyValue, KeyHash)> = None;
         for (i, (rule, tags)) in (0u16..).zip(self.rules.rules().iter().zip(&self.tags)) {
             if !rule.matches.holds(request) {
                 continue;
             }
-            let address =
-                *client.get_or_insert_with(|| request.get(Attribute::SourceAddress).and_then(address::parse));
+            let address = *client
+                .get_or_insert_with(|| request.get(AttributeId::SOURCE_ADDRESS).and_then(address::parse));
             let Some(address) = address else {
                 self.counters.add(Event::AddressUnreadable, 1);
                 return hits.clear();
@@ -234,7 +236,7 @@ impl Limiter {
 
     /// Judges the hits on the table, and commits what they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Decision {
-        let Scratch { hits, loaded, bytes } = scratch;
+        let Scratch { hits, loaded, bytes, .. } = scratch;
         loaded.clear();
         for i in 0..hits.len() {
             let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };

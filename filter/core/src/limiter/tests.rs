@@ -3,6 +3,7 @@ mod strict;
 
 use super::*;
 use crate::reading::Errors;
+use crate::request::Attribute;
 use crate::table::{LocalSlots, ReadError, Version};
 use crate::time::SECOND_NS;
 use crate::wire::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
@@ -18,7 +19,7 @@ const MS: u64 = 1_000_000;
 struct Client(String);
 
 impl Request for Client {
-    fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         match attribute {
             Attribute::SourceAddress => Some(self.0.clone().into()),
             Attribute::Path => Some(b"/".to_vec()),

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::request::{Attribute, Fetched};
+use crate::request::{AttributeId, Fetched};
 
 /// Conditions on a request; all that are given must hold, and none given holds always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,18 +34,18 @@ impl Match {
     fn method_holds(&self, request: &mut Fetched<'_>) -> bool {
         self.methods.is_empty()
             || request
-                .get(Attribute::Method)
+                .get(AttributeId::METHOD)
                 .is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method))
     }
 
     fn path_holds(&self, request: &mut Fetched<'_>) -> bool {
         let Some(path_match) = &self.path else { return true };
-        request.get(Attribute::Path).is_some_and(|target| path_match.holds(path_of(target)))
+        request.get(AttributeId::PATH).is_some_and(|target| path_match.holds(path_of(target)))
     }
 
     fn host_holds(&self, request: &mut Fetched<'_>) -> bool {
         self.hosts.is_empty()
-            || request.get(Attribute::Authority).is_some_and(|authority| {
+            || request.get(AttributeId::AUTHORITY).is_some_and(|authority| {
                 let host = host_of(authority);
                 self.hosts.iter().any(|h| h.as_bytes().eq_ignore_ascii_case(host))
             })
@@ -79,25 +79,26 @@ fn host_of(authority: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Request;
+    use crate::request::{Attribute, Attributes, Request, Values};
     use std::vec;
 
     struct Fixed(&'static str, &'static str, &'static str);
 
     impl Request for Fixed {
-        fn attribute(&mut self, attribute: Attribute) -> Option<Vec<u8>> {
+        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
             let text = match attribute {
-                Attribute::SourceAddress => return None,
                 Attribute::Method => self.0,
                 Attribute::Path => self.1,
                 Attribute::Authority => self.2,
+                _ => return None,
             };
             (!text.is_empty()).then(|| text.into())
         }
     }
 
     fn holds(matches: &Match, method: &'static str, path: &'static str, host: &'static str) -> bool {
-        matches.holds(&mut Fetched::new(&mut Fixed(method, path, host)))
+        let (attributes, mut values) = (Attributes::default(), Values::default());
+        matches.holds(&mut Fetched::new(&mut Fixed(method, path, host), &attributes, &mut values))
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::address::Prefixes;
 use crate::key::Secret;
 use crate::quota::Quota;
 use crate::reading::Errors;
+use crate::request::Attributes;
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::wire::RULES_MAX;
 use matching::Match;
@@ -80,17 +81,24 @@ pub enum Reset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
+    attributes: Attributes,
 }
 
 impl RuleSet {
     /// Reads the list at `place`; notes every error.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        parse::rules(value, place, errors).map(|rules| Self { rules })
+        let attributes = Attributes::default();
+        parse::rules(value, place, errors).map(|rules| Self { rules, attributes })
     }
 
     /// The rules, in the order they were written.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// What the rules ask of a request.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
     }
 
     /// A tag per rule that keeps the buckets of one key under several rules apart.

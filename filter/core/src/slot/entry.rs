@@ -64,6 +64,8 @@ pub struct Watched {
     pub bucket: Bucket,
     /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent.
     pub lease_until: Time,
+    /// When the first of the tokens that are admitted and not known to be charged was admitted.
+    pub unheard_since: Moment,
     /// Names the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
@@ -99,6 +101,7 @@ impl Watched {
         Self {
             bucket: cold.bucket,
             lease_until: Time::ZERO,
+            unheard_since: Moment::of(now),
             epoch: epoch_of(now),
             admitted,
             asked: admitted,
@@ -113,13 +116,13 @@ impl Watched {
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         (self.ratio, self.burst) = (grant.ratio, grant.burst.min(TOKENS_MAX));
         self.parts = grant.parts.clamp(1, PARTS_MAX);
-        self.lease_until = now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000;
+        self.lease_until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
     /// Holds nothing any more.
     pub fn release(&mut self, now: Time) {
-        self.lease_until = self.lease_until.min(now);
+        self.lease_until = self.lease_until.min(stepped(now));
     }
 
     /// The admit ratio in force at `now`: without a lease, everything the bucket has.
@@ -150,12 +153,27 @@ impl Watched {
     /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
         self.charged = self.charged.max(charged);
-        self.lease_until = self.lease_until.max(until);
+        self.lease_until = self.lease_until.max(stepped(until));
     }
 
     /// Tokens of a strict rule that are paid for and may be spent at `now`.
     pub fn on_hand(&self, now: Time) -> u32 {
         if now < self.lease_until { self.charged.saturating_sub(self.admitted) } else { 0 }
+    }
+
+    /// Takes in that what was `admitted` when a report was made at `sent_at` is charged.
+    pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
+        self.charged = self.charged.max(admitted).min(self.admitted);
+        let sent_at = Moment::of(sent_at);
+        if self.unheard_since.is_before(sent_at) {
+            self.unheard_since = sent_at;
+        }
+    }
+
+    /// How long ago, in nanoseconds at `now`, the first token was admitted that is not known to be charged;
+    /// zero if all are.
+    pub fn unheard_ns(&self, now: Time) -> u64 {
+        if self.admitted > self.charged { self.unheard_since.nanos_until(now) } else { 0 }
     }
 
     /// Counts `cost` admitted tokens. Before a counter could wrap, a new epoch begins that carries
@@ -165,8 +183,68 @@ impl Watched {
             self.admitted = self.admitted.saturating_sub(self.charged);
             (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));
         }
+        if self.admitted <= self.charged {
+            self.unheard_since = Moment::of(now);
+        }
+        self.unheard_since = self.unheard_since.within_reach(now);
         self.admitted = self.admitted.saturating_add(cost);
     }
+}
+
+/// A time in steps of 2^22 ns (about 4 ms), of which 24 bits are kept: enough to tell how long ago it was
+/// for half of what they reach, ten hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(u32);
+
+/// Bits of a time that its steps are shorter than.
+pub(super) const STEP_BITS: u32 = 22;
+/// Bits of a [`Moment`].
+pub(super) const MOMENT_BITS: u32 = 24;
+const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
+
+impl Moment {
+    /// The step that `time` is in.
+    pub fn of(time: Time) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
+        Self::from_bits((time.as_nanos() >> STEP_BITS) as u32)
+    }
+
+    pub(super) fn from_bits(bits: u32) -> Self {
+        Self(bits & MOMENT_MASK)
+    }
+
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
+    fn steps_until(self, later: Self) -> u32 {
+        later.0.wrapping_sub(self.0) & MOMENT_MASK
+    }
+
+    fn is_before(self, other: Self) -> bool {
+        (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
+    }
+
+    /// Nanoseconds from this to `now`, which is later: at most what has passed, and less by two steps at most.
+    fn nanos_until(self, now: Time) -> u64 {
+        match self.steps_until(Self::of(now)) {
+            // The clock stepped back.
+            steps if steps > MOMENT_MASK / 2 => 0,
+            steps => u64::from(steps.saturating_sub(1)) << STEP_BITS,
+        }
+    }
+
+    /// This, or the earliest that is told from what comes after `now`.
+    fn within_reach(self, now: Time) -> Self {
+        let now = Self::of(now);
+        let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
+        if is_far { Self::from_bits(now.0.wrapping_sub(MOMENT_MASK / 4)) } else { self }
+    }
+}
+
+/// `time`, rounded down to what a slot stores of it.
+fn stepped(time: Time) -> Time {
+    Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
 }
 
 /// Counts above this begin a new epoch.

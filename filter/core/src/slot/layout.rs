@@ -14,7 +14,7 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-use super::entry::{Cold, Tag, Watched};
+use super::entry::{Cold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
 use crate::bucket::Bucket;
 use crate::quota::TOKENS_MAX;
 use crate::share::Share;
@@ -28,8 +28,8 @@ pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER2": the layout above.
-const FORMAT: [u8; 4] = *b"WER2";
+/// "WER3": the layout above.
+const FORMAT: [u8; 4] = *b"WER3";
 const HEADER_BYTES: usize = 32;
 const UNIT_BYTES: usize = 24;
 /// Bits of a watched entry's burst; the rest of its word are the parts of its rate.
@@ -106,7 +106,8 @@ impl Slot {
         let at = watched_offset(i);
         Watched {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            lease_until: Time::from_nanos(self.word(at + 16)),
+            lease_until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
+            unheard_since: Moment::from_bits(self.half(at + 16)),
             epoch: self.half(at + 24),
             admitted: self.half(at + 28),
             asked: self.half(at + 32),
@@ -121,7 +122,8 @@ impl Slot {
         let at = watched_offset(i);
         self.write(at, tag.0.to_le_bytes());
         self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
-        self.write(at + 16, watched.lease_until.as_nanos().to_le_bytes());
+        let lease = watched.lease_until.as_nanos() >> STEP_BITS << MOMENT_BITS;
+        self.write(at + 16, (lease | u64::from(watched.unheard_since.bits())).to_le_bytes());
         self.write(at + 24, watched.epoch.to_le_bytes());
         self.write(at + 28, watched.admitted.to_le_bytes());
         self.write(at + 32, watched.asked.to_le_bytes());

@@ -14,7 +14,7 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Cold, Entry, Tag, Watched};
+pub use entry::{Cold, Entry, Moment, Tag, Watched};
 pub use layout::{Corrupt, SLOT_BYTES, Slot};
 
 use crate::time::Time;

@@ -1,4 +1,4 @@
-use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX, epoch_of};
+use super::entry::{COUNT_MAX, STEP_BITS, UNCONFIRMED_NS_MAX, epoch_of};
 use super::*;
 use crate::bucket::Bucket;
 use crate::quota::{Period, Quota, Rate};
@@ -15,10 +15,16 @@ fn cold(full_in_s: u64) -> Entry {
     Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: Share::WHOLE })
 }
 
+/// As a slot keeps it.
+fn lease_until(time: Time) -> Time {
+    Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
+}
+
 fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
     Entry::Watched(Watched {
         bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS),
-        lease_until: T0 + lease_s * SECOND_NS,
+        lease_until: lease_until(T0 + lease_s * SECOND_NS),
+        unheard_since: Moment::of(T0),
         epoch: 3,
         admitted: unconfirmed + 4,
         asked: unconfirmed + 5,

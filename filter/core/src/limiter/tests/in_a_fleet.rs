@@ -161,3 +161,27 @@ fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
         assert_eq!(refused.strictest.unwrap().1.more_ns, wait_ms * MS, "{part}/4");
     }
 }
+
+/// The worker that admitted has not been answered for seconds; another, which hears of the key only now,
+/// says as of when the counts are.
+#[test]
+fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
+    let mut slots = LocalSlots::new(4);
+    let (mut first, mut second) =
+        (in_a_fleet("100/s", 100, &json!({}), 1_000), in_a_fleet("100/s", 100, &json!({}), 1_000));
+    for ms in (0..4_000).step_by(250) {
+        assert!(allows(&mut first, &mut slots, "192.0.2.1", T0 + ms * MS));
+    }
+    let now = T0 + 4_000 * MS;
+    assert!(allows(&mut second, &mut slots, "192.0.2.1", now));
+    let report = second.report(&mut slots, false, now).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (17, 17));
+    assert!((3_990..=4_000).contains(&report.keys[0].span_ms), "{} ms", report.keys[0].span_ms);
+    // What is confirmed is not spoken of again; what was admitted since the report was made, is.
+    assert!(allows(&mut second, &mut slots, "192.0.2.1", now + 100 * MS));
+    answer(&mut second, &mut slots, &report, 1_000, grant(1, 1, 50_000), now + 200 * MS);
+    let report = first.report(&mut slots, false, now + 250 * MS).unwrap();
+    assert_eq!(report.keys[0].unconfirmed, 1);
+    let third = second.report(&mut slots, false, now + 250 * MS).unwrap();
+    assert!((150..=260).contains(&third.keys[0].span_ms), "{} ms", third.keys[0].span_ms);
+}
