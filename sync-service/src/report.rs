@@ -208,8 +208,10 @@ impl Exchange {
             pops: share.fleet(),
             settled: settled.is_some(),
             grants: of_keys,
+            rule_set: 0,
             rules,
             pushed,
+            boxed: Vec::new(),
         }
     }
 

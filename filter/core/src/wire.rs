@@ -23,7 +23,7 @@ use crate::quota::Quota;
 use crate::sharing::Sharing;
 
 /// The version of the messages; a receiver refuses any other.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The media type both messages travel as.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// The path a report is sent to, by POST.
@@ -42,14 +42,23 @@ pub const KEYS_MAX: usize = 1_000;
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// The most parts that a grant cuts a rate into.
 pub const PARTS_MAX: u32 = 4_095;
+/// The most boxed keys one message may carry; the rest wait for the next.
+pub const BOXED_MAX: usize = 250;
+/// The longest that a key may be boxed, in milliseconds: a week.
+pub const BOXED_MS_MAX: u32 = 7 * 86_400_000;
+/// The path a rule set is fetched from, by GET, with `?version=N`.
+pub const RULES_PATH: &str = "/v1/rules";
 /// The most POPs that a fleet has.
 pub const POPS_MAX: u32 = 10_000;
 
 // A report with every field at its limit must fit.
-const _: () = assert!(KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) < MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) + BOXED_MAX * (KEY_BYTES_MAX + 10)
+        < MESSAGE_BYTES_MAX
+);
 
 /// What one worker of a POP tells weir-sync.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The POP's name, the same for all its workers.
     pub pop: String,
@@ -59,10 +68,34 @@ pub struct Report {
     pub sequence: u64,
     /// A random name of the POP's table: epochs are those of one table.
     pub table: u32,
+    /// Which rule set the worker runs.
+    pub running: Running,
     /// The rules that `keys` refer to.
     pub rules: Vec<Rule>,
     /// The keys that have something to say; none is a greeting, which counts the POP as live.
     pub keys: Vec<Key>,
+    /// Keys that were boxed here, for every POP to hear.
+    pub boxed: Vec<Boxed>,
+}
+
+/// Which rule set a worker runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// Its version; 0 is the one in the plugin configuration.
+    pub version: u64,
+    /// The latest version that was pushed and could not be used; 0 if none.
+    pub refused: u64,
+}
+
+/// A key that a rule's penalty box holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boxed {
+    /// Index into the message's `rules`.
+    pub rule: u16,
+    /// The key's value in canonical form.
+    pub value: Vec<u8>,
+    /// For how long from now, in milliseconds; at most [`BOXED_MS_MAX`].
+    pub for_ms: u32,
 }
 
 /// A rule as weir-sync needs it: whose budget, and how large.
@@ -113,7 +146,7 @@ impl Report {
 }
 
 /// What weir-sync answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The sequence number of the report this answers.
     pub sequence: u64,
@@ -125,11 +158,15 @@ pub struct Reply {
     /// An allowance for each key of the report, in the report's order; none at all where there is
     /// nothing to say about them, and then nothing changes.
     pub grants: Vec<Allowance>,
-    /// The names of the rules that `pushed` refers to.
+    /// The version of the rule set that the fleet is to run; 0 if none was ever pushed.
+    pub rule_set: u64,
+    /// The names of the rules that `pushed` and `boxed` refer to.
     pub rules: Vec<String>,
     /// Grants for hot keys that the report did not name: a POP holds them before the key's client
     /// arrives there.
     pub pushed: Vec<Pushed>,
+    /// Keys that were boxed elsewhere of late.
+    pub boxed: Vec<Boxed>,
 }
 
 /// A grant for a key that a POP did not ask about.
@@ -326,7 +363,7 @@ impl Message for Report {
                 return Err(WireError::Limit("keys[].asked_recently"));
             }
         }
-        Ok(())
+        check_boxed(&self.boxed, self.rules.len())
     }
 }
 
@@ -347,6 +384,18 @@ impl Message for Reply {
         if self.pushed.iter().any(|pushed| usize::from(pushed.rule) >= self.rules.len()) {
             return Err(WireError::Limit("pushed[].rule"));
         }
-        Ok(())
+        check_boxed(&self.boxed, self.rules.len())
     }
+}
+
+fn check_boxed(boxed: &[Boxed], rules: usize) -> Result<(), WireError> {
+    if boxed.len() > BOXED_MAX {
+        return Err(WireError::Limit("boxed"));
+    }
+    let fits = |boxed: &Boxed| {
+        usize::from(boxed.rule) < rules
+            && (1..=KEY_BYTES_MAX).contains(&boxed.value.len())
+            && boxed.for_ms <= BOXED_MS_MAX
+    };
+    if boxed.iter().all(fits) { Ok(()) } else { Err(WireError::Limit("boxed[]")) }
 }

@@ -14,7 +14,7 @@ use weir_limiter::request::{Attribute, Request};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Key, Message, Reply, Report, Rule};
+use weir_limiter::wire::{AdmitRatio, Allowance, Boxed, Grant, Key, Message, Reply, Report, Rule, Running};
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -101,10 +101,12 @@ fn messages() {
             asked_recently: 128,
             ahead: 0,
         }],
+        running: Running { version: 5, refused: 6 },
+        boxed: vec![Boxed { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
     };
     assert_eq!(
         hex(&report.encode()),
-        "02046672613107ac0280804001017280ade204640064000100060420c000020180808080045a05fa0103e807800100"
+        "03046672613107ac02808040050601017280ade204640064000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -116,8 +118,10 @@ fn messages() {
         grants: vec![Allowance::Hot(grant)],
         rules: vec![],
         pushed: vec![],
+        rule_set: 6,
+        boxed: vec![],
     };
-    assert_eq!(hex(&reply.encode()), "02ac0203010101d5aad5aa01b7170901d00f0000");
+    assert_eq!(hex(&reply.encode()), "03ac0203010101d5aad5aa01b7170901d00f06000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
@@ -169,6 +173,7 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
         grants: grants.collect(),
         rules: vec![],
         pushed: vec![],
+        ..Reply::default()
     };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
 }

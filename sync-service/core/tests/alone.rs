@@ -28,7 +28,7 @@ fn report(pop: &str, admitted: u64) -> Report {
         asked_recently: admitted,
         ahead: 0,
     };
-    Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, rules, keys: vec![key] }
+    Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 
 fn at(ms: u64) -> Time {

@@ -38,7 +38,15 @@ fn account(level: u64, spread: u32) -> Account {
 }
 
 fn report(pop: &str, table: u32) -> Report {
-    Report { pop: pop.into(), worker: 1, sequence: 1, table, rules: vec![], keys: vec![] }
+    Report {
+        pop: pop.into(),
+        worker: 1,
+        sequence: 1,
+        table,
+        rules: vec![],
+        keys: vec![],
+        ..Report::default()
+    }
 }
 
 fn region() -> Region {

@@ -44,7 +44,7 @@ fn report() -> Report {
         key(1, 1, 2, 30),
         key(1, 2, 1, 40),
     ];
-    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 7, rules, keys }
+    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 7, rules, keys, ..Report::default() }
 }
 
 #[test]

@@ -141,10 +141,18 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
         ahead: 0,
     };
     let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
-    Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key] }
+    Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 
 /// A report that only says that `pop` is there.
 pub(crate) fn greeting(pop: &str) -> Report {
-    Report { pop: pop.into(), worker: 1, sequence: 9, table: 1, rules: vec![], keys: vec![] }
+    Report {
+        pop: pop.into(),
+        worker: 1,
+        sequence: 9,
+        table: 1,
+        rules: vec![],
+        keys: vec![],
+        ..Report::default()
+    }
 }

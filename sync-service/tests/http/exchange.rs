@@ -93,7 +93,15 @@ async fn a_greeting_counts_the_pop() {
     let answered = reply(&report(server.address, "", &greeting("fra1")).await);
     assert_eq!(
         answered,
-        Reply { sequence: 9, pops: 1, settled: true, grants: vec![], rules: vec![], pushed: vec![] }
+        Reply {
+            sequence: 9,
+            pops: 1,
+            settled: true,
+            grants: vec![],
+            rules: vec![],
+            pushed: vec![],
+            ..Reply::default()
+        }
     );
 }
 

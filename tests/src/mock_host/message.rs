@@ -17,7 +17,8 @@ pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
 /// A reply to report `sequence`, in a fleet of so many POPs.
 pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
     let grants = grants.into_iter().map(Allowance::Hot).collect();
-    Reply { sequence, pops, settled: true, grants, rules: vec![], pushed: vec![] }.encode()
+    Reply { sequence, pops, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
+        .encode()
 }
 
 /// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,

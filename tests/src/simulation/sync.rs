@@ -92,7 +92,7 @@ impl Sync {
         };
         let (rules, pushed) = self.state.pushes(time, report);
         let (sequence, pops, settled) = (report.sequence, share.fleet(), settled.is_some());
-        Reply { sequence, pops, settled, grants, rules, pushed }.encode()
+        Reply { sequence, pops, settled, grants, rules, pushed, ..Reply::default() }.encode()
     }
 
     /// The keys that are hot here, for the list that all regions share.

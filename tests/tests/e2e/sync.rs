@@ -115,6 +115,7 @@ fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
         grants: vec![Allowance::Hot(grant); report.keys.len()],
         rules: vec![],
         pushed: vec![],
+        ..Reply::default()
     };
     Say::Now(StatusCode::OK, reply.encode().into())
 }
@@ -148,6 +149,7 @@ fn another_conversation(_: &Asked) -> Say {
             grants: vec![Allowance::Hot(grant); 999],
             rules: vec![],
             pushed: vec![],
+            ..Reply::default()
         }
         .encode()
         .into(),

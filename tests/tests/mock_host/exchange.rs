@@ -81,8 +81,15 @@ fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
         let value = value.as_bytes().to_vec();
         let pushed = vec![Pushed { rule: 0, value, grant: nothing }];
         let rules = vec!["per-address".into()];
-        let reply =
-            Reply { sequence: report.sequence, pops: 2, settled: true, grants: Vec::new(), rules, pushed };
+        let reply = Reply {
+            sequence: report.sequence,
+            pops: 2,
+            settled: true,
+            grants: Vec::new(),
+            rules,
+            pushed,
+            ..Reply::default()
+        };
         CallAnswer::new("200", reply.encode())
     });
     assert!(!worker.request(&client(1)).allowed());
@@ -153,7 +160,7 @@ fn an_answer_that_is_none_makes_the_worker_say_the_same_again() {
         CallAnswer { headers: vec![(":status".into(), vec![0xff; 9])], ..CallAnswer::default() },
         CallAnswer::new("200", Vec::new()),
         CallAnswer::new("200", vec![1]),
-        CallAnswer::new("200", vec![2, 1, 1, 0]),
+        CallAnswer::new("200", vec![3, 1, 1, 0]),
         CallAnswer::new("200", vec![0xff; 4_096]),
         CallAnswer::new("200", reply(2, 0, vec![grant(0, 0, 1)])),
         CallAnswer::new("200", reply(2, 1, vec![grant(0, 0, 60_000); 2])),

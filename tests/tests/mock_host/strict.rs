@@ -19,7 +19,10 @@ fn leased(report: &Report, charged: u64) -> CallAnswer {
     let lease = Allowance::Leased(Leased { charged, lease_ms: 2_000 });
     let grants = vec![lease; report.keys.len()];
     let (sequence, rules, pushed) = (report.sequence, vec![], vec![]);
-    CallAnswer::new("200", Reply { sequence, pops: 1, settled: true, grants, rules, pushed }.encode())
+    CallAnswer::new(
+        "200",
+        Reply { sequence, pops: 1, settled: true, grants, rules, pushed, ..Reply::default() }.encode(),
+    )
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::ladder::{FALLBACK_NS, Ladder};
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, KEYS_MAX, Report};
+use crate::wire::{self, KEYS_MAX, Report, Running};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -84,7 +84,16 @@ impl Exchange {
     fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>) -> Report {
         self.sequence += 1;
         let Reporter { pop, worker } = self.reporter.clone();
-        Report { pop, worker, sequence: self.sequence, table: self.table_id, rules, keys }
+        Report {
+            pop,
+            worker,
+            sequence: self.sequence,
+            table: self.table_id,
+            running: Running::default(),
+            rules,
+            keys,
+            boxed: Vec::new(),
+        }
     }
 }
 

@@ -197,8 +197,15 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
 
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {
     let grants = vec![Allowance::Hot(grant); report.keys.len()];
-    let reply =
-        Reply { sequence: report.sequence, pops, settled: true, grants, rules: vec![], pushed: vec![] };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops,
+        settled: true,
+        grants,
+        rules: vec![],
+        pushed: vec![],
+        ..Reply::default()
+    };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
 }
 
@@ -238,7 +245,15 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply { sequence: 2, pops: 1, settled: false, grants: vec![], rules: vec![], pushed: vec![] };
+    let reply = Reply {
+        sequence: 2,
+        pops: 1,
+        settled: false,
+        grants: vec![],
+        rules: vec![],
+        pushed: vec![],
+        ..Reply::default()
+    };
     limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
@@ -266,6 +281,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
         grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
         rules: vec![],
         pushed: vec![],
+        ..Reply::default()
     };
     assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
     assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);

@@ -15,8 +15,15 @@ fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
 
 fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, now: Time) {
     let grants = vec![Allowance::Warm; report.keys.len()];
-    let reply =
-        Reply { sequence: report.sequence, pops: 4, settled: true, grants, rules: vec![], pushed: vec![] };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 4,
+        settled: true,
+        grants,
+        rules: vec![],
+        pushed: vec![],
+        ..Reply::default()
+    };
     limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
 }
 
@@ -62,6 +69,7 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
         grants: vec![],
         rules: vec!["r".into()],
         pushed: vec![pushed],
+        ..Reply::default()
     };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0 + 260 * MS).unwrap();
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 300 * MS));
@@ -97,8 +105,15 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
     let grants = vec![Allowance::Hot(grant(0, 1, 4_000))];
-    let reply =
-        Reply { sequence: report.sequence, pops: 2, settled: false, grants, rules: vec![], pushed: vec![] };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 2,
+        settled: false,
+        grants,
+        rules: vec![],
+        pushed: vec![],
+        ..Reply::default()
+    };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();

@@ -11,7 +11,8 @@ fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
 
 fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
     let grants = vec![Allowance::Leased(Leased { charged, lease_ms })];
-    Reply { sequence, pops: 1, settled: true, grants, rules: vec![], pushed: vec![] }.encode()
+    Reply { sequence, pops: 1, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
+        .encode()
 }
 
 /// Asks, and expects to have to wait.
@@ -94,7 +95,8 @@ fn a_weir_sync_without_its_store_has_not_answered() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let grants = vec![Allowance::Leased(Leased { charged: 0, lease_ms: 0 })];
     let (sequence, rules) = (report.sequence, vec![]);
-    let reply = Reply { sequence, pops: 1, settled: false, grants, rules, pushed: vec![] };
+    let reply =
+        Reply { sequence, pops: 1, settled: false, grants, rules, pushed: vec![], ..Reply::default() };
     assert!(!limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     assert_eq!(again(&mut limiter, false, &mut slots, T0), Outcome::Deny);
 }
@@ -119,7 +121,7 @@ fn grants_of_the_other_kind_change_nothing() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let grants = vec![Allowance::Hot(grant(1, 1, 100_000))];
     let (sequence, rules) = (report.sequence, vec![]);
-    let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed: vec![] };
+    let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed: vec![], ..Reply::default() };
     assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
     // And a bounded rule's key is not paid for in advance.
