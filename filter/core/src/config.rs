@@ -168,7 +168,7 @@ mod tests {
         );
         let expected = [
             "rules[0].name: expected 1 to 64 characters from a-z, 0-9, - and _, found \"Bad Name\"",
-            "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\", found \"5 per second\"",
+            "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"5 per second\"",
             "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
             "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
             "rules[1].brust: unknown field: expected name, match, key, rate, burst, strict, local_burst, floors, when_unsynced, response",

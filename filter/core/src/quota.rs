@@ -54,36 +54,102 @@ impl Period {
     }
 }
 
-/// Tokens per period, written `50/s`, `100/m`, `5000/h` or `1000/d`.
+/// The most of a unit that a span is written with.
+const UNITS_MAX: u32 = 1_000;
+
+/// A length of time, written `s`, `15m`, `2h` or `1d`: a unit, or up to 1,000 of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    units: u32,
+    period: Period,
+}
+
+impl Span {
+    /// One of `period`.
+    pub const fn one(period: Period) -> Self {
+        Self { units: 1, period }
+    }
+
+    /// Its length in nanoseconds.
+    pub const fn nanos(self) -> u64 {
+        self.period.nanos() * self.units as u64
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.units > 1 {
+            write!(f, "{}", self.units)?;
+        }
+        f.write_str(self.period.letter())
+    }
+}
+
+impl FromStr for Span {
+    type Err = SpanError;
+
+    fn from_str(text: &str) -> Result<Self, SpanError> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (units, letter) = text.split_at_checked(digits).ok_or(SpanError)?;
+        let units = if units.is_empty() { 1 } else { units.parse().map_err(|_| SpanError)? };
+        let period = Period::ALL.into_iter().find(|p| p.letter() == letter).ok_or(SpanError)?;
+        if (1..=UNITS_MAX).contains(&units) { Ok(Self { units, period }) } else { Err(SpanError) }
+    }
+}
+
+/// A span that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanError;
+
+impl fmt::Display for SpanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected a whole number from 1 to {UNITS_MAX}, then s, m, h or d, as in \"15m\"")
+    }
+}
+
+/// Tokens per span, written `50/s`, `100/m`, `5/15m` or `1000/d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u32,
-    period: Period,
+    span: Span,
 }
 
 impl Rate {
     /// `count` tokens per `period`; `None` unless 1 to [`TOKENS_MAX`].
     pub const fn new(count: u32, period: Period) -> Option<Self> {
+        Self::over(count, Span::one(period))
+    }
+
+    /// `count` tokens per `span`; `None` unless 1 to [`TOKENS_MAX`].
+    pub const fn over(count: u32, span: Span) -> Option<Self> {
         if count == 0 || count > TOKENS_MAX {
             return None;
         }
-        Some(Self { count, period })
+        Some(Self { count, span })
     }
 
-    /// Tokens per period.
+    /// Tokens per span.
     pub const fn count(self) -> u32 {
         self.count
     }
 
-    /// The period.
-    pub const fn period(self) -> Period {
-        self.period
+    /// The span.
+    pub const fn span(self) -> Span {
+        self.span
+    }
+
+    /// `times` as many tokens per span; `None` if those are more than [`TOKENS_MAX`].
+    pub const fn times(self, times: u32) -> Option<Self> {
+        match self.count.checked_mul(times) {
+            Some(count) => Self::over(count, self.span),
+            None => None,
+        }
     }
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.count, self.period.letter())
+        write!(f, "{}/{}", self.count, self.span)
     }
 }
 
@@ -93,7 +159,10 @@ pub struct RateError;
 
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\"")
+        write!(
+            f,
+            "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\""
+        )
     }
 }
 
@@ -101,10 +170,10 @@ impl FromStr for Rate {
     type Err = RateError;
 
     fn from_str(text: &str) -> Result<Self, RateError> {
-        let (count, unit) = text.split_once('/').ok_or(RateError)?;
+        let (count, span) = text.split_once('/').ok_or(RateError)?;
         let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count).ok_or(RateError)?;
-        let period = Period::ALL.into_iter().find(|p| p.letter() == unit).ok_or(RateError)?;
-        Self::new(count.parse().map_err(|_| RateError)?, period).ok_or(RateError)
+        let span = span.parse().map_err(|SpanError| RateError)?;
+        Self::over(count.parse().map_err(|_| RateError)?, span).ok_or(RateError)
     }
 }
 
@@ -123,7 +192,7 @@ pub struct Quota {
 impl Quota {
     /// `rate` with room for `burst` tokens.
     pub const fn new(rate: Rate, burst: u32) -> Result<Self, QuotaError> {
-        Self::from_token_ns(rate.period.nanos().div_ceil(rate.count as u64), burst)
+        Self::from_token_ns(rate.span.nanos().div_ceil(rate.count as u64), burst)
     }
 
     /// A bucket of `burst` tokens, one of which refills in `token_ns` nanoseconds.
@@ -212,7 +281,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_prints() {
-        for text in ["1/s", "50/s", "100/m", "5000/h", "1000000/d"] {
+        for text in ["1/s", "50/s", "100/m", "5000/h", "5/15m", "7/1000d", "1000000/d"] {
             assert_eq!(rate(text).to_string(), text);
         }
     }
@@ -231,6 +300,11 @@ mod tests {
             "1000001/s",
             "50/S",
             "50/ms",
+            "50/0m",
+            "50/1001m",
+            "50/15",
+            "50/+1m",
+            "50/4294967297m",
             " 50/s",
             "50 /s",
             "1e3/s",
@@ -244,7 +318,7 @@ mod tests {
         for text in ["3/s", "7/m", "999999/s", "1000000/s", "11/d"] {
             let rate = rate(text);
             let quota = Quota::new(rate, 1).unwrap();
-            let in_period = quota.refill_micro(rate.period().nanos());
+            let in_period = quota.refill_micro(rate.span().nanos());
             let asked = u128::from(rate.count()) * 1_000_000;
             assert!(in_period <= asked && in_period >= asked * 999 / 1000, "{text}: {in_period}");
         }
