@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod address;
+pub mod algorithm;
 pub mod bucket;
 pub mod config;
 pub mod counters;

@@ -19,6 +19,9 @@ use weir_limiter::wire::{AdmitRatio, Allowance, Boxed, Grant, Key, Message, Repl
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+#[path = "vectors/algorithms.rs"]
+mod algorithms;
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

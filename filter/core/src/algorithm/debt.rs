@@ -1,0 +1,71 @@
+//! Buckets in debt: what costs that are known too late leave behind.
+
+use crate::bucket::Bucket;
+use crate::decision::Standing;
+use crate::quota::Quota;
+use crate::time::Time;
+
+/// The bucket once `n` are taken from it at `now`, whether they are there or not; no deeper in debt than a
+/// bucket goes, and never less deep than it was.
+pub(super) fn charged(bucket: Bucket, quota: &Quota, n: u32, now: Time) -> Bucket {
+    let owes = bucket.refilled().max(now) + quota.token_ns().saturating_mul(u64::from(n));
+    let deepest = Bucket::FULL.capped(quota, i64::MIN, now);
+    Bucket::full_at(owes.min(deepest.refilled())).max(bucket)
+}
+
+/// What is left in it at `now`. In debt, the first comes once that is paid.
+pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
+    let full_ns = bucket.fill_ns(now);
+    let debt_ns = full_ns.saturating_sub(quota.fill_ns());
+    let more_ns = match full_ns.saturating_sub(debt_ns) % quota.token_ns() {
+        0 => full_ns.min(debt_ns.saturating_add(quota.token_ns())),
+        part => part,
+    };
+    Standing { remaining: bucket.tokens(quota, now), more_ns, full_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::Take;
+    use crate::time::SECOND_NS;
+    use proptest::prelude::*;
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+
+    #[test]
+    fn debt_is_bounded_and_an_earlier_clock_does_not_pay_it() {
+        let quota = Quota::new("1/s".parse().unwrap(), 4).unwrap();
+        let deep = charged(charged(Bucket::FULL, &quota, u32::MAX, T0), &quota, u32::MAX, T0);
+        assert_eq!(deep.fill_ns(T0), (4 + 4 * 512) * SECOND_NS);
+        assert_eq!(charged(deep, &quota, 1, Time::ZERO), deep);
+    }
+
+    proptest! {
+        /// Where a charge fits, it is a take; then the next token comes when a take says so.
+        #[test]
+        fn agrees_with_takes(
+            token_ns in 1_000u64..5_000, burst in 1u32..9,
+            steps in prop::collection::vec((0u64..8_000, 0u32..20), 1..60),
+        ) {
+            let quota = Quota::from_token_ns(token_ns, burst).unwrap();
+            let (mut bucket, mut now) = (Bucket::FULL, T0);
+            for (step, n) in steps {
+                now += step;
+                let after = charged(bucket, &quota, n, now);
+                if let Take::Taken(taken) = bucket.take(&quota, n, now) {
+                    prop_assert_eq!(after, taken);
+                }
+                bucket = after;
+                let Standing { remaining, more_ns, full_ns } = standing(bucket, &quota, now);
+                let wait_ns = |n| match bucket.take(&quota, n, now) {
+                    Take::Taken(_) => 0,
+                    Take::Short { wait_ns } => wait_ns,
+                };
+                prop_assert_eq!(wait_ns(remaining), if remaining == 0 { wait_ns(0) } else { 0 });
+                prop_assert_eq!(more_ns, if remaining < burst { wait_ns(remaining + 1) } else { full_ns });
+                prop_assert_eq!(full_ns, wait_ns(burst));
+            }
+        }
+    }
+}

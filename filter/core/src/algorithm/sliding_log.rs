@@ -1,0 +1,295 @@
+//! The sliding log: exact, for small limits.
+//!
+//! A limit of N is N places for one token each, busy from its use until the length has passed. Two places
+//! lie in a cell, `until` the later and the word the earlier, both as the time from which they are free.
+//! Cells are written with the earliest places first, so the first cells are spent first. Where N is odd, one
+//! place too many stays free for ever.
+
+use super::{Answer, BoundsError, CELLS_MAX, Cell, LOG_MAX, NEVER_NS, PLACES_PER_CELL, checked};
+use crate::decision::Standing;
+use crate::time::Time;
+
+/// At most `limit` in any `length_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u32,
+    length_ns: u64,
+}
+
+impl SlidingLog {
+    /// `limit`, 1 to [`LOG_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`](super::LENGTH_NS_MAX).
+    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
+        match checked(limit, LOG_MAX, length_ns) {
+            Ok(()) => Ok(Self { limit, length_ns }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The limit.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How many cells a key's log takes, 1 to [`CELLS_MAX`]: what every call wants, those that were dropped
+    /// as [`Cell::NEW`]. Cells beyond are left alone; too few are a lower limit.
+    pub const fn cells(&self) -> usize {
+        (self.limit as usize).div_ceil(PLACES_PER_CELL)
+    }
+
+    /// Asks for `n` at `now`. Taken, the cells are without them, and the answer is the time at which they
+    /// come back; short, the cells are as they were.
+    pub fn take(&self, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
+        let mut log = self.read(cells);
+        match log.wait_ns(n, now) {
+            0 => {
+                let back_at = log.stamp(n, self.length_ns, now);
+                log.write(cells);
+                Answer::Taken(back_at)
+            }
+            wait_ns => Answer::Short { wait_ns },
+        }
+    }
+
+    /// Takes `n` at `now`, whether they are there or not, and says when they come back. The places used
+    /// longest ago are used again: more than the limit is the limit, as no more than that can count.
+    pub fn charge(&self, cells: &mut [Cell], n: u32, now: Time) -> Time {
+        let mut log = self.read(cells);
+        let back_at = log.stamp(n, self.length_ns, now);
+        log.write(cells);
+        back_at
+    }
+
+    /// Gives back the `n` that a take or charge took, which come back at `back_at`; nothing of those whose
+    /// places were used again since.
+    pub fn give_back(&self, cells: &mut [Cell], back_at: Time, n: u32) {
+        let mut log = self.read(cells);
+        let given = usize::try_from(n).unwrap_or(usize::MAX);
+        let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
+        taken.take(given).for_each(|place| *place = Time::ZERO);
+        log.places_mut().sort_unstable();
+        log.write(cells);
+    }
+
+    /// What is left at `now`.
+    pub fn standing(&self, cells: &[Cell], now: Time) -> Standing {
+        let log = self.read(cells);
+        let free = log.places().iter().filter(|place| **place <= now).count();
+        let remaining = u32::try_from(free).unwrap_or(u32::MAX);
+        let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
+        Standing {
+            remaining,
+            more_ns: wait_ns(log.places().get(free)),
+            full_ns: wait_ns(log.places().last()),
+        }
+    }
+
+    fn read(&self, cells: &[Cell]) -> Log {
+        let mut log = Log { times: [Time::ZERO; PLACES_MAX], spare: 0, len: 0 };
+        let cells = cells.get(..self.cells()).unwrap_or(cells);
+        for (pair, cell) in log.times.chunks_exact_mut(PLACES_PER_CELL).zip(cells) {
+            pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
+        }
+        log.len = cells.len() * PLACES_PER_CELL;
+        // One place is kept free where the limit is odd; it is the first of the sorted.
+        log.spare = log.len.saturating_sub(usize::try_from(self.limit).unwrap_or(usize::MAX));
+        if let Some(times) = log.times.get_mut(..log.len) {
+            times.sort_unstable();
+        }
+        log
+    }
+}
+
+const PLACES_MAX: usize = CELLS_MAX * PLACES_PER_CELL;
+
+/// Every place, as the time from which it is free, earliest first.
+struct Log {
+    times: [Time; PLACES_MAX],
+    /// Of `len`, those at the front that stay free.
+    spare: usize,
+    len: usize,
+}
+
+impl Log {
+    fn places(&self) -> &[Time] {
+        self.times.get(self.spare..self.len).unwrap_or_default()
+    }
+
+    fn places_mut(&mut self) -> &mut [Time] {
+        self.times.get_mut(self.spare..self.len).unwrap_or_default()
+    }
+
+    /// Nanoseconds from `now` until `n` places are free.
+    fn wait_ns(&self, n: u32, now: Time) -> u64 {
+        let Some(last) = n.checked_sub(1) else { return 0 };
+        let last = usize::try_from(last).unwrap_or(usize::MAX);
+        self.places().get(last).map_or(NEVER_NS, |place| place.nanos_since(now))
+    }
+
+    /// Uses the first `n` places, until the time it returns: `length_ns` from `now`, or from the latest time
+    /// that the log has seen.
+    fn stamp(&mut self, n: u32, length_ns: u64, now: Time) -> Time {
+        let places = self.places_mut();
+        let back_at = places.iter().copied().fold(now + length_ns, Time::max);
+        let n = usize::try_from(n).unwrap_or(usize::MAX).min(places.len());
+        places.iter_mut().take(n).for_each(|place| *place = back_at);
+        // The latest of all, they go to the end.
+        places.rotate_left(n);
+        back_at
+    }
+
+    fn write(&self, cells: &mut [Cell]) {
+        let times = self.times.get(..self.len).unwrap_or_default();
+        for (pair, cell) in times.chunks_exact(PLACES_PER_CELL).zip(cells) {
+            if let [earlier, later] = pair {
+                *cell = Cell { until: *later, word: earlier.as_nanos() };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const T0: Time = Time::from_nanos(1_000);
+
+    #[test]
+    fn no_window_of_its_length_has_more_than_the_limit() {
+        let (log, mut cells) = (SlidingLog::new(3, 100).unwrap(), [Cell::NEW; 2]);
+        assert_eq!(log.take(&mut cells, 1, T0), Answer::Taken(T0 + 100));
+        assert_eq!(log.take(&mut cells, 2, T0 + 99), Answer::Taken(T0 + 199));
+        assert_eq!(log.take(&mut cells, 1, T0 + 99), Answer::Short { wait_ns: 1 });
+        assert_eq!(log.standing(&cells, T0 + 99), Standing { remaining: 0, more_ns: 1, full_ns: 100 });
+        assert_eq!(log.take(&mut cells, 1, T0 + 100), Answer::Taken(T0 + 200));
+        assert_eq!(log.take(&mut cells, 2, T0 + 100), Answer::Short { wait_ns: 99 });
+        assert_eq!(log.take(&mut cells, 4, T0 + 100), Answer::Short { wait_ns: NEVER_NS });
+    }
+
+    #[test]
+    fn an_odd_limit_never_uses_its_spare_place() {
+        for limit in 1..=LOG_MAX {
+            let log = SlidingLog::new(limit, 100).unwrap();
+            let mut cells = [Cell::NEW; CELLS_MAX];
+            let taken = (0..40).filter(|_| matches!(log.take(&mut cells, 1, T0), Answer::Taken(_))).count();
+            assert_eq!(taken, usize::try_from(limit).unwrap());
+            assert_eq!(cells[0].word == 0, limit % 2 == 1, "{limit}");
+            assert!(cells[log.cells()..].iter().all(|cell| *cell == Cell::NEW));
+        }
+    }
+
+    #[test]
+    fn too_few_cells_are_a_lower_limit_and_too_many_are_left_alone() {
+        let log = SlidingLog::new(5, 100).unwrap();
+        assert_eq!(log.take(&mut [], 1, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(log.standing(&[Cell::NEW; 2], T0).remaining, 4);
+        let other = Cell { until: T0 + 7, word: 3 };
+        let mut cells = [Cell::NEW, Cell::NEW, Cell::NEW, other];
+        log.charge(&mut cells, u32::MAX, T0);
+        assert_eq!(cells[3], other);
+    }
+
+    #[test]
+    fn cells_that_are_spent_may_be_dropped() {
+        let (log, mut cells) = (SlidingLog::new(6, 100).unwrap(), [Cell::NEW; 3]);
+        for at in 0..6 {
+            log.take(&mut cells, 1, T0 + at * 10);
+        }
+        let now = T0 + 135;
+        let mut dropped = cells;
+        for cell in dropped.iter_mut().filter(|cell| cell.is_spent(now)) {
+            *cell = Cell::NEW;
+        }
+        assert_ne!(dropped, cells);
+        assert_eq!(log.standing(&dropped, now), log.standing(&cells, now));
+    }
+
+    #[test]
+    fn cells_may_be_dropped_in_any_order() {
+        let (log, time) = (SlidingLog::new(6, 100).unwrap(), |ns| T0 + ns);
+        let cell = |word, until| Cell { until: time(until), word: time(word).as_nanos() };
+        let cells = [cell(40, 50), Cell::NEW, cell(80, 90)];
+        assert_eq!(log.standing(&cells, time(45)), Standing { remaining: 3, more_ns: 5, full_ns: 45 });
+    }
+
+    proptest! {
+        /// The exact model: every token there ever was, with its time.
+        #[test]
+        fn agrees_with_a_log_of_everything(
+            limit in 1u32..=LOG_MAX, length in 1u64..60,
+            steps in prop::collection::vec((0u64..20, 0u32..18, 0..6), 1..100),
+        ) {
+            let log = SlidingLog::new(limit, length).unwrap();
+            let (mut cells, mut now, mut all) = ([Cell::NEW; CELLS_MAX], 1_000, Vec::<u64>::new());
+            let limit = usize::try_from(limit).unwrap();
+            for (step, n, act) in steps {
+                now += step;
+                let (at, count) = (Time::from_nanos(now), usize::try_from(n).unwrap());
+                // A table may drop any that are spent.
+                for cell in cells.iter_mut().filter(|cell| cell.is_spent(at) && act > 2) {
+                    *cell = Cell::NEW;
+                }
+                let fits = |all: &[u64], n: usize, now: u64| {
+                    n == 0 || all.iter().filter(|&&t| now < t + length).count() + n <= limit
+                };
+                let wait = |all: &[u64], n: usize| {
+                    if n > limit { NEVER_NS } else { (0..=length).find(|w| fits(all, n, now + w)).unwrap() }
+                };
+                if act == 0 {
+                    log.charge(&mut cells, n, at);
+                    all.extend(core::iter::repeat_n(now, count));
+                } else {
+                    let before = cells;
+                    match log.take(&mut cells, n, at) {
+                        Answer::Taken(back_at) => {
+                            prop_assert!(fits(&all, count, now));
+                            if act == 1 {
+                                log.give_back(&mut cells, back_at, n);
+                                prop_assert_eq!(log.standing(&cells, at), log.standing(&before, at));
+                            } else {
+                                all.extend(core::iter::repeat_n(now, count));
+                            }
+                        }
+                        Answer::Short { wait_ns } => {
+                            prop_assert_eq!(wait_ns, wait(&all, count));
+                            prop_assert_eq!(cells, before);
+                        }
+                    }
+                }
+                let remaining = (1..=limit).rev().find(|&n| fits(&all, n, now)).unwrap_or(0);
+                let more_ns = if remaining < limit { wait(&all, remaining + 1) } else { 0 };
+                let remaining = u32::try_from(remaining).unwrap();
+                let expected = Standing { remaining, more_ns, full_ns: wait(&all, limit) };
+                prop_assert_eq!(log.standing(&cells, at), expected);
+            }
+        }
+
+        /// I8: however the clock steps, an earlier time has no more room than a later one, and what was
+        /// taken comes back no sooner than the length after the latest time the log was used at.
+        #[test]
+        fn a_clock_that_steps_back_gives_nothing(
+            limit in 1u32..=LOG_MAX, length in 1u64..60,
+            steps in prop::collection::vec((-60i64..70, 1u32..6), 1..100),
+        ) {
+            let log = SlidingLog::new(limit, length).unwrap();
+            let (mut cells, mut now, mut admitted) = ([Cell::NEW; CELLS_MAX], T0 + 10_000, 0u64);
+            let (mut earliest, mut latest, mut used) = (now, now, Time::ZERO);
+            for (step, n) in steps {
+                let before = log.standing(&cells, now).remaining;
+                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
+                if step < 0 {
+                    prop_assert!(log.standing(&cells, now).remaining <= before);
+                }
+                (earliest, latest) = (earliest.min(now), latest.max(now));
+                if let Answer::Taken(back_at) = log.take(&mut cells, n, now) {
+                    used = used.max(now);
+                    prop_assert!(back_at >= used + length);
+                    admitted += u64::from(n);
+                }
+                let most = u64::from(limit) * (latest.nanos_since(earliest) / length + 1);
+                prop_assert!(admitted <= most, "{} admitted, {} allowed", admitted, most);
+            }
+        }
+    }
+}
