@@ -21,6 +21,7 @@ struct RuleMetrics {
     allowed: Option<u32>,
     limited: Option<u32>,
     denied: Option<u32>,
+    shadow_limited: Option<u32>,
 }
 
 impl Metrics {
@@ -36,6 +37,7 @@ impl Metrics {
                     allowed: counter(&format!("weir.rule.{}.allowed", rule.name)),
                     limited: counter(&format!("weir.rule.{}.limited", rule.name)),
                     denied: counter(&format!("weir.rule.{}.denied", rule.name)),
+                    shadow_limited: counter(&format!("weir.rule.{}.shadow_limited", rule.name)),
                 })
                 .collect(),
             ladder: has_sync.then(|| host::define_gauge("weir.sync.ladder").ok()).flatten(),
@@ -52,6 +54,7 @@ impl Metrics {
             add(metrics.allowed, counts.allowed);
             add(metrics.limited, counts.limited);
             add(metrics.denied, counts.denied);
+            add(metrics.shadow_limited, counts.shadow_limited);
         }
     }
 

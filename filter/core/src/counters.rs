@@ -34,11 +34,17 @@ pub enum Event {
     SyncDropped,
     /// A request waited for a strict rule's tokens.
     Paused,
+    /// A key was put into a rule's penalty box here.
+    Boxed,
+    /// A request in flight could not be released; its expiry does it.
+    Unreleased,
+    /// What a response cost could not be charged.
+    Uncharged,
 }
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -53,6 +59,9 @@ impl Event {
         Self::SyncFailed,
         Self::SyncDropped,
         Self::Paused,
+        Self::Boxed,
+        Self::Unreleased,
+        Self::Uncharged,
     ];
 
     /// The metric's name.
@@ -72,6 +81,9 @@ impl Event {
             Self::SyncFailed => "weir.sync.failed",
             Self::SyncDropped => "weir.sync.dropped",
             Self::Paused => "weir.strict.paused",
+            Self::Boxed => "weir.penalty.boxed",
+            Self::Unreleased => "weir.concurrency.unreleased",
+            Self::Uncharged => "weir.cost.uncharged",
         }
     }
 }
@@ -92,6 +104,8 @@ pub struct RuleCounts {
     pub limited: u32,
     /// Requests the rule refused because the POP is out of touch with weir-sync.
     pub denied: u32,
+    /// Requests the rule would have limited, were it enforced for their keys.
+    pub shadow_limited: u32,
 }
 
 impl Counters {
@@ -107,20 +121,25 @@ impl Counters {
     }
 
     pub(crate) fn allowed(&mut self, rule: u16) {
-        if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
-            counts.allowed = counts.allowed.saturating_add(1);
-        }
+        self.count(rule, |counts| &mut counts.allowed);
     }
 
     pub(crate) fn limited(&mut self, rule: u16) {
-        if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
-            counts.limited = counts.limited.saturating_add(1);
-        }
+        self.count(rule, |counts| &mut counts.limited);
     }
 
     pub(crate) fn denied(&mut self, rule: u16) {
+        self.count(rule, |counts| &mut counts.denied);
+    }
+
+    pub(crate) fn shadow_limited(&mut self, rule: u16) {
+        self.count(rule, |counts| &mut counts.shadow_limited);
+    }
+
+    fn count(&mut self, rule: u16, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
-            counts.denied = counts.denied.saturating_add(1);
+            let count = which(counts);
+            *count = count.saturating_add(1);
         }
     }
 

@@ -24,11 +24,18 @@ pub struct Decision {
     pub outcome: Outcome,
     /// The strictest of the rules that counted the request; none if no rule did.
     pub strictest: Option<(u16, Standing)>,
+    /// For how long to hold a request that is let through until its turn in a leaky bucket, in nanoseconds.
+    pub hold_ns: u64,
 }
 
 impl Decision {
     /// No rule counted the request.
-    pub(crate) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None };
+    pub(crate) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None, hold_ns: 0 };
+
+    /// Refused by `rule`.
+    pub(crate) fn refused(outcome: Outcome, rule: u16, standing: Standing) -> Self {
+        Self { outcome, strictest: Some((rule, standing)), hold_ns: 0 }
+    }
 }
 
 /// How a client stands with a rule after the decision.

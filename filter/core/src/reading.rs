@@ -12,6 +12,8 @@ use core::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use crate::quota::Span;
+
 /// The most errors one document reports; past that it says so and stops noting.
 pub const ERRORS_MAX: usize = 50;
 /// The most characters of a found value that an error repeats.
@@ -201,6 +203,15 @@ pub fn text<'a>(value: &'a Value, place: &str, bytes_max: usize, errors: &mut Er
         errors.note_found(place, format!("text of 1 to {bytes_max} bytes"), value);
     }
     text
+}
+
+/// `value` as a length of time.
+pub fn span(value: &Value, place: &str, errors: &mut Errors) -> Option<Span> {
+    let read = value.as_str().unwrap_or_default().parse::<Span>();
+    if let Err(error) = read {
+        errors.note(place, format!("{error}, found {}", shown(value)));
+    }
+    read.ok()
 }
 
 /// `value` as one of `choices`.

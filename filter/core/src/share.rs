@@ -37,6 +37,17 @@ impl Share {
         (self.used, self.at)
     }
 
+    /// Its two halves as one number.
+    pub const fn bits(self) -> u64 {
+        (self.at as u64) << 32 | self.used as u64
+    }
+
+    /// From its two halves as one number.
+    pub const fn from_bits(bits: u64) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+        Self { used: bits as u32, at: (bits >> 32) as u32 }
+    }
+
     /// The share once `tokens` more are used at `now` by one of `parts` sharers; `None` if it does not
     /// have them.
     pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {

@@ -44,6 +44,11 @@ impl Concurrency {
         }
     }
 
+    /// After how long a request in flight may be forgotten, in nanoseconds.
+    pub const fn expires_ns(&self) -> u64 {
+        self.expires_ns
+    }
+
     /// The limit.
     pub const fn limit(&self) -> u32 {
         self.limit

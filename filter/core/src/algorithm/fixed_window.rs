@@ -24,6 +24,11 @@ impl FixedWindow {
         }
     }
 
+    /// The length of a window, in nanoseconds.
+    pub const fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
     /// The limit.
     pub const fn limit(&self) -> u32 {
         self.limit

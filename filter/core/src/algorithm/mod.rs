@@ -109,6 +109,29 @@ impl Algorithm {
         }
     }
 
+    /// The same limit in one cell, for keys that share it: of a log, the window.
+    #[must_use]
+    pub fn in_one_cell(self) -> Self {
+        match self {
+            Self::SlidingLog(log) => {
+                FixedWindow::new(log.limit(), log.length_ns()).map_or(self, Self::FixedWindow)
+            }
+            other => other,
+        }
+    }
+
+    /// A number of its own for each algorithm, which no later version changes.
+    pub const fn number(&self) -> u8 {
+        match self {
+            Self::TokenBucket(_) => 0,
+            Self::FixedWindow(_) => 1,
+            Self::SlidingWindow(_) => 2,
+            Self::SlidingLog(_) => 3,
+            Self::LeakyBucket(_) => 4,
+            Self::Concurrency(_) => 5,
+        }
+    }
+
     /// Cells of one key, 1 to [`CELLS_MAX`].
     pub const fn cells(&self) -> usize {
         match self {

@@ -25,6 +25,11 @@ impl SlidingLog {
         }
     }
 
+    /// The length of the window, in nanoseconds.
+    pub const fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
     /// The limit.
     pub const fn limit(&self) -> u32 {
         self.limit

@@ -28,6 +28,11 @@ impl SlidingWindow {
         }
     }
 
+    /// The length of a window, in nanoseconds.
+    pub const fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
     /// The limit.
     pub const fn limit(&self) -> u32 {
         self.limit

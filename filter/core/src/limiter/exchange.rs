@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::cell::Cell;
 
+use super::penalty::BoxedHere;
 use super::watched::{Place, Updated};
 use super::{Limiter, Reporter};
 use crate::counters::Event;
@@ -14,7 +15,7 @@ use crate::ladder::{FALLBACK_NS, Ladder};
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, KEYS_MAX, Report, Running};
+use crate::wire::{self, Boxed, KEYS_MAX, Report, Running};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -35,6 +36,8 @@ pub(super) struct Exchange {
     in_flight: Vec<InFlight>,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
+    /// Keys that were boxed here; at most [`wire::BOXED_MAX`].
+    pub(super) boxed: Vec<BoxedHere>,
 }
 
 /// A report that was sent, and what it said.
@@ -60,7 +63,16 @@ pub(super) struct Told {
 impl Exchange {
     pub(super) fn new(reporter: Reporter, table_id: u32) -> Self {
         let ladder = Ladder::new(FALLBACK_NS);
-        Self { reporter, table_id, sequence: 0, pops: 1, ladder, in_flight: Vec::new(), cursor: 0 }
+        Self {
+            reporter,
+            table_id,
+            sequence: 0,
+            pops: 1,
+            ladder,
+            in_flight: Vec::new(),
+            cursor: 0,
+            boxed: Vec::new(),
+        }
     }
 
     /// Live POPs, at least 1.
@@ -80,8 +92,13 @@ impl Exchange {
         Some(self.in_flight.remove(at))
     }
 
+    /// The number that the next report has at least.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.sequence + 1
+    }
+
     /// The next report, of these keys.
-    fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>) -> Report {
+    fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>, boxed: Vec<Boxed>) -> Report {
         self.sequence += 1;
         let Reporter { pop, worker } = self.reporter.clone();
         Report {
@@ -92,7 +109,7 @@ impl Exchange {
             running: Running::default(),
             rules,
             keys,
-            boxed: Vec::new(),
+            boxed,
         }
     }
 }
@@ -140,7 +157,8 @@ impl Limiter {
         for &tag in &tags {
             self.tell(tag, &mut saying, slots, now);
         }
-        if saying.keys.is_empty() && !greet {
+        saying.boxed = self.exchange.as_mut()?.boxes(now);
+        if saying.is_empty() && saying.boxed.is_empty() && !greet {
             return None;
         }
         let (report, told) = self.say(saying)?;
@@ -173,9 +191,10 @@ impl Limiter {
     }
 
     /// Puts what is to be said into a report.
-    pub(super) fn say(&mut self, saying: Saying) -> Option<(Report, Vec<Told>)> {
+    pub(super) fn say(&mut self, mut saying: Saying) -> Option<(Report, Vec<Told>)> {
+        saying.refer_boxes();
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
-        let report = self.exchange.as_mut()?.next(rules, saying.keys);
+        let report = self.exchange.as_mut()?.next(rules, saying.keys, saying.boxed);
         self.counters.add(Event::Reported, 1);
         Some((report, saying.told))
     }
@@ -236,6 +255,8 @@ pub(super) struct Saying {
     rules: Vec<u16>,
     keys: Vec<wire::Key>,
     told: Vec<Told>,
+    /// Boxed keys, with their rules' indices in the limiter.
+    boxed: Vec<Boxed>,
 }
 
 impl Saying {
@@ -249,11 +270,7 @@ impl Saying {
         ahead: u32,
         now: Time,
     ) {
-        let index = self.rules.iter().position(|&known| known == told.rule).unwrap_or_else(|| {
-            self.rules.push(told.rule);
-            self.rules.len() - 1
-        });
-        let Ok(rule) = u16::try_from(index) else { return };
+        let Some(rule) = self.refer(told.rule) else { return };
         let admitted = u64::from(watched.admitted);
         // Workers add up what was asked when they report, and what was admitted at once.
         let asked = u64::from(watched.asked).max(admitted);
@@ -273,6 +290,23 @@ impl Saying {
             ahead,
         });
         self.told.push(told);
+    }
+
+    /// The report's index for a rule of the limiter.
+    fn refer(&mut self, rule: u16) -> Option<u16> {
+        let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
+            self.rules.push(rule);
+            self.rules.len() - 1
+        });
+        u16::try_from(index).ok()
+    }
+
+    fn refer_boxes(&mut self) {
+        let mut boxed = core::mem::take(&mut self.boxed);
+        for one in &mut boxed {
+            one.rule = self.refer(one.rule).unwrap_or(u16::MAX);
+        }
+        self.boxed = boxed;
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -38,6 +38,7 @@ impl Limiter {
         let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
         let sent = exchange.take_if(sequence, |sent| is_answer(reply, sequence, sent.keys.len()));
         let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
+        exchange.boxes_told(sequence);
         self.hear(reply, &sent.keys, sent.sent_at, slots, now);
         if !reply.settled || reply.grants.is_empty() {
             self.unsay(&sent.keys);
@@ -64,6 +65,7 @@ impl Limiter {
                 self.learn(rule, pushed, slots, now);
             }
         }
+        self.box_pushed(reply, slots, now);
         for (told, allowance) in told.iter().zip(&reply.grants) {
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),

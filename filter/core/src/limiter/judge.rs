@@ -1,9 +1,12 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
 use super::exchange::Exchange;
+use super::penalty::boxed_until;
 use super::{Asked, Hit, Limiter};
+use crate::algorithm::{Algorithm, Taken};
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
+use crate::decision::Standing;
 use crate::quota::Quota;
 use crate::sharing::WhenUnsynced;
 use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Watched};
@@ -21,12 +24,14 @@ const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 /// What a hit comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It has its token; this is the bucket without it.
-    Fits(Bucket),
+    /// There is room; this is how its client stands once it is taken.
+    Fits(Standing),
     /// Its bucket has none.
     Short { wait_ns: u64, full_ns: u64 },
     /// Its admit ratio leaves this request out.
     Thinned { wait_ns: u64, full_ns: u64 },
+    /// Its key is in the rule's penalty box.
+    Boxed { wait_ns: u64 },
     /// Its rule is strict, and no token that was paid for is on hand.
     Unpaid,
     /// Its rule refuses everything while the POP is out of touch with weir-sync.
@@ -41,19 +46,28 @@ pub(super) struct Judged {
     pub(super) tag: Tag,
     /// Spent entries that made room for it.
     pub(super) evicted: u32,
+    /// What it took, by another algorithm than the token bucket.
+    pub(super) taken: Option<Taken>,
 }
 
 impl Judged {
-    pub(super) const NOT_YET: Self =
-        Self { verdict: Verdict::Fits(Bucket::FULL), tag: Tag::of_key(0, 0), evicted: 0 };
+    pub(super) const NOT_YET: Self = Self::refused(Verdict::Unpaid, Tag::of_key(0, 0));
+
+    /// With nothing taken.
+    pub(super) const fn refused(verdict: Verdict, tag: Tag) -> Self {
+        Self { verdict, tag, evicted: 0, taken: None }
+    }
 }
 
 /// What a hit is judged by.
-struct Terms {
-    overflow: Tag,
+pub(super) struct Terms {
+    pub(super) overflow: Tag,
+    algorithm: Algorithm,
     quota: Quota,
     local_burst: u32,
     is_strict: bool,
+    has_box: bool,
+    is_charged_after: bool,
     /// What the rule says to do out of touch with weir-sync, if the POP is.
     alone: Option<WhenUnsynced>,
 }
@@ -64,33 +78,50 @@ impl Limiter {
     pub(super) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-            let Some(terms) = self.terms(hit.rule) else { continue };
+            let Some(terms) = self.terms(hit) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            hit.judged = self.judge(hit, &terms, &mut loaded.slot, now);
+            let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
+            hit.judged = match until {
+                Some(until) => Judged::refused(Verdict::Boxed { wait_ns: until.nanos_since(now) }, hit.tag),
+                // A cost that the response tells takes nothing yet.
+                None if terms.is_charged_after => self.judge(hit, &terms, &mut loaded.slot.clone(), now),
+                None => self.judge(hit, &terms, &mut loaded.slot, now),
+            };
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
         }
         fits
     }
 
-    fn terms(&self, rule: u16) -> Option<Terms> {
-        let (tags, rule) = (self.tags.get(usize::from(rule))?, self.rule(rule)?);
+    fn terms(&self, hit: &Hit) -> Option<Terms> {
+        let (tags, rule) = (self.tags.get(usize::from(hit.rule))?, self.rule(hit.rule)?);
         let (is_strict, touch) = (rule.sharing.strict, self.touch);
         let is_lost = if is_strict { touch.is_lost_for_strict } else { touch.is_lost };
         Some(Terms {
             overflow: tags.overflow,
+            algorithm: rule.algorithm,
             quota: rule.quota,
             local_burst: if self.exchange.is_some() { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict,
-            alone: is_lost.then_some(rule.when_unsynced),
+            has_box: rule.penalty.is_some(),
+            is_charged_after: rule.after.is_some(),
+            // Nobody waits for a rule that is not enforced.
+            alone: if is_strict && hit.is_shadow {
+                Some(WhenUnsynced::Local)
+            } else {
+                is_lost.then_some(rule.when_unsynced)
+            },
         })
     }
 
     fn judge(&mut self, hit: &mut Hit, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
+        if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
+            return Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
+        }
         let quota = &terms.quota;
         let lodging = slot.lodge(hit.tag, terms.overflow, now);
-        let refused = |verdict| Judged { verdict, tag: lodging.tag, evicted: 0 };
+        let refused = |verdict| Judged::refused(verdict, lodging.tag);
         if terms.alone == Some(WhenUnsynced::Deny) {
             return refused(Verdict::Denied);
         }
@@ -113,7 +144,8 @@ impl Limiter {
             Take::Taken(after) => after,
             Take::Short { wait_ns } => return refused(Verdict::Short { wait_ns, full_ns }),
         };
-        let entry = self.after_taking(lodging.entry, after, lodging.tag, quota, now);
+        let parts = self.exchange.as_ref().map(Exchange::cold_parts);
+        let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
         let evicted = slot.put(lodging.tag, &entry, now).unwrap_or_else(|| {
             // A key that begins to be watched needs more room; without it, it stays as it was.
             self.counters.add(Event::SyncDropped, 1);
@@ -121,12 +153,13 @@ impl Limiter {
             *unchanged.bucket_mut() = after;
             slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
         });
-        Judged { verdict: Verdict::Fits(after), tag: lodging.tag, evicted }
+        let standing = Standing::allowed(after, quota, now);
+        Judged { evicted, ..refused(Verdict::Fits(standing)) }
     }
 
     /// Spends a token that was paid for.
     fn spend(&self, lodging: Lodging, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
-        let refused = |verdict| Judged { verdict, tag: lodging.tag, evicted: 0 };
+        let refused = |verdict| Judged::refused(verdict, lodging.tag);
         let on_hand = match lodging.entry {
             Entry::Watched(watched) => watched.on_hand(now),
             Entry::Cold(_) => 0,
@@ -143,7 +176,7 @@ impl Limiter {
         watched.bucket = Bucket::FULL.held_to(quota, left, now);
         // The entry is there, so it has its room.
         let _ = slot.put(lodging.tag, &Entry::Watched(watched), now);
-        Judged { verdict: Verdict::Fits(watched.bucket), tag: lodging.tag, evicted: 0 }
+        refused(Verdict::Fits(Standing::allowed(watched.bucket, quota, now)))
     }
 
     /// The key's admit ratio, if that leaves this request out.
@@ -168,30 +201,6 @@ impl Limiter {
     fn count_watched(&mut self, hit: &Hit, now: Time) {
         if !self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, now) {
             self.counters.add(Event::SyncDropped, 1);
-        }
-    }
-
-    /// The entry once the token is taken: a cold key that leaves its even share becomes watched.
-    fn after_taking(&self, entry: Entry, after: Bucket, tag: Tag, quota: &Quota, now: Time) -> Entry {
-        match entry {
-            Entry::Watched(mut watched) => {
-                watched.bucket = after;
-                watched.count_admitted(1, now);
-                Entry::Watched(watched)
-            }
-            Entry::Cold(cold) => {
-                let Some(exchange) = &self.exchange else {
-                    return Entry::Cold(Cold { bucket: after, ..cold });
-                };
-                match cold.share.take(quota, 1, exchange.cold_parts(), now) {
-                    Some(share) => Entry::Cold(Cold { bucket: after, share }),
-                    None if tag.is_overflow() => Entry::Cold(Cold { bucket: after, ..cold }),
-                    None => {
-                        let begun = Watched::begin(&cold, quota, exchange.cold_parts(), 1, now);
-                        Entry::Watched(Watched { bucket: after, ..begun })
-                    }
-                }
-            }
         }
     }
 
@@ -238,8 +247,12 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        let rule = self.rule(hit.rule).map(|rule| (rule.quota, rule.sharing.strict));
-        let (Some((quota, is_strict)), Some(mut entry)) = (rule, slot.get(hit.judged.tag)) else { return };
+        let Some(rule) = self.rule(hit.rule) else { return };
+        if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
+            return Self::give_back_cells(hit, &rule.algorithm, slot, now);
+        }
+        let (quota, is_strict) = (rule.quota, rule.sharing.strict);
+        let Some(mut entry) = slot.get(hit.judged.tag) else { return };
         let cost = if let Entry::Watched(watched) = &entry { watched.hold_at(now) } else { None };
         *entry.bucket_mut() = entry.bucket().give_back(&quota, cost.map_or(1, |(_, parts)| parts));
         if let Entry::Watched(watched) = &mut entry {
@@ -249,6 +262,38 @@ impl Limiter {
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
+    }
+}
+
+/// The entry once `cost` tokens are taken: a cold key that leaves its even share, one of `parts`, becomes watched.
+/// Without parts nobody hears of any key.
+pub(super) fn after_taking(
+    entry: Entry,
+    after: Bucket,
+    tag: Tag,
+    quota: &Quota,
+    cost: u32,
+    parts: Option<u32>,
+    now: Time,
+) -> Entry {
+    match entry {
+        Entry::Watched(mut watched) => {
+            watched.bucket = after;
+            watched.count_admitted(cost, now);
+            Entry::Watched(watched)
+        }
+        Entry::Cold(cold) => {
+            let unheard = Entry::Cold(Cold { bucket: after, ..cold });
+            let Some(parts) = parts else { return unheard };
+            match cold.share.take(quota, cost, parts, now) {
+                Some(share) => Entry::Cold(Cold { bucket: after, share }),
+                None if tag.is_overflow() => unheard,
+                None => {
+                    let begun = Watched::begin(&cold, quota, parts, cost, now);
+                    Entry::Watched(Watched { bucket: after, ..begun })
+                }
+            }
+        }
     }
 }
 

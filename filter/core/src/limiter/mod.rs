@@ -8,11 +8,15 @@
 //! Buckets in one slot change together, by one compare-and-swap; across slots the limiter commits
 //! one after the other and gives back what it took if a later one turns out short.
 
+mod afterwards;
+mod cells;
 mod draw;
 mod exchange;
 mod grants;
 mod inspect;
 mod judge;
+mod penalty;
+mod shadow;
 #[cfg(test)]
 mod tests;
 mod watched;
@@ -20,6 +24,7 @@ mod watched;
 use alloc::vec::Vec;
 
 use crate::address;
+use crate::algorithm::Algorithm;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::{Denial, DenyCache};
@@ -27,10 +32,12 @@ use crate::key::{KeyHash, KeyValue, Secret};
 use crate::ladder::Step;
 use crate::request::{AttributeId, Fetched, Request, Values};
 use crate::rules::RuleSet;
+use crate::rules::mode::Mode;
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
+pub use afterwards::{Afterwards, What};
 pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
@@ -75,6 +82,7 @@ pub struct Limiter {
     /// Draws whose answers are awaited.
     drawing: usize,
     counters: Counters,
+    afterwards: Vec<Afterwards>,
     scratch: Scratch,
 }
 
@@ -109,6 +117,8 @@ struct RuleTags {
 struct Scratch {
     values: Values,
     hits: Vec<Hit>,
+    /// Hits of rules that are not enforced for their keys.
+    shadow: Vec<Hit>,
     loaded: Vec<Loaded>,
     bytes: Vec<u8>,
 }
@@ -119,6 +129,10 @@ struct Hit {
     value: KeyValue,
     tag: Tag,
     slot: u32,
+    /// Tokens that the request costs.
+    cost: u32,
+    /// Whether the rule's word does not count for this key.
+    is_shadow: bool,
     /// Whether the watch list has counted this request.
     watched: bool,
     /// Whether the key's admit ratio has spoken on this request.
@@ -141,6 +155,7 @@ impl Limiter {
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
             touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
             drawing: 0,
+            afterwards: Vec::new(),
             scratch: Scratch::default(),
         }
     }
@@ -168,9 +183,10 @@ impl Limiter {
         now: Time,
     ) -> Decision {
         self.touch = self.touch_at(asked, now);
+        self.afterwards.clear();
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = core::mem::take(&mut self.scratch);
-        self.meet(request, &mut scratch.values, slots.count(), &mut scratch.hits);
+        self.meet(request, &mut scratch, slots.count());
         let decision = if scratch.hits.is_empty() {
             Decision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
@@ -178,6 +194,9 @@ impl Limiter {
         } else {
             self.settle(&mut scratch, slots, now)
         };
+        if decision.outcome == Outcome::Allow {
+            self.judge_shadows(&mut scratch, slots, now);
+        }
         self.scratch = scratch;
         decision
     }
@@ -192,19 +211,22 @@ impl Limiter {
     }
 
     /// Finds the rules that count the request, and the buckets they name.
-    fn meet(&mut self, request: &mut dyn Request, values: &mut Values, slot_count: u32, hits: &mut Vec<Hit>) {
+    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) {
+        let Scratch { values, hits, shadow, .. } = scratch;
         hits.clear();
+        shadow.clear();
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
         let mut client = None;
         let mut hashed: Option<(KeyValue, KeyHash)> = None;
         for (i, (rule, tags)) in (0u16..).zip(self.rules.rules().iter().zip(&self.tags)) {
-            if !rule.matches.holds(request) {
+            if rule.enforcement.mode == Mode::Off || !rule.matches.holds(request) {
                 continue;
             }
             let address = *client
                 .get_or_insert_with(|| request.get(AttributeId::SOURCE_ADDRESS).and_then(address::parse));
             let Some(address) = address else {
                 self.counters.add(Event::AddressUnreadable, 1);
+                shadow.clear();
                 return hits.clear();
             };
             let value = KeyValue::of_address(address, rule.key);
@@ -218,7 +240,9 @@ impl Limiter {
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
             let judged = Judged::NOT_YET;
-            hits.push(Hit { rule: i, value, tag, slot, watched, thinned: false, judged });
+            let is_shadow = !rule.enforcement.holds_for(hash.tag);
+            let list = if is_shadow { &mut *shadow } else { &mut *hits };
+            list.push(Hit { rule: i, value, tag, slot, cost: 1, is_shadow, watched, thinned: false, judged });
         }
     }
 
@@ -262,7 +286,7 @@ impl Limiter {
         for hit in hits.iter().filter(|hit| hit.thinned) {
             self.watch.settle(hit.tag, fits);
         }
-        if fits { self.allow(hits, now) } else { self.refuse(hits, slots, bytes, now) }
+        if fits { self.allow(hits) } else { self.refuse(hits, slots, bytes, now) }
     }
 
     fn load(&mut self, slots: &mut dyn Slots, index: u32, bytes: &mut Vec<u8>) -> Loaded {
@@ -302,21 +326,21 @@ impl Limiter {
         true
     }
 
-    fn allow(&mut self, hits: &[Hit], now: Time) -> Decision {
+    fn allow(&mut self, hits: &[Hit]) -> Decision {
         let mut strictest: Option<(u16, Standing)> = None;
+        let mut hold_ns = 0;
         for hit in hits {
             self.counters.allowed(hit.rule);
             self.counters.add(Event::Evicted, hit.judged.evicted);
             self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
-            let (Some(rule), Verdict::Fits(bucket)) = (self.rule(hit.rule), hit.judged.verdict) else {
-                continue;
-            };
-            let standing = Standing::allowed(bucket, &rule.quota, now);
+            self.note_afterwards(hit);
+            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
+            let Verdict::Fits(standing) = hit.judged.verdict else { continue };
             if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
                 strictest = Some((hit.rule, standing));
             }
         }
-        Decision { outcome: Outcome::Allow, strictest }
+        Decision { outcome: Outcome::Allow, strictest, hold_ns }
     }
 
     /// Whether the first has a smaller part of its burst left than the second.
@@ -337,10 +361,18 @@ impl Limiter {
                     continue;
                 }
                 Verdict::Denied => return self.denied(hit.rule),
+                Verdict::Boxed { wait_ns } => {
+                    let until = now + wait_ns;
+                    self.deny_cache.remember(hit.tag, Denial { until, full_at: until }, now);
+                    longest = longer(longest, hit.rule, wait_ns, wait_ns);
+                    continue;
+                }
                 Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
                 Verdict::Short { wait_ns, full_ns } => {
-                    let denial = Denial { until: now + wait_ns, full_at: now + full_ns };
-                    self.deny_cache.remember(hit.tag, denial, now);
+                    if self.may_remember(hit.rule) {
+                        let denial = Denial { until: now + wait_ns, full_at: now + full_ns };
+                        self.deny_cache.remember(hit.tag, denial, now);
+                    }
                     self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
                     (wait_ns, full_ns)
                 }
@@ -348,32 +380,45 @@ impl Limiter {
             if !hit.watched && hit.judged.tag == hit.tag {
                 self.watch_refused(hit, slots, bytes, now);
             }
-            if longest.is_none_or(|(_, standing)| wait_ns > standing.more_ns) {
-                longest = Some((hit.rule, Standing::refused(wait_ns, full_ns)));
+            if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
+                self.strike(hit, &penalty, slots, now);
             }
+            longest = longer(longest, hit.rule, wait_ns, full_ns);
         }
         match (longest, unpaid) {
             (Some((rule, standing)), _) => self.refused(rule, standing),
-            (None, Some(rule)) => {
-                Decision { outcome: Outcome::Wait, strictest: Some((rule, Standing::refused(0, 0))) }
-            }
+            (None, Some(rule)) => Decision::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
             (None, None) => Decision::UNCOUNTED,
         }
     }
 
+    /// Whether a refusal by this rule holds until the time it names, and need not be seen again: a request in
+    /// flight may end at any time, and a penalty box counts refusals.
+    fn may_remember(&self, rule: u16) -> bool {
+        let rule = self.rule(rule);
+        rule.is_some_and(|rule| {
+            !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
+        })
+    }
+
     fn denied(&mut self, rule: u16) -> Decision {
         self.counters.denied(rule);
-        Decision { outcome: Outcome::Deny, strictest: Some((rule, Standing::refused(DENIED_WAIT_NS, 0))) }
+        Decision::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
     }
 
     fn refused(&mut self, rule: u16, standing: Standing) -> Decision {
         self.counters.limited(rule);
-        Decision { outcome: Outcome::Limit, strictest: Some((rule, standing)) }
+        Decision::refused(Outcome::Limit, rule, standing)
     }
 
     fn rule(&self, rule: u16) -> Option<&crate::rules::Rule> {
         self.rules.rules().get(usize::from(rule))
     }
+}
+
+/// The refusal that holds out longer.
+fn longer(known: Option<(u16, Standing)>, rule: u16, wait_ns: u64, full_ns: u64) -> Option<(u16, Standing)> {
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
 }
 
 /// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in

@@ -1,4 +1,5 @@
 mod in_a_fleet;
+mod rule_model;
 mod strict;
 
 use super::*;
@@ -61,7 +62,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
     let standing = Standing { remaining: 0, more_ns: 400 * MS, full_ns: 1_400 * MS };
-    assert_eq!(refused, Decision { outcome: Outcome::Limit, strictest: Some((0, standing)) });
+    assert_eq!(refused, Decision { outcome: Outcome::Limit, strictest: Some((0, standing)), hold_ns: 0 });
     // From the deny cache now, and no less true.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest.unwrap().1.more_ns, MS);

@@ -1,10 +1,10 @@
-//! The one loop that changes a watched entry of the table outside a decision.
+//! Changing the table outside a decision: one loop for slots, and over it one for watched entries.
 
 use super::Limiter;
 use super::exchange::Exchange;
 use crate::counters::Event;
 use crate::quota::Quota;
-use crate::slot::{Cold, Entry, Tag, Watched};
+use crate::slot::{Cold, Entry, Slot, Tag, Watched};
 use crate::table::{Loaded, Slots};
 use crate::time::Time;
 
@@ -20,15 +20,43 @@ pub(super) struct Place {
 }
 
 /// What became of a change.
-pub(super) enum Updated {
-    Written(Watched),
-    /// The entry is not there any more (spent, or its slot lost), or found no room.
+pub(super) enum Updated<T> {
+    Written(T),
+    /// There was nothing to change (the entry is spent, or its slot lost), or no room.
     Gone,
     /// The host did not answer, or others kept writing.
     Failed,
 }
 
 impl Limiter {
+    /// Changes slot `index` by compare-and-swap; nothing is written where `change` returns none.
+    pub(super) fn change_slot<T>(
+        &mut self,
+        index: u32,
+        slots: &mut dyn Slots,
+        change: impl Fn(&mut Slot) -> Option<T>,
+    ) -> Updated<T> {
+        let mut bytes = core::mem::take(&mut self.scratch.bytes);
+        let mut result = Updated::Failed;
+        for _ in 0..UPDATES_MAX {
+            let (mut loaded, _) = Loaded::read(slots, index, &mut bytes);
+            if !loaded.is_known() {
+                break;
+            }
+            let Some(changed) = change(&mut loaded.slot) else {
+                result = Updated::Gone;
+                break;
+            };
+            if loaded.write(slots).is_ok() {
+                result = Updated::Written(changed);
+                break;
+            }
+            self.counters.add(Event::CasRetried, 1);
+        }
+        self.scratch.bytes = bytes;
+        result
+    }
+
     /// Changes the watched entry at `place`. Where there is none, one begins for `quota`, if given.
     pub(super) fn update_watched(
         &mut self,
@@ -37,38 +65,18 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
         change: impl Fn(&mut Watched),
-    ) -> Updated {
+    ) -> Updated<Watched> {
         let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
-        let mut bytes = core::mem::take(&mut self.scratch.bytes);
-        let mut result = Updated::Failed;
-        for _ in 0..UPDATES_MAX {
-            let (mut loaded, _) = Loaded::read(slots, place.slot, &mut bytes);
-            if !loaded.is_known() {
-                break;
-            }
-            let known = loaded.slot.get(place.tag);
+        self.change_slot(place.slot, slots, |slot| {
             let begin = |cold: &Cold| quota.map(|quota| Watched::begin(cold, quota, parts, 0, now));
-            let watched = match known {
-                Some(Entry::Watched(watched)) => Some(watched),
-                Some(Entry::Cold(cold)) => begin(&cold),
-                None => begin(&Cold::NEW),
-            };
-            let Some(mut watched) = watched else {
-                result = Updated::Gone;
-                break;
+            let mut watched = match slot.get(place.tag) {
+                Some(Entry::Watched(watched)) => watched,
+                Some(Entry::Cold(cold)) => begin(&cold)?,
+                None => begin(&Cold::NEW)?,
             };
             change(&mut watched);
-            if loaded.slot.put(place.tag, &Entry::Watched(watched), now).is_none() {
-                result = Updated::Gone;
-                break;
-            }
-            if loaded.write(slots).is_ok() {
-                result = Updated::Written(watched);
-                break;
-            }
-            self.counters.add(Event::CasRetried, 1);
-        }
-        self.scratch.bytes = bytes;
-        result
+            slot.put(place.tag, &Entry::Watched(watched), now)?;
+            Some(watched)
+        })
     }
 }

@@ -3,20 +3,28 @@
 //! [`parse`] reads configuration into a [`RuleSet`]; [`matching`] holds what a rule matches. A rule
 //! set is made once, when configuration arrives; nothing on the request path parses or formats.
 
+pub mod after;
+pub mod algorithm;
 pub mod matching;
+pub mod mode;
 mod parse;
+pub mod penalty;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::address::Prefixes;
+use crate::algorithm::Algorithm;
 use crate::key::Secret;
 use crate::quota::Quota;
 use crate::reading::Errors;
 use crate::request::Attributes;
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::wire::RULES_MAX;
+use after::After;
 use matching::Match;
+use mode::Enforcement;
+use penalty::Penalty;
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +35,16 @@ pub struct Rule {
     pub matches: Match,
     /// What it counts by: the client's address, cut to these prefixes.
     pub key: Prefixes,
-    /// How much it allows.
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// How much it allows; of other algorithms than the token bucket, as near as a rate and a burst say it.
     pub quota: Quota,
+    /// What a request costs, where only its response tells.
+    pub after: Option<After>,
+    /// Whether its word counts.
+    pub enforcement: Enforcement,
+    /// When a key is refused for longer than its quota asks.
+    pub penalty: Option<Penalty>,
     /// How POPs share it.
     pub sharing: Sharing,
     /// What a POP does with it that has not heard of weir-sync for too long.
@@ -116,6 +132,9 @@ impl Rule {
         bytes.extend([0, self.key.ipv4, self.key.ipv6]);
         bytes.extend(self.quota.token_ns().to_le_bytes());
         bytes.extend(self.quota.burst().to_le_bytes());
+        if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
+            bytes.push(self.algorithm.number());
+        }
         bytes
     }
 }

@@ -7,10 +7,15 @@ use alloc::vec::Vec;
 
 use serde_json::Value;
 
+use super::after::After;
+use super::algorithm::{self, Limit};
 use super::matching::{Match, PathMatch};
+use super::mode::Enforcement;
+use super::penalty::Penalty;
 use super::{HeaderFamilies, Reset, Response, Rule};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
-use crate::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use crate::algorithm::Algorithm;
+use crate::quota::{Quota, TOKENS_MAX};
 use crate::reading::{Errors, Fields, choice, number, text};
 use crate::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
 use crate::wire::{RULE_NAME_MAX, RULES_MAX};
@@ -57,7 +62,11 @@ fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
     let key = fields
         .require("key", "a list, as in [client_address]", errors)
         .and_then(|value| key(value, &key_place, errors));
-    let quota = quota(&mut fields, errors);
+    let limit = algorithm::read(&mut fields, errors);
+    let quota = limit.map(|limit| limit.quota);
+    let after = after(&mut fields, errors);
+    let enforcement = Enforcement::read(&mut fields, errors);
+    let penalty = Penalty::read(&mut fields, errors);
     let sharing = sharing(&mut fields, quota, errors);
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
     // What must never be overshot fails closed, unless its operator says otherwise.
@@ -68,12 +77,22 @@ fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
         Some(value) => response(value, &response_place, errors),
         None => Some(Response::default()),
     };
+    if let (Some(limit), Some(_)) = (&limit, &after) {
+        note_what_cannot_be_charged_after(limit, is_strict, &fields, errors);
+    }
+    if let Some(limit) = &limit {
+        note_what_needs_a_token_bucket(limit, &mut fields, errors);
+    }
     fields.finish(errors);
     Some(Rule {
         name: name?,
         matches: matches?,
         key: key?,
+        algorithm: limit?.algorithm,
         quota: quota?,
+        after,
+        enforcement,
+        penalty,
         sharing: sharing?,
         when_unsynced,
         response: response?,
@@ -162,23 +181,37 @@ fn prefixes(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes>
     Some(prefixes)
 }
 
-fn quota(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Quota> {
-    let place = fields.place("rate");
-    let value = fields.require("rate", "a rate, as in 50/s", errors);
-    let burst = fields.number("burst", 1..=TOKENS_MAX, errors);
-    let value = value?;
-    let rate = match value.as_str().unwrap_or_default().parse::<Rate>() {
-        Ok(rate) => rate,
-        Err(error) => {
-            errors.note(&place, format!("{error}, found {value}"));
-            return None;
-        }
-    };
-    match Quota::new(rate, burst.unwrap_or(rate.count())) {
-        Ok(quota) => Some(quota),
-        Err(error @ (QuotaError::Burst | QuotaError::Fill)) => {
-            errors.note(&fields.place("burst"), format!("{error}"));
-            None
+/// Reads a cost that only the response tells.
+fn after(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<After> {
+    let place = fields.place("cost");
+    let cost = fields.take("cost")?;
+    let value = cost.as_object()?.get("after")?;
+    After::read(value, &format!("{place}.after"), errors)
+}
+
+/// What is paid for beforehand, or given by turns, cannot be charged when the response is there.
+fn note_what_cannot_be_charged_after(
+    limit: &Limit,
+    is_strict: bool,
+    fields: &Fields<'_>,
+    errors: &mut Errors,
+) {
+    let is_by_turns = matches!(limit.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
+    if is_strict || is_by_turns {
+        let expected =
+            "expected a cost known at the request: the rule is strict, a leaky_bucket or concurrency";
+        errors.note(&fields.place("cost"), expected);
+    }
+}
+
+/// Only a token bucket is shared by POPs; what other algorithms count, each POP counts for itself.
+fn note_what_needs_a_token_bucket(limit: &Limit, fields: &mut Fields<'_>, errors: &mut Errors) {
+    if matches!(limit.algorithm, Algorithm::TokenBucket(_)) {
+        return;
+    }
+    for name in ["strict", "local_burst", "floors", "when_unsynced"] {
+        if fields.take(name).is_some() {
+            errors.note(&fields.place(name), "expected only with algorithm: token_bucket, which POPs share");
         }
     }
 }

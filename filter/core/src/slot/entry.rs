@@ -1,5 +1,6 @@
 //! What a slot holds: the local state of keys, and the tags it lies under.
 
+use crate::algorithm::Cell;
 use crate::bucket::Bucket;
 use crate::quota::{Quota, TOKENS_MAX};
 use crate::share::Share;
@@ -33,6 +34,13 @@ impl Tag {
         self.0 & OVERFLOW_BIT != 0
     }
 
+    /// The `i`-th of the tags that belong to this one; the first is this.
+    #[must_use]
+    pub const fn beside(self, i: u8) -> Self {
+        // An odd factor, so that none of the 256 is another; the bit of an overflow bucket stays as it is.
+        Self(self.0 ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !OVERFLOW_BIT)
+    }
+
     /// The tag as a number, for a worker's own maps.
     pub const fn bits(self) -> u64 {
         self.0
@@ -48,7 +56,7 @@ pub enum Entry {
     Watched(Watched),
 }
 
-/// A key within its even share.
+/// A key within its even share; of a rule that counts by another algorithm, one of its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
     /// The rule's whole quota.
@@ -86,6 +94,16 @@ pub struct Watched {
 impl Cold {
     /// A key nobody has seen.
     pub const NEW: Self = Self { bucket: Bucket::FULL, share: Share::WHOLE };
+
+    /// The entry whose bytes hold `cell`.
+    pub fn of_cell(cell: Cell) -> Self {
+        Self { bucket: Bucket::full_at(cell.until), share: Share::from_bits(cell.word) }
+    }
+
+    /// The entry as a cell.
+    pub fn cell(&self) -> Cell {
+        Cell { until: self.bucket.refilled(), word: self.share.bits() }
+    }
 }
 
 impl Watched {

@@ -1,0 +1,118 @@
+//! What a decision leaves to be done when its request ends: release it, where requests in flight are
+//! counted; charge it, where the response tells what it cost.
+
+use alloc::vec::Vec;
+
+use super::cells::Cells;
+use super::watched::Updated;
+use super::{Hit, Limiter};
+use crate::algorithm::{Algorithm, Cell, Receipt};
+use crate::bucket::Bucket;
+use crate::counters::Event;
+use crate::slot::{Entry, Slot, Tag};
+use crate::table::Slots;
+use crate::time::Time;
+
+/// Something to be done once, when a request that was let through ends.
+///
+/// It names its bucket by itself, so that it can be done under another rule set than the one it was made
+/// under.
+#[derive(Debug)]
+pub struct Afterwards {
+    /// The rule, by its index in the rule set it was made under.
+    pub rule: u16,
+    /// What is to be done.
+    pub what: What,
+    algorithm: Algorithm,
+    tag: Tag,
+    slot: u32,
+}
+
+/// What is to be done when a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Release what it holds: [`Limiter::release`].
+    Release {
+        /// Names what was acquired.
+        receipt: Receipt,
+        /// And how much.
+        cost: u32,
+    },
+    /// Charge what it turns out to have cost: [`Limiter::charge`].
+    Charge,
+}
+
+impl Limiter {
+    /// What the decision just made leaves to be done when its request ends, each once. Empty but for requests
+    /// that were let through.
+    pub fn afterwards(&mut self) -> Vec<Afterwards> {
+        core::mem::take(&mut self.afterwards)
+    }
+
+    /// Notes what `hit`, which has its room, leaves to be done.
+    pub(super) fn note_afterwards(&mut self, hit: &Hit) {
+        let Some(rule) = self.rule(hit.rule) else { return };
+        let what = match (rule.algorithm, hit.judged.taken) {
+            (Algorithm::Concurrency(_), Some(taken)) => {
+                What::Release { receipt: taken.receipt, cost: hit.cost }
+            }
+            _ if rule.after.is_some() => What::Charge,
+            _ => return,
+        };
+        let algorithm = rule.algorithm;
+        self.afterwards.push(Afterwards {
+            rule: hit.rule,
+            what,
+            algorithm,
+            tag: hit.judged.tag,
+            slot: hit.slot,
+        });
+    }
+
+    /// Releases what `done` holds, if it is to be released.
+    #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
+    pub fn release(&mut self, done: Afterwards, slots: &mut dyn Slots, now: Time) {
+        let What::Release { receipt, cost } = done.what else { return };
+        let released = self.change_slot(done.slot, slots, |slot| {
+            let mut cells = Cells::at(slot, done.tag, 1);
+            done.algorithm.give_back(cells.all_mut(), receipt, cost, now);
+            cells.store(slot, now)
+        });
+        if matches!(released, Updated::Failed) {
+            // Its expiry releases it.
+            self.counters.add(Event::Unreleased, 1);
+        }
+    }
+
+    /// Charges `cost` tokens to the bucket of `done`, into debt if need be.
+    #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
+    pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
+        if cost == 0 || done.what != What::Charge {
+            return;
+        }
+        let parts = self.exchange.as_ref().map(super::exchange::Exchange::cold_parts);
+        let charged = self.change_slot(done.slot, slots, |slot| {
+            let Algorithm::TokenBucket(quota) = done.algorithm else {
+                return charge_cells(&done, cost, slot, now);
+            };
+            let known = slot.get(done.tag).unwrap_or(Entry::Cold(crate::slot::Cold::NEW));
+            let cell = Cell { until: known.bucket().refilled(), word: 0 };
+            let mut cells = [cell];
+            done.algorithm.charge(&mut cells, done.tag.bits(), cost, now);
+            let [cell] = cells;
+            let after = Bucket::full_at(cell.until);
+            let entry = super::judge::after_taking(known, after, done.tag, &quota, cost, parts, now);
+            slot.put(done.tag, &entry, now)
+        });
+        if matches!(charged, Updated::Failed) {
+            self.counters.add(Event::Uncharged, 1);
+        }
+    }
+}
+
+fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+    let algorithm = if done.tag.is_overflow() { done.algorithm.in_one_cell() } else { done.algorithm };
+    let mut cells = Cells::at(slot, done.tag, algorithm.cells());
+    algorithm.charge(cells.all_mut(), done.tag.bits(), cost, now);
+    cells.store(slot, now)
+}

@@ -1,0 +1,121 @@
+//! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in the same
+//! slots, as cells.
+
+use super::judge::{Judged, Terms, Verdict};
+use super::{Hit, Limiter};
+use crate::algorithm::{Algorithm, Answer, CELLS_MAX, Cell, NEVER_NS};
+use crate::slot::{Cold, Entry, Slot, Tag};
+use crate::time::Time;
+
+/// A key's cells and where they are.
+pub(super) struct Cells {
+    /// The tag of the first; the others lie beside it.
+    pub(super) tag: Tag,
+    cells: [Cell; CELLS_MAX],
+    len: usize,
+}
+
+impl Cells {
+    /// The cells of the key `tag`, or, where the slot has no room for them, the rule's overflow cell.
+    ///
+    /// While an overflow cell holds something, a key that has none of its own stays with it: who drained it
+    /// does not get a fresh one when room appears.
+    fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
+        let is_known = slot.get(tag).is_some();
+        let lodging = slot.lodge(tag, overflow, now);
+        let is_overflowing = slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
+        if lodging.tag.is_overflow() || (is_overflowing && !is_known) {
+            return Self::at(slot, overflow, 1);
+        }
+        Self::at(slot, tag, algorithm.cells())
+    }
+
+    /// The `len` cells at `tag`, as the slot has them.
+    pub(super) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
+        let mut cells = [Cell::NEW; CELLS_MAX];
+        for (i, cell) in (0u8..).zip(cells.iter_mut().take(len)) {
+            if let Some(Entry::Cold(cold)) = slot.get(tag.beside(i)) {
+                *cell = cold.cell();
+            }
+        }
+        Self { tag, cells, len }
+    }
+
+    pub(super) fn all(&self) -> &[Cell] {
+        self.cells.get(..self.len).unwrap_or_default()
+    }
+
+    pub(super) fn all_mut(&mut self) -> &mut [Cell] {
+        self.cells.get_mut(..self.len).unwrap_or_default()
+    }
+
+    /// Stores those that hold something, or did; how many spent entries that dropped. None where there is no
+    /// room for all; the slot may then hold some.
+    pub(super) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
+        let mut dropped = 0;
+        for (i, cell) in (0u8..).zip(self.all()) {
+            let tag = self.tag.beside(i);
+            if *cell != Cell::NEW || slot.get(tag).is_some() {
+                dropped += slot.put(tag, &Entry::Cold(Cold::of_cell(*cell)), now)?;
+            }
+        }
+        Some(dropped)
+    }
+}
+
+impl Limiter {
+    /// Judges a hit whose rule counts by `algorithm`.
+    pub(super) fn judge_cells(
+        hit: &Hit,
+        terms: &Terms,
+        algorithm: &Algorithm,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Judged {
+        let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
+        let before = slot.clone();
+        if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
+            return judged;
+        }
+        // A log that begins needs more room than there is.
+        *slot = before;
+        let shared = Cells::at(slot, terms.overflow, 1);
+        let full = Judged::refused(Verdict::Short { wait_ns: NEVER_NS, full_ns: NEVER_NS }, shared.tag);
+        Self::take_cells(shared, hit, algorithm, slot, now).unwrap_or(full)
+    }
+
+    /// Takes the hit's cost from `cells`; none if what is left has no room in the slot.
+    fn take_cells(
+        mut cells: Cells,
+        hit: &Hit,
+        algorithm: &Algorithm,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Option<Judged> {
+        let algorithm = &if cells.tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm };
+        let taken = algorithm.take(cells.all_mut(), hit.tag.bits(), hit.cost, now);
+        let standing = algorithm.standing(cells.all(), now);
+        match taken {
+            Answer::Taken(taken) => {
+                let evicted = cells.store(slot, now)?;
+                let verdict = Verdict::Fits(standing);
+                Some(Judged { evicted, taken: Some(taken), ..Judged::refused(verdict, cells.tag) })
+            }
+            Answer::Short { wait_ns } => {
+                let full_ns = standing.full_ns.max(wait_ns);
+                Some(Judged::refused(Verdict::Short { wait_ns, full_ns }, cells.tag))
+            }
+        }
+    }
+
+    /// Gives back in the slot's copy what `hit` took.
+    pub(super) fn give_back_cells(hit: &Hit, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
+        let Some(taken) = hit.judged.taken else { return };
+        let is_overflow = hit.judged.tag.is_overflow();
+        let algorithm = &if is_overflow { algorithm.in_one_cell() } else { *algorithm };
+        let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
+        algorithm.give_back(cells.all_mut(), taken.receipt, hit.cost, now);
+        // They were there, so they have their room.
+        let _ = cells.store(slot, now);
+    }
+}

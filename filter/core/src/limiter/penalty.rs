@@ -1,0 +1,119 @@
+//! The penalty box: counting a key's limited requests, and refusing it for a time.
+//!
+//! Both are cells beside the key's own, in its slot, so that all workers count together and no eviction lets
+//! anybody out. A key that is boxed here is put on the next reports until one is answered; weir-sync
+//! tells all POPs.
+
+use alloc::vec::Vec;
+
+use super::exchange::Exchange;
+use super::watched::Updated;
+use super::{Hit, Limiter};
+use crate::algorithm::{Answer, Cell};
+use crate::counters::Event;
+use crate::key::KeyValue;
+use crate::rules::penalty::Penalty;
+use crate::slot::{Cold, Entry, Slot, Tag};
+use crate::table::Slots;
+use crate::time::Time;
+use crate::wire::{BOXED_MAX, Boxed, Reply};
+
+/// Which of the tags that belong to a key its limited requests are counted under; a log's cells come before.
+const STRIKES: u8 = 8;
+/// And which it is boxed under.
+const BOX: u8 = 9;
+
+/// A key that was boxed here and that no answered report has told of.
+#[derive(Clone, Debug)]
+pub(super) struct BoxedHere {
+    rule: u16,
+    value: KeyValue,
+    until: Time,
+    /// The first report that may have said it.
+    first_said: u64,
+}
+
+/// Until when the key `tag` is boxed, if it is at `now`.
+pub(super) fn boxed_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
+    let until = slot.get(tag.beside(BOX))?.bucket().refilled();
+    (now < until).then_some(until)
+}
+
+fn put_in_box(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+    let until = boxed_until(slot, tag, now).map_or(until, |known| known.max(until));
+    let cell = Cell { until, word: 0 };
+    slot.put(tag.beside(BOX), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
+}
+
+impl Limiter {
+    /// Counts a limited request of a key whose rule has a penalty box, and boxes it if that was one too many.
+    pub(super) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
+        let until = now + penalty.deny_for_ns();
+        let changed = self.change_slot(hit.slot, slots, |slot| {
+            let tag = hit.tag.beside(STRIKES);
+            let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
+            let Answer::Taken(after) = penalty.strikes.take(known, hit.tag.bits(), 1, now) else {
+                return None;
+            };
+            slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
+            let is_over = penalty.strikes.standing(after, now).remaining == 0;
+            if is_over {
+                put_in_box(slot, hit.tag, until, now)?;
+            }
+            Some(is_over)
+        });
+        if matches!(changed, Updated::Written(true)) {
+            self.counters.add(Event::Boxed, 1);
+            if let Some(exchange) = &mut self.exchange {
+                exchange.tell_of_box(hit.rule, hit.value, until);
+            }
+        }
+    }
+
+    /// Takes in the keys that were boxed elsewhere.
+    pub(super) fn box_pushed(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
+        for boxed in &reply.boxed {
+            let name = reply.rules.get(usize::from(boxed.rule));
+            let known = name.and_then(|name| self.rules.rules().iter().position(|rule| rule.name == *name));
+            let (Some(index), Some(value)) = (known, KeyValue::from_bytes(&boxed.value)) else { continue };
+            let Some(tags) = self.tags.get(index).copied() else { continue };
+            if self.rules.rules().get(index).is_none_or(|rule| rule.penalty.is_none()) {
+                continue;
+            }
+            let hash = self.secret.hash(value.as_bytes());
+            let (tag, until) = (Tag::of_key(hash.tag, tags.salt), now + u64::from(boxed.for_ms) * 1_000_000);
+            let place = super::slot_of(hash.place, slots.count());
+            // Where its slot has no room, this POP boxes it when it strikes here.
+            let _ = self.change_slot(place, slots, |slot| put_in_box(slot, tag, until, now));
+        }
+    }
+}
+
+fn entry_cell(entry: &Entry) -> Cell {
+    if let Entry::Cold(cold) = entry { cold.cell() } else { Cell::NEW }
+}
+
+impl Exchange {
+    fn tell_of_box(&mut self, rule: u16, value: KeyValue, until: Time) {
+        if self.boxed.len() < BOXED_MAX {
+            let first_said = self.next_sequence();
+            self.boxed.push(BoxedHere { rule, value, until, first_said });
+        }
+    }
+
+    /// Report `sequence` was answered: what it told of needs no telling any more.
+    pub(super) fn boxes_told(&mut self, sequence: u64) {
+        self.boxed.retain(|boxed| boxed.first_said > sequence);
+    }
+
+    /// What a report made at `now` tells of boxed keys: each with the rule's index in the limiter.
+    pub(super) fn boxes(&mut self, now: Time) -> Vec<Boxed> {
+        self.boxed.retain(|boxed| now < boxed.until);
+        let say = |boxed: &BoxedHere| Boxed {
+            rule: boxed.rule,
+            value: boxed.value.as_bytes().to_vec(),
+            for_ms: u32::try_from(boxed.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+        };
+        self.boxed.iter().map(say).collect()
+    }
+}

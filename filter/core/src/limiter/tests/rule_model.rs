@@ -1,0 +1,245 @@
+//! What a rule may say beside a rate: other algorithms, shadow, a penalty box, costs told by the response.
+
+use super::*;
+use crate::limiter::What;
+use crate::slot::Slot;
+use crate::wire::Boxed;
+use std::format;
+
+fn one(fields: Value) -> Limiter {
+    limiter(rules(&json!([with(fields)])), None)
+}
+
+fn with(fields: Value) -> Value {
+    let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "10/s"});
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rule
+}
+
+/// Of `n` requests at `now`, those let through.
+fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> usize {
+    admitted(limiter, slots, "192.0.2.1", n, now)
+}
+
+#[test]
+fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
+    for (algorithm, limit) in
+        [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
+    {
+        let (mut limiter, mut slots) = (one(json!({"algorithm": algorithm})), LocalSlots::new(4));
+        assert_eq!(through(&mut limiter, &mut slots, 25, T0), limit, "{algorithm}");
+        assert_eq!(through(&mut limiter, &mut slots, 25, T0 + 2 * SECOND_NS), limit, "{algorithm}");
+        let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2 * SECOND_NS);
+        let (_, standing) = refused.strictest.unwrap();
+        assert!((1..=2 * SECOND_NS).contains(&standing.more_ns), "{algorithm}: {standing:?}");
+        let back = T0 + 2 * SECOND_NS + standing.more_ns;
+        assert!(
+            !allows(&mut limiter, &mut slots, "192.0.2.1", Time::from_nanos(back.as_nanos() - 1)),
+            "{algorithm}"
+        );
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", back), "{algorithm}");
+    }
+}
+
+#[test]
+fn workers_share_the_cells_of_every_algorithm() {
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+        let (mut a, mut b) = (one(json!({"algorithm": algorithm})), one(json!({"algorithm": algorithm})));
+        let mut slots = LocalSlots::new(4);
+        let both = through(&mut a, &mut slots, 7, T0) + through(&mut b, &mut slots, 7, T0);
+        assert_eq!(both, 10, "{algorithm}");
+    }
+}
+
+#[test]
+fn what_another_rule_refuses_is_given_back_to_every_algorithm() {
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
+        let queue = (algorithm == "leaky_bucket").then_some(9);
+        let mut first = with(json!({"algorithm": algorithm}));
+        if let Some(queue) = queue {
+            first["queue"] = json!(queue);
+        }
+        // By the /8, and so in another slot.
+        let second =
+            json!({"name": "all", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/d", "burst": 4});
+        let (mut limiter, mut slots) = (limiter(rules(&json!([first, second])), None), LocalSlots::new(64));
+        assert_eq!(through(&mut limiter, &mut slots, 20, T0), 4, "{algorithm}");
+        let mut alone = limiter_of_first(&first);
+        assert_eq!(through(&mut alone, &mut slots, 20, T0), 6, "{algorithm}");
+    }
+}
+
+fn limiter_of_first(rule: &Value) -> Limiter {
+    limiter(rules(&json!([rule])), None)
+}
+
+#[test]
+fn rotating_addresses_buys_no_room_in_a_log() {
+    let (mut limiter, mut slots) =
+        (one(json!({"algorithm": "sliding_log", "rate": "3/m"})), LocalSlots::new(1));
+    let mut admitted = 0;
+    for n in 0..1_000 {
+        let address = format!("10.{}.{}.1", n / 250, n % 250);
+        admitted += usize::from(allows(&mut limiter, &mut slots, &address, T0 + n * MS));
+    }
+    // Eight logs of two cells fill the slot; everyone else shares one window.
+    assert!((3..=16 * 2 + 3 * 2).contains(&admitted), "{admitted}");
+    assert_eq!(Slot::read(&read(&mut slots)).map(|slot| slot.entries().count() <= 20), Ok(true));
+}
+
+fn read(slots: &mut LocalSlots) -> Vec<u8> {
+    let mut bytes = vec![];
+    slots.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn requests_in_flight_are_counted_and_released_once() {
+    let fields = json!({"algorithm": "concurrency", "limit": 2, "rate": null});
+    let mut rule = with(fields);
+    rule.as_object_mut().unwrap().remove("rate");
+    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    let mut done = limiter.afterwards();
+    assert!(matches!(done[0].what, What::Release { .. }) && done.len() == 1);
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    assert!(limiter.afterwards().is_empty(), "a refused request holds nothing");
+    limiter.release(done.remove(0), &mut slots, T0 + MS);
+    assert_eq!(through(&mut limiter, &mut slots, 5, T0 + MS), 1);
+    // What is never released expires.
+    assert_eq!(through(&mut limiter, &mut slots, 5, T0 + 601 * SECOND_NS), 2);
+}
+
+#[test]
+fn a_leaky_bucket_holds_requests_until_their_turn() {
+    let (mut limiter, mut slots) =
+        (one(json!({"algorithm": "leaky_bucket", "queue": 3})), LocalSlots::new(4));
+    let held: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0)).collect();
+    assert_eq!(held.iter().map(|d| d.hold_ns / MS).collect::<Vec<_>>(), [0, 100, 200, 300, 0]);
+    assert_eq!(held[4].outcome, Outcome::Limit);
+}
+
+#[test]
+fn a_rule_in_shadow_counts_and_refuses_nobody() {
+    let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
+    let (mut limiter, mut slots) =
+        (limiter(rules(&json!([shadow, with(json!({}))])), None), LocalSlots::new(4));
+    assert_eq!(through(&mut limiter, &mut slots, 25, T0), 10, "the enforced rule is not masked");
+    let counts = limiter.counters().take_rule(0);
+    assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (1, 0, 9));
+    let counts = limiter.counters().take_rule(1);
+    assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (10, 15, 0));
+}
+
+#[test]
+fn a_rule_in_shadow_takes_nothing_of_a_request_that_is_refused() {
+    let shadow = json!({"name": "s", "mode": "shadow", "key": ["client_address"], "rate": "20/d"});
+    let enforced = json!({"name": "e", "key": ["client_address"], "rate": "5/s"});
+    let (mut limiter, mut slots) = (limiter(rules(&json!([shadow, enforced])), None), LocalSlots::new(4));
+    for round in 0..4 {
+        through(&mut limiter, &mut slots, 50, T0 + round * SECOND_NS);
+    }
+    assert_eq!(limiter.counters().take_rule(0).shadow_limited, 0, "20 were let through");
+}
+
+#[test]
+fn a_rule_that_is_off_is_not_looked_at() {
+    let (mut limiter, mut slots) = (one(json!({"mode": "off"})), LocalSlots::new(4));
+    assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50);
+    assert_eq!(limiter.counters().take_rule(0).allowed, 0);
+}
+
+#[test]
+fn a_percentage_of_keys_is_enforced_always_the_same() {
+    let (mut limiter, mut slots) =
+        (one(json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
+    let mut limited = |round: u64| -> Vec<u32> {
+        let address = |n: u32| format!("10.0.{}.{}", n / 250, n % 250);
+        (0..1_000).filter(|&n| !allows(&mut limiter, &mut slots, &address(n), T0 + round * MS)).collect()
+    };
+    assert!(limited(0).is_empty());
+    let second = limited(1);
+    assert!((240..360).contains(&second.len()), "{}", second.len());
+    assert_eq!(limited(2), second);
+}
+
+fn boxing() -> Value {
+    with(json!({"rate": "1/s", "penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}))
+}
+
+#[test]
+fn who_is_limited_again_and_again_is_boxed() {
+    let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
+    assert_eq!(through(&mut limiter, &mut slots, 4, T0), 1);
+    let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest.unwrap().1;
+    assert_eq!(standing.more_ns, 595 * SECOND_NS, "boxed, although the bucket is full again");
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0), "another key is not");
+    // Told until a report is answered.
+    let first = limiter.report(&mut slots, true, T0 + 5 * SECOND_NS).unwrap();
+    assert_eq!((first.boxed.len(), first.boxed[0].for_ms), (1, 595_000));
+    assert_eq!(first.rules[usize::from(first.boxed[0].rule)].name, "r");
+    limiter.report_failed(first.sequence);
+    let second = limiter.report(&mut slots, true, T0 + 6 * SECOND_NS).unwrap();
+    assert_eq!(second.boxed.len(), 1);
+    let reply = Reply { sequence: second.sequence, pops: 1, settled: true, ..Reply::default() };
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0 + 6 * SECOND_NS).unwrap();
+    let third = limiter.report(&mut slots, true, T0 + 7 * SECOND_NS).unwrap();
+    assert!(third.boxed.is_empty());
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 601 * SECOND_NS));
+}
+
+#[test]
+fn who_is_boxed_elsewhere_is_boxed_here() {
+    let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    let boxed = vec![
+        Boxed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], for_ms: 60_000 },
+        Boxed { rule: 1, value: vec![4, 32, 192, 0, 2, 2], for_ms: 60_000 },
+    ];
+    let names = vec!["r".into(), "unknown".into()];
+    let reply =
+        Reply { sequence: report.sequence, pops: 1, settled: true, rules: names, boxed, ..Reply::default() };
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 59 * SECOND_NS));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 61 * SECOND_NS));
+}
+
+#[test]
+fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
+    for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {
+        let fields = json!({"algorithm": algorithm, "cost": {"after": {"header": "x-tokens"}}});
+        let (mut limiter, mut slots) = (one(fields), LocalSlots::new(4));
+        assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50, "{algorithm}: asking takes nothing");
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+        let done = limiter.afterwards().remove(0);
+        assert_eq!(done.what, What::Charge);
+        limiter.charge(done, 25, &mut slots, T0);
+        assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
+    }
+    // Of a token bucket, 25 of 10 are a debt of 15: a second and a half, and a token.
+    let (mut limiter, mut slots) =
+        (one(json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    let done = limiter.afterwards().remove(0);
+    limiter.charge(done, 25, &mut slots, T0);
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_599 * MS));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_600 * MS));
+}
+
+#[test]
+fn a_cost_charged_afterwards_reaches_the_report() {
+    let fields = json!({"cost": {"after": {"status": [401]}}});
+    let (mut limiter, mut slots) = (limiter(rules(&json!([with(fields)])), Some(1)), LocalSlots::new(4));
+    limiter.note_heard(100, T0);
+    for n in 0..3 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS));
+        let done = limiter.afterwards().remove(0);
+        limiter.charge(done, 1, &mut slots, T0 + n * MS);
+    }
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 4 * MS));
+    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!(report.keys[0].admitted, 3);
+}

@@ -1,0 +1,46 @@
+//! Whether a rule's word counts.
+
+use crate::reading::{Errors, Fields};
+
+/// What becomes of a rule's decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It holds.
+    #[default]
+    Enforce,
+    /// It is counted and goes no further. It takes nothing from other rules' buckets and hides none of their
+    /// decisions.
+    Shadow,
+    /// The rule is not looked at.
+    Off,
+}
+
+/// A rule's mode, and for which of its keys it is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    /// The mode.
+    pub mode: Mode,
+    /// Of how many keys in a hundred, chosen by their hashes; the rest is treated as in shadow.
+    pub percent: u8,
+}
+
+impl Default for Enforcement {
+    fn default() -> Self {
+        Self { mode: Mode::Enforce, percent: 100 }
+    }
+}
+
+impl Enforcement {
+    /// Reads `mode` and `enforced_percent`.
+    pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Self {
+        let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+        let mode = fields.choice("mode", &modes, errors).unwrap_or_default();
+        let percent = fields.number("enforced_percent", 0..=100, errors);
+        Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
+    }
+
+    /// Whether the rule's decision holds for the key with this hash. The same key is always treated alike.
+    pub(crate) fn holds_for(self, key_tag: u64) -> bool {
+        self.mode == Mode::Enforce && (self.percent == 100 || key_tag % 100 < u64::from(self.percent))
+    }
+}
