@@ -108,6 +108,7 @@ unsafe extern "C" {
     fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     fn proxy_record_metric(id: u32, value: u64) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
+    fn proxy_set_effective_context(context: u32) -> u32;
 }
 
 #[link(wasm_import_module = "wasi_snapshot_preview1")]
@@ -260,6 +261,12 @@ pub(crate) fn send_response(
 pub(crate) fn resume_request() -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
+}
+
+/// Makes the calls that follow, until another context is called, those of `context`.
+pub(crate) fn act_for(context: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_set_effective_context(context) })
 }
 
 /// Whether the host implements HTTP calls at all. The calls themselves go through the SDK, which

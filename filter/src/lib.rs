@@ -5,6 +5,7 @@
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
+//! holding.rs   requests that wait for their turn
 //! sync.rs      calls to weir-sync, and their answers
 //! plugin.rs    root context: configure, tick, the exchange with weir-sync
 //! request.rs   HTTP context: request in, decision out; a strict rule's request may wait
@@ -17,6 +18,7 @@
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
 )]
 
+mod holding;
 mod host;
 mod metrics;
 mod plugin;
@@ -33,5 +35,7 @@ use proxy_wasm::traits::RootContext;
 #[unsafe(no_mangle)]
 extern "C" fn _initialize() {
     host::start();
-    proxy_wasm::set_root_context(|_| -> Box<dyn RootContext> { Box::new(plugin::Plugin::default()) });
+    proxy_wasm::set_root_context(|context| -> Box<dyn RootContext> {
+        Box::new(plugin::Plugin::new(context))
+    });
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
+use weir_limiter::algorithm::Algorithm;
 use weir_limiter::config::Config;
 use weir_limiter::limiter::REPORTS_MAX;
 
@@ -15,14 +16,22 @@ use crate::worker::Worker;
 
 /// The tick of a POP on its own, in milliseconds: it only hands over metrics.
 const TICK_MS: u32 = 1_000;
+/// The tick where requests are held until their turns, in milliseconds: so late they may go on.
+const TURN_MS: u32 = 10;
 /// The most plugin configuration that is read, in bytes.
 const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 
 /// A plugin in one worker.
 #[derive(Default)]
 pub(crate) struct Plugin {
+    /// The root context's number.
+    context: u32,
     worker: Option<Rc<RefCell<Worker>>>,
     sync: Option<Sync>,
+    /// Ticks since the configuration, and how many make an interval between reports: more than one where
+    /// requests are held until their turns.
+    ticks: u32,
+    ticks_per_interval: u32,
 }
 
 /// The worker's reports.
@@ -35,6 +44,10 @@ struct Sync {
 }
 
 impl Plugin {
+    pub(crate) fn new(context: u32) -> Self {
+        Self { context, ..Self::default() }
+    }
+
     fn configure(&mut self, size: usize) -> Result<(), Vec<String>> {
         if size > CONFIG_BYTES_MAX {
             return Err(vec![format!(
@@ -49,7 +62,11 @@ impl Plugin {
             log::warn!("the host makes no HTTP calls: sync is off, and this POP is on its own");
             config.sync = None;
         }
-        let tick_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
+        let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
+        let holds =
+            config.rules.rules().iter().any(|rule| matches!(rule.algorithm, Algorithm::LeakyBucket(_)));
+        self.ticks_per_interval = if holds { (interval_ms / TURN_MS).max(1) } else { 1 };
+        let tick_ms = interval_ms / self.ticks_per_interval;
         let sync = config.sync.as_ref().map(|sync| Sync {
             interval_ns: u64::from(sync.interval_ms) * 1_000_000,
             calls: Vec::with_capacity(REPORTS_MAX),
@@ -61,6 +78,22 @@ impl Plugin {
             log::warn!("the host has no tick (status {}): no metrics, no sync", status.0);
         }
         Ok(())
+    }
+
+    /// Lets the held requests go on whose turn has come.
+    fn resume_held(&mut self) {
+        // The worker is free again before any request goes on: that may end in it.
+        let due = match self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
+            Some(Ok(mut worker)) => worker.due(),
+            _ => return,
+        };
+        for context in &due {
+            // Its client may have left.
+            let _ = host::act_for(*context).and_then(|()| host::resume_request());
+        }
+        if !due.is_empty() {
+            let _ = host::act_for(self.context);
+        }
     }
 
     fn flush_metrics(&mut self) {
@@ -147,12 +180,16 @@ impl RootContext for Plugin {
     }
 
     fn on_tick(&mut self) {
-        self.exchange();
-        self.flush_metrics();
+        self.resume_held();
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(self.ticks_per_interval.max(1)) {
+            self.exchange();
+            self.flush_metrics();
+        }
     }
 
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(RequestContext::new(self.worker.clone())))
+    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(RequestContext::new(self.worker.clone(), context)))
     }
 
     fn get_type(&self) -> Option<ContextType> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use weir_limiter::decision::{Decision, Outcome, Standing};
-use weir_limiter::limiter::Draw;
+use weir_limiter::limiter::{Afterwards, Draw};
 use weir_limiter::response::{Answers, DENIED_STATUS};
 
 use crate::host::{self, Headers};
@@ -20,16 +20,19 @@ pub(crate) struct RequestContext {
     standing: Option<(u16, Standing)>,
     /// What a strict rule's request waits for: the call, and what it asked.
     waiting: Option<(u32, Draw)>,
+    /// What is to be done when the request ends, each once.
+    afterwards: Vec<Afterwards>,
+    context: u32,
 }
 
 impl RequestContext {
-    pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>) -> Self {
-        Self { worker, standing: None, waiting: None }
+    pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>, context: u32) -> Self {
+        Self { worker, standing: None, waiting: None, afterwards: Vec::new(), context }
     }
 
     /// Carries out a decision; whether the request goes on.
     fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
-        let Decision { outcome, strictest: Some((rule, standing)) } = decision else {
+        let Decision { outcome, strictest: Some((rule, standing)), hold_ns } = decision else {
             return Action::Continue;
         };
         if outcome == Outcome::Wait {
@@ -50,7 +53,9 @@ impl RequestContext {
         }
         if outcome == Outcome::Allow {
             self.standing = Some((rule, standing));
-            return Action::Continue;
+            self.afterwards = worker.afterwards();
+            let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);
+            return if is_held { Action::Pause } else { Action::Continue };
         }
         Self::answer(worker, outcome, rule, &standing)
     }
@@ -105,7 +110,10 @@ impl HttpContext for RequestContext {
         let (Some(worker), Some((rule, standing))) = (&self.worker, self.standing.take()) else {
             return Action::Continue;
         };
-        if let Ok(worker) = worker.try_borrow() {
+        if let Ok(mut worker) = worker.try_borrow_mut() {
+            if !self.afterwards.is_empty() {
+                worker.charge_by_headers(&mut self.afterwards);
+            }
             for (name, value) in worker.quota_headers(rule, &standing) {
                 // A header the host does not take is left out; the response is not held back for it.
                 let _ = host::add_header(Headers::Response, name, &value);
@@ -113,14 +121,29 @@ impl HttpContext for RequestContext {
         }
         Action::Continue
     }
+
+    fn on_log(&mut self) {
+        if self.afterwards.is_empty() {
+            return;
+        }
+        if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
+            worker.charge_by_size(&mut self.afterwards);
+        }
+    }
 }
 
 impl Drop for RequestContext {
-    /// A client that leaves while its request waits.
+    /// The end of the request, however it came: answered, reset, timed out. Its client may have left while
+    /// it waited.
     fn drop(&mut self) {
-        let (Some(worker), Some((_, draw))) = (&self.worker, self.waiting.take()) else { return };
-        if let Ok(mut worker) = worker.try_borrow_mut() {
+        let (draw, afterwards) = (self.waiting.take(), std::mem::take(&mut self.afterwards));
+        if draw.is_none() && afterwards.is_empty() {
+            return;
+        }
+        let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) else { return };
+        if let Some((_, draw)) = draw {
             worker.draw_abandoned(draw);
         }
+        worker.release(afterwards);
     }
 }

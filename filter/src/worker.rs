@@ -3,13 +3,15 @@
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::ladder::{Ladder, Step};
-use weir_limiter::limiter::{Draw, Limiter, Reporter};
+use weir_limiter::limiter::{Afterwards, Draw, Limiter, Reporter, What};
 use weir_limiter::request::{Attribute, Request};
 use weir_limiter::response::{Answers, Header};
 use weir_limiter::rules::Rule;
+use weir_limiter::rules::after::After;
 use weir_limiter::time::Time;
 use weir_limiter::wire::{POP_NAME_MAX, WireError};
 
+use crate::holding::Holding;
 use crate::host::{self, Headers};
 use crate::metrics::Metrics;
 use crate::shared::{self, Table};
@@ -23,6 +25,7 @@ pub(crate) struct Worker {
     metrics: Metrics,
     /// None where the POP is on its own.
     caller: Option<Caller>,
+    holding: Holding,
     /// The step of the ladder that was last logged.
     step: Option<Step>,
     clock: Clock,
@@ -42,7 +45,8 @@ impl Worker {
             limiter.note_heard(pops, at);
         }
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
-        Ok(Self { limiter, table, answers, metrics, caller, step: None, clock: Clock::default() })
+        let (holding, clock) = (Holding::default(), Clock::default());
+        Ok(Self { limiter, table, answers, metrics, caller, holding, step: None, clock })
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -54,6 +58,64 @@ impl Worker {
     pub(crate) fn rule(&self, index: u16) -> Option<(&Rule, &Answers)> {
         let index = usize::from(index);
         Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?))
+    }
+
+    /// What the decision just made leaves to be done when its request ends.
+    pub(crate) fn afterwards(&mut self) -> Vec<Afterwards> {
+        self.limiter.afterwards()
+    }
+
+    /// Holds the request of `context` for `hold_ns` nanoseconds; false if it has to go on at once.
+    pub(crate) fn hold(&mut self, context: u32, hold_ns: u64) -> bool {
+        let turn = self.clock.now() + hold_ns;
+        self.holding.hold(context, turn)
+    }
+
+    /// The contexts whose held requests are to go on now.
+    pub(crate) fn due(&mut self) -> Vec<u32> {
+        let now = self.clock.now();
+        self.holding.due(now)
+    }
+
+    /// Charges those of `afterwards` that the response's headers tell the cost of; the rest stays.
+    pub(crate) fn charge_by_headers(&mut self, afterwards: &mut Vec<Afterwards>) {
+        let status = host::header(Headers::Response, ":status").ok();
+        let status = status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0);
+        self.charge(afterwards, |after| match after {
+            After::Header { name, .. } => {
+                after.of_header(host::header(Headers::Response, name).ok().as_deref())
+            }
+            After::Status(_) | After::Bytes { .. } => after.of_status(status),
+        });
+    }
+
+    /// Charges those that the response's size tells the cost of; the rest stays.
+    pub(crate) fn charge_by_size(&mut self, afterwards: &mut Vec<Afterwards>) {
+        let size = host::property("response\0size").ok();
+        let size = size.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        self.charge(afterwards, |after| after.of_bytes(size));
+    }
+
+    fn charge(&mut self, afterwards: &mut Vec<Afterwards>, cost_of: impl Fn(&After) -> Option<u32>) {
+        let now = self.clock.now();
+        let mut left = Vec::new();
+        for done in std::mem::take(afterwards) {
+            let rule = self.limiter.rules().rules().get(usize::from(done.rule));
+            let after = rule.and_then(|rule| rule.after.as_ref()).filter(|_| done.what == What::Charge);
+            match after.and_then(&cost_of) {
+                Some(cost) => self.limiter.charge(done, cost, &mut self.table, now),
+                None => left.push(done),
+            }
+        }
+        *afterwards = left;
+    }
+
+    /// Ends what is left of a request that ends: what it holds is released.
+    pub(crate) fn release(&mut self, afterwards: Vec<Afterwards>) {
+        let now = self.clock.now();
+        for done in afterwards {
+            self.limiter.release(done, &mut self.table, now);
+        }
     }
 
     /// The quota headers that an allowed response carries, if its strictest rule wants them.

@@ -11,7 +11,7 @@ use crate::time::Time;
 pub(super) struct Cells {
     /// The tag of the first; the others lie beside it.
     pub(super) tag: Tag,
-    cells: [Cell; CELLS_MAX],
+    list: [Cell; CELLS_MAX],
     len: usize,
 }
 
@@ -32,21 +32,21 @@ impl Cells {
 
     /// The `len` cells at `tag`, as the slot has them.
     pub(super) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
-        let mut cells = [Cell::NEW; CELLS_MAX];
-        for (i, cell) in (0u8..).zip(cells.iter_mut().take(len)) {
+        let mut list = [Cell::NEW; CELLS_MAX];
+        for (i, cell) in (0u8..).zip(list.iter_mut().take(len)) {
             if let Some(Entry::Cold(cold)) = slot.get(tag.beside(i)) {
                 *cell = cold.cell();
             }
         }
-        Self { tag, cells, len }
+        Self { tag, list, len }
     }
 
     pub(super) fn all(&self) -> &[Cell] {
-        self.cells.get(..self.len).unwrap_or_default()
+        self.list.get(..self.len).unwrap_or_default()
     }
 
     pub(super) fn all_mut(&mut self) -> &mut [Cell] {
-        self.cells.get_mut(..self.len).unwrap_or_default()
+        self.list.get_mut(..self.len).unwrap_or_default()
     }
 
     /// Stores those that hold something, or did; how many spent entries that dropped. None where there is no

@@ -172,19 +172,16 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32, errors: &mut Errors
         return None;
     }
     let leaky = LeakyBucket::new(token_ns, queue).ok();
-    let quota = Quota::from_token_ns(token_ns, queue.saturating_add(1)).ok();
-    match (leaky, quota) {
-        (Some(leaky), Some(quota)) => Some(Limit { algorithm: Algorithm::LeakyBucket(leaky), quota }),
-        _ => {
-            errors.note(&fields.place("rate"), format!("{}", QuotaError::Fill));
-            None
-        }
+    let limit = leaky.zip(Quota::from_token_ns(token_ns, queue.saturating_add(1)).ok());
+    if limit.is_none() {
+        errors.note(&fields.place("rate"), format!("{}", QuotaError::Fill));
     }
+    limit.map(|(leaky, quota)| Limit { algorithm: Algorithm::LeakyBucket(leaky), quota })
 }
 
 fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
-    let expires_ns = u64::from(expires_s) * SECOND_NS;
-    let concurrency = Concurrency::new(limit, expires_ns).ok()?;
-    let quota = Quota::from_token_ns((expires_ns / u64::from(limit)).max(1_000), limit).ok()?;
+    let length_ns = u64::from(expires_s) * SECOND_NS;
+    let concurrency = Concurrency::new(limit, length_ns).ok()?;
+    let quota = Quota::from_token_ns((length_ns / u64::from(limit)).max(1_000), limit).ok()?;
     Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota })
 }

@@ -6,11 +6,11 @@ use crate::slot::Slot;
 use crate::wire::Boxed;
 use std::format;
 
-fn one(fields: Value) -> Limiter {
-    limiter(rules(&json!([with(fields)])), None)
+fn one(fields: &Value) -> Limiter {
+    limiter(rules(&json!([with(&fields)])), None)
 }
 
-fn with(fields: Value) -> Value {
+fn with(fields: &Value) -> Value {
     let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "10/s"});
     rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     rule
@@ -26,7 +26,7 @@ fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
     for (algorithm, limit) in
         [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
     {
-        let (mut limiter, mut slots) = (one(json!({"algorithm": algorithm})), LocalSlots::new(4));
+        let (mut limiter, mut slots) = (one(&json!({"algorithm": algorithm})), LocalSlots::new(4));
         assert_eq!(through(&mut limiter, &mut slots, 25, T0), limit, "{algorithm}");
         assert_eq!(through(&mut limiter, &mut slots, 25, T0 + 2 * SECOND_NS), limit, "{algorithm}");
         let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2 * SECOND_NS);
@@ -44,7 +44,7 @@ fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
 #[test]
 fn workers_share_the_cells_of_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
-        let (mut a, mut b) = (one(json!({"algorithm": algorithm})), one(json!({"algorithm": algorithm})));
+        let (mut a, mut b) = (one(&json!({"algorithm": algorithm})), one(&json!({"algorithm": algorithm})));
         let mut slots = LocalSlots::new(4);
         let both = through(&mut a, &mut slots, 7, T0) + through(&mut b, &mut slots, 7, T0);
         assert_eq!(both, 10, "{algorithm}");
@@ -55,7 +55,7 @@ fn workers_share_the_cells_of_every_algorithm() {
 fn what_another_rule_refuses_is_given_back_to_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
         let queue = (algorithm == "leaky_bucket").then_some(9);
-        let mut first = with(json!({"algorithm": algorithm}));
+        let mut first = with(&json!({"algorithm": algorithm}));
         if let Some(queue) = queue {
             first["queue"] = json!(queue);
         }
@@ -76,7 +76,7 @@ fn limiter_of_first(rule: &Value) -> Limiter {
 #[test]
 fn rotating_addresses_buys_no_room_in_a_log() {
     let (mut limiter, mut slots) =
-        (one(json!({"algorithm": "sliding_log", "rate": "3/m"})), LocalSlots::new(1));
+        (one(&json!({"algorithm": "sliding_log", "rate": "3/m"})), LocalSlots::new(1));
     let mut admitted = 0;
     for n in 0..1_000 {
         let address = format!("10.{}.{}.1", n / 250, n % 250);
@@ -96,7 +96,7 @@ fn read(slots: &mut LocalSlots) -> Vec<u8> {
 #[test]
 fn requests_in_flight_are_counted_and_released_once() {
     let fields = json!({"algorithm": "concurrency", "limit": 2, "rate": null});
-    let mut rule = with(fields);
+    let mut rule = with(&fields);
     rule.as_object_mut().unwrap().remove("rate");
     let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
@@ -114,7 +114,7 @@ fn requests_in_flight_are_counted_and_released_once() {
 #[test]
 fn a_leaky_bucket_holds_requests_until_their_turn() {
     let (mut limiter, mut slots) =
-        (one(json!({"algorithm": "leaky_bucket", "queue": 3})), LocalSlots::new(4));
+        (one(&json!({"algorithm": "leaky_bucket", "queue": 3})), LocalSlots::new(4));
     let held: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0)).collect();
     assert_eq!(held.iter().map(|d| d.hold_ns / MS).collect::<Vec<_>>(), [0, 100, 200, 300, 0]);
     assert_eq!(held[4].outcome, Outcome::Limit);
@@ -124,7 +124,7 @@ fn a_leaky_bucket_holds_requests_until_their_turn() {
 fn a_rule_in_shadow_counts_and_refuses_nobody() {
     let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
     let (mut limiter, mut slots) =
-        (limiter(rules(&json!([shadow, with(json!({}))])), None), LocalSlots::new(4));
+        (limiter(rules(&json!([shadow, with(&json!({}))])), None), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 25, T0), 10, "the enforced rule is not masked");
     let counts = limiter.counters().take_rule(0);
     assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (1, 0, 9));
@@ -145,7 +145,7 @@ fn a_rule_in_shadow_takes_nothing_of_a_request_that_is_refused() {
 
 #[test]
 fn a_rule_that_is_off_is_not_looked_at() {
-    let (mut limiter, mut slots) = (one(json!({"mode": "off"})), LocalSlots::new(4));
+    let (mut limiter, mut slots) = (one(&json!({"mode": "off"})), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50);
     assert_eq!(limiter.counters().take_rule(0).allowed, 0);
 }
@@ -153,19 +153,19 @@ fn a_rule_that_is_off_is_not_looked_at() {
 #[test]
 fn a_percentage_of_keys_is_enforced_always_the_same() {
     let (mut limiter, mut slots) =
-        (one(json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
-    let mut limited = |round: u64| -> Vec<u32> {
+        (one(&json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
+    let mut refused = |round: u64| -> Vec<u32> {
         let address = |n: u32| format!("10.0.{}.{}", n / 250, n % 250);
         (0..1_000).filter(|&n| !allows(&mut limiter, &mut slots, &address(n), T0 + round * MS)).collect()
     };
-    assert!(limited(0).is_empty());
-    let second = limited(1);
+    assert!(refused(0).is_empty());
+    let second = refused(1);
     assert!((240..360).contains(&second.len()), "{}", second.len());
-    assert_eq!(limited(2), second);
+    assert_eq!(refused(2), second);
 }
 
 fn boxing() -> Value {
-    with(json!({"rate": "1/s", "penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}))
+    with(&json!({"rate": "1/s", "penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}))
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn who_is_boxed_elsewhere_is_boxed_here() {
 fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {
         let fields = json!({"algorithm": algorithm, "cost": {"after": {"header": "x-tokens"}}});
-        let (mut limiter, mut slots) = (one(fields), LocalSlots::new(4));
+        let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));
         assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50, "{algorithm}: asking takes nothing");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
         let done = limiter.afterwards().remove(0);
@@ -221,7 +221,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
     }
     // Of a token bucket, 25 of 10 are a debt of 15: a second and a half, and a token.
     let (mut limiter, mut slots) =
-        (one(json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
+        (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let done = limiter.afterwards().remove(0);
     limiter.charge(done, 25, &mut slots, T0);
@@ -232,7 +232,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
 #[test]
 fn a_cost_charged_afterwards_reaches_the_report() {
     let fields = json!({"cost": {"after": {"status": [401]}}});
-    let (mut limiter, mut slots) = (limiter(rules(&json!([with(fields)])), Some(1)), LocalSlots::new(4));
+    let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
     limiter.note_heard(100, T0);
     for n in 0..3 {
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS));
