@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -26,6 +27,8 @@ pub struct Asked {
 pub enum Say {
     /// A status and a body.
     Now(StatusCode, Bytes),
+    /// A response, after so long.
+    Later(Duration, Response<Full<Bytes>>),
     /// Nothing, ever.
     Nothing,
 }
@@ -56,6 +59,22 @@ impl Server {
     /// An upstream that answers 200 to everything.
     pub async fn upstream() -> Self {
         Self::start(|_| Say::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))).await
+    }
+
+    /// An upstream that does as it is told by each request: `x-say` is the status it answers (200), `x-late-ms` after
+    /// how long (at once), `x-tokens` a header that it sends back.
+    pub async fn obedient() -> Self {
+        Self::start(|asked| {
+            let header = |name| asked.head.headers.get(name).and_then(|value| value.to_str().ok());
+            let status = header("x-say").and_then(|text| text.parse().ok()).unwrap_or(StatusCode::OK);
+            let late_ms = header("x-late-ms").and_then(|text| text.parse().ok()).unwrap_or(0);
+            let mut response = response(status, Bytes::from_static(b"upstream\n"));
+            if let Some(tokens) = asked.head.headers.get("x-tokens") {
+                response.headers_mut().insert("x-tokens", tokens.clone());
+            }
+            Say::Later(Duration::from_millis(late_ms), response)
+        })
+        .await
     }
 
     /// Where it listens.
@@ -104,6 +123,10 @@ async fn serve(stream: TcpStream, answerer: Arc<Mutex<Box<Answerer>>>, asked: Ar
             let say = lock(&answerer)(&request);
             match say {
                 Say::Now(status, body) => Ok::<_, Infallible>(response(status, body)),
+                Say::Later(after, response) => {
+                    tokio::time::sleep(after).await;
+                    Ok(response)
+                }
                 Say::Nothing => std::future::pending().await,
             }
         }

@@ -4,6 +4,7 @@
 //! clients as it likes. The addresses are those reserved for documentation.
 
 mod addresses;
+mod algorithms;
 mod configuration;
 mod fleet;
 mod harness;

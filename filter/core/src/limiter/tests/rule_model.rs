@@ -7,7 +7,7 @@ use crate::wire::Boxed;
 use std::format;
 
 fn one(fields: &Value) -> Limiter {
-    limiter(rules(&json!([with(&fields)])), None)
+    limiter(rules(&json!([with(fields)])), None)
 }
 
 fn with(fields: &Value) -> Value {

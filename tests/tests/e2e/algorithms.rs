@@ -1,0 +1,165 @@
+//! What a rule counts by, beside the token bucket, and what happens when a request ends.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::task::JoinSet;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::{Tally, drain, repeat, together};
+use weir_tests::server::Server;
+use weir_tests::wait::until;
+
+use crate::plugin::{rule, rules, with};
+
+const CLIENT: &str = "203.0.113.7";
+
+fn counting_by(algorithm: &str, rate: &str) -> serde_json::Value {
+    json!({"name": "some", "key": ["client_address"], "algorithm": algorithm, "rate": rate})
+}
+
+async fn edge(upstream: &Server, rule: serde_json::Value) -> Envoy {
+    Envoy::start(Setup::with(rules([rule])).upstream(upstream.address())).await
+}
+
+#[tokio::test]
+async fn windows_and_logs_admit_their_limit_at_all_workers_together() {
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+        let setup = Setup::with(rules([counting_by(algorithm, "15/h")])).concurrency(2);
+        let edge = Envoy::start(setup).await;
+        let tally = together(edge.clients(4), |_| vec![Ask::from(CLIENT); 20]).await;
+        assert_eq!((tally.admitted(), tally.limited()), (15, 65), "{algorithm}");
+        let limited = edge.client().send(&Ask::from(CLIENT)).await;
+        assert_eq!(limited.header("x-ratelimit-limit"), "15");
+        assert!((1..=7_200).contains(&limited.number("retry-after")), "{limited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_lets_requests_go_at_its_rate_and_limits_what_finds_no_place() {
+    let upstream = Server::obedient().await;
+    let edge = edge(&upstream, with(counting_by("leaky_bucket", "20/s"), "queue", json!(5))).await;
+    let (mut tasks, begin) = (JoinSet::new(), Instant::now());
+    for mut client in edge.clients(10) {
+        tasks.spawn(async move { (client.send(&Ask::from(CLIENT)).await.status, begin.elapsed()) });
+    }
+    let mut answers = tasks.join_all().await;
+    answers.sort_unstable_by_key(|(_, at)| *at);
+    let admitted: Vec<_> = answers.iter().filter(|(status, _)| *status == 200).map(|(_, at)| *at).collect();
+    let limited = answers.iter().filter(|(status, _)| *status == 429).count();
+    assert_eq!((admitted.len(), limited), (6, 4), "{answers:?}");
+    for (turn, at) in (0..).zip(&admitted) {
+        // No earlier than their turns; later by a tick, and by what a busy machine costs.
+        let (least, most) = (Duration::from_millis(50 * turn), Duration::from_millis(50 * turn + 500));
+        assert!((least..most).contains(at), "turn {turn} at {at:?}: {answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_the_queue_leaves_the_others_in_it() {
+    let upstream = Server::obedient().await;
+    let edge = edge(&upstream, with(counting_by("leaky_bucket", "2/s"), "queue", json!(3))).await;
+    let ask = Ask::from(CLIENT);
+    let mut clients = edge.clients(3);
+    let (mut third, mut second) = (clients.pop().unwrap(), clients.pop().unwrap());
+    assert_eq!(clients[0].send(&ask).await.status, 200);
+    let left = tokio::time::timeout(Duration::from_millis(100), second.send(&ask)).await;
+    assert!(left.is_err(), "it waits for its turn");
+    drop(second);
+    assert_eq!(third.send(&ask).await.status, 200);
+    assert_eq!(edge.client().send(&ask).await.status, 200);
+}
+
+fn in_flight(limit: u32) -> serde_json::Value {
+    json!({"name": "some", "key": ["client_address"], "algorithm": "concurrency", "limit": limit})
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_limited_and_those_that_end_make_room() {
+    let upstream = Server::obedient().await;
+    let edge = edge(&upstream, in_flight(2)).await;
+    let slow = Ask::from(CLIENT).header("x-late-ms", "500");
+    let tally = together(edge.clients(5), |_| vec![slow.clone()]).await;
+    assert_eq!((tally.admitted(), tally.limited()), (2, 3));
+    let tally = repeat(&mut edge.client(), &Ask::from(CLIENT), 20).await;
+    assert_eq!(tally.admitted(), 20, "one after the other, there is always room");
+}
+
+#[tokio::test]
+async fn a_request_that_is_reset_or_times_out_makes_room_once() {
+    let upstream = Server::obedient().await;
+    let edge = edge(&upstream, in_flight(1)).await;
+    for _ in 0..3 {
+        let mut client = edge.client();
+        let never = Ask::from(CLIENT).header("x-late-ms", "60000");
+        let left = tokio::time::timeout(Duration::from_millis(200), client.send(&never)).await;
+        assert!(left.is_err(), "it is in flight");
+        assert_eq!(edge.client().send(&Ask::from(CLIENT)).await.status, 429, "and counted");
+        drop(client);
+        until("room again", async || {
+            (edge.client().send(&Ask::from(CLIENT)).await.status == 200).then_some(())
+        })
+        .await;
+    }
+    let slow = Ask::from(CLIENT).header("x-late-ms", "300");
+    let tally = together(edge.clients(4), |_| vec![slow.clone()]).await;
+    assert_eq!((tally.admitted(), tally.limited()), (1, 3), "released once each, not more");
+}
+
+#[tokio::test]
+async fn only_failed_logins_count() {
+    let upstream = Server::obedient().await;
+    let rule = with(rule("login", "3/h", 3), "cost", json!({"after": {"status": [401]}}));
+    let edge = edge(&upstream, rule).await;
+    let mut client = edge.client();
+    assert_eq!(repeat(&mut client, &Ask::from(CLIENT), 20).await.admitted(), 20);
+    let failing = Ask::from(CLIENT).header("x-say", "401");
+    let mut tally = Tally::default();
+    for _ in 0..10 {
+        tally.add(client.send(&failing).await.status);
+    }
+    assert_eq!((tally.of(401), tally.limited()), (3, 7));
+    assert_eq!(client.send(&Ask::from(CLIENT)).await.status, 429, "also with the right password");
+}
+
+#[tokio::test]
+async fn tokens_and_bytes_are_charged_when_the_response_is_there() {
+    let upstream = Server::obedient().await;
+    let by_header = with(rule("tokens", "1000/h", 1_000), "cost", json!({"after": {"header": "x-tokens"}}));
+    let edge = edge(&upstream, with(by_header, "response", json!({"on_allowed": true}))).await;
+    let mut client = edge.client();
+    let ask = Ask::from(CLIENT).header("x-tokens", "400");
+    let left: Vec<_> = [client.send(&ask).await, client.send(&ask).await]
+        .iter()
+        .map(|answer| answer.number("x-ratelimit-remaining"))
+        .collect();
+    assert_eq!(left, [1_000, 600], "before each was charged");
+    assert_eq!(drain(&mut client, &ask, 10).await.1, 1, "200 are left, and a debt after one more");
+
+    // The upstream's answer has 9 bytes: three tokens each.
+    let by_bytes = with(rule("bytes", "10/h", 10), "cost", json!({"after": {"response_bytes_per": 4}}));
+    let edge = self::edge(&upstream, by_bytes).await;
+    assert_eq!(drain(&mut edge.client(), &Ask::from(CLIENT), 10).await.1, 4);
+}
+
+#[tokio::test]
+async fn who_is_limited_again_and_again_is_refused_for_longer_than_his_quota_asks() {
+    let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
+    let edge = Envoy::start(Setup::with(rules([with(rule("some", "50/s", 10), "penalty", penalty)]))).await;
+    let mut client = edge.client();
+    let (_, admitted) = drain(&mut client, &Ask::from(CLIENT), 2_000).await;
+    assert!(admitted >= 10, "{admitted}");
+    repeat(&mut client, &Ask::from(CLIENT), 200).await;
+    let boxed = client.send(&Ask::from(CLIENT)).await;
+    assert_eq!(boxed.status, 429);
+    assert!((3_590..=3_600).contains(&boxed.number("retry-after")), "{boxed:?}");
+    assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_rule_in_shadow_is_seen_in_the_metrics_alone() {
+    let shadow = with(rule("new", "1/h", 1), "mode", json!("shadow"));
+    let edge = Envoy::start(Setup::with(rules([shadow, rule("old", "1/h", 5)]))).await;
+    assert_eq!(drain(&mut edge.client(), &Ask::from(CLIENT), 50).await.1, 5);
+    edge.counter_reaches("weir.rule.new.shadow_limited", 4).await;
+}
