@@ -129,7 +129,7 @@ impl Exchange {
         // An error shows in the metric itself.
         let _ = self.ready().await;
         let now = self.now();
-        let ((budgets, in_debt, _), owed, here) = {
+        let ((budgets, in_debt), owed, here) = {
             let mut state = lock(&self.state);
             (state.debts(now), state.owed(now), self.pops_here(&mut state, now))
         };

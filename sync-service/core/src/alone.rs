@@ -9,14 +9,14 @@
 //! confirmed, so the next report that reaches the store brings all of it, and the local budgets are
 //! dropped.
 
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 use weir_limiter::sharing::Sharing;
-use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::time::Time;
 
+use crate::bounded::Bounded;
 use crate::budget::{Account, Budget, BudgetId, Count, Demand};
 use crate::heard::Last;
 use crate::region::Entry;
@@ -24,8 +24,6 @@ use crate::region::Entry;
 /// The most local budgets. For a key beyond them each report is judged by itself: the last account and
 /// what that POP has not had confirmed.
 pub const BUDGETS_MAX: usize = 100_000;
-/// How often budgets that need not be kept are dropped where there is no room, in nanoseconds.
-const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
 /// A report may speak of all that the store has not confirmed; a local budget that hears of a bucket for the
 /// first time takes the part that was admitted within this, in microseconds. The store takes all of it.
 const SPAN_US_MAX: u64 = 1_000_000;
@@ -74,9 +72,7 @@ impl Share {
 /// The budgets of a region that is alone.
 #[derive(Debug)]
 pub struct Alone {
-    budgets: BTreeMap<BudgetId, Local>,
-    budgets_max: usize,
-    swept_at: Time,
+    budgets: Bounded<Local>,
 }
 
 impl Default for Alone {
@@ -88,7 +84,7 @@ impl Default for Alone {
 impl Alone {
     /// Keeps at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+        Self { budgets: Bounded::new(budgets_max) }
     }
 
     /// Charges what `entry` says of `pop` to the local budget, in the name of `member`. `last` is how the
@@ -106,9 +102,8 @@ impl Alone {
         }
         let mut local = last.map_or_else(Local::full, |last| Local::begin(entry, last, member));
         let account = local.charge(now, entry, member, pop);
-        if self.has_room(now) {
-            self.budgets.insert(entry.id.clone(), local);
-        }
+        let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
+        self.budgets.insert(now, &entry.id, local, is_needed);
         account
     }
 
@@ -119,7 +114,7 @@ impl Alone {
 
     /// Whether there is a local budget for `id`.
     pub fn knows(&self, id: &BudgetId) -> bool {
-        self.budgets.contains_key(id)
+        self.budgets.get(id).is_some()
     }
 
     /// How every local budget stood when it was last charged.
@@ -130,17 +125,6 @@ impl Alone {
     /// How many budgets are kept.
     pub fn budgets_len(&self) -> usize {
         self.budgets.len()
-    }
-
-    fn has_room(&mut self, now: Time) -> bool {
-        if self.budgets.len() < self.budgets_max {
-            return true;
-        }
-        if now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
-            self.swept_at = now;
-            self.budgets.retain(|_, local| local.budget.expires_us() > local.clock_us(now));
-        }
-        self.budgets.len() < self.budgets_max
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Demands {
 struct Asked {
     windows: BTreeMap<SourceId, Window>,
     heard_at: Time,
-    debt_milli: u64,
+    is_in_debt: bool,
     is_warm: bool,
 }
 
@@ -107,21 +107,19 @@ impl Demands {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
     }
 
-    /// Notes what a budget owes, in thousandths of a token, for [`Demands::debts`], and whether its POPs
-    /// now hear that it is warm.
-    pub fn note(&mut self, id: &BudgetId, debt_milli: u64, is_warm: bool) {
+    /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs now hear that it is
+    /// warm.
+    pub fn note(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
-            (budget.debt_milli, budget.is_warm) = (debt_milli, is_warm);
+            (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);
         }
     }
 
-    /// Budgets heard of lately, and how many of those are in debt, and by how many thousandths of a
-    /// token together.
-    pub fn debts(&mut self, now: Time) -> (usize, usize, u64) {
+    /// Budgets heard of lately, and how many of those are in debt.
+    pub fn debts(&mut self, now: Time) -> (usize, usize) {
         self.sweep(now);
-        let debts = self.budgets.values().map(|budget| budget.debt_milli).filter(|debt| *debt > 0);
-        let (count, sum) = debts.fold((0, 0_u64), |(n, sum), debt| (n + 1, sum.saturating_add(debt)));
-        (self.budgets.len(), count, sum)
+        let in_debt = self.budgets.values().filter(|budget| budget.is_in_debt);
+        (self.budgets.len(), in_debt.count())
     }
 
     /// Forgets the silent, at most once per window, so that a report costs what it carries.

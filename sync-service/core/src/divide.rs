@@ -129,13 +129,8 @@ pub fn region_of(member: &str) -> &str {
     member.split_once('/').map_or(member, |(region, _)| region)
 }
 
-/// `account`'s debt in thousandths of a token; zero where there is none.
-pub fn debt_milli(quota: Quota, account: &Account) -> u64 {
-    debt_milli_of(quota, account.deficit_ns)
-}
-
 /// What a budget owes that lacks `deficit_ns` of being full, in thousandths of a token.
-pub(crate) fn debt_milli_of(quota: Quota, deficit_ns: u64) -> u64 {
+pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
     let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
     if debt_ns == 0 {
         // The rule, so it had better be quick.

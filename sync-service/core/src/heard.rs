@@ -8,17 +8,16 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use weir_limiter::quota::Quota;
-use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::time::Time;
 
+use crate::bounded::Bounded;
 use crate::budget::BudgetId;
-use crate::divide::debt_milli_of;
+use crate::divide::debt_milli;
 
 /// The most budgets that are remembered; any beyond count as full.
 pub const BUDGETS_MAX: usize = 100_000;
 /// The most rules whose deepest debt is remembered.
 pub const RULES_MAX: usize = 1_000;
-/// How often the refilled are forgotten where there is no room, in nanoseconds.
-const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
 
 /// How a budget stood, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Last {
 
     /// What the budget owes at `now`, in thousandths of a token, if nothing was taken since.
     fn debt_milli(&self, now: Time) -> u64 {
-        debt_milli_of(self.quota, self.deficit_ns_at(now))
+        debt_milli(self.quota, self.deficit_ns_at(now))
     }
 }
 
@@ -57,9 +56,7 @@ pub struct Owed {
 /// The budgets a region has heard of that are not full.
 #[derive(Debug)]
 pub struct Heard {
-    budgets: BTreeMap<BudgetId, Last>,
-    budgets_max: usize,
-    swept_at: Time,
+    budgets: Bounded<Last>,
     most_milli: BTreeMap<String, u64>,
 }
 
@@ -72,7 +69,7 @@ impl Default for Heard {
 impl Heard {
     /// Remembers at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO, most_milli: BTreeMap::new() }
+        Self { budgets: Bounded::new(budgets_max), most_milli: BTreeMap::new() }
     }
 
     /// Notes how the budget `id` stands.
@@ -80,8 +77,8 @@ impl Heard {
         self.note_depth(id, last);
         if let Some(known) = self.budgets.get_mut(id) {
             *known = last;
-        } else if last.deficit_ns > 0 && self.has_room(last.at) {
-            self.budgets.insert(id.clone(), last);
+        } else if last.deficit_ns > 0 {
+            self.budgets.insert(last.at, id, last, |known| known.deficit_ns_at(last.at) > 0);
         }
     }
 
@@ -133,18 +130,6 @@ impl Heard {
     pub fn budgets_len(&self) -> usize {
         self.budgets.len()
     }
-
-    fn has_room(&mut self, now: Time) -> bool {
-        if self.budgets.len() < self.budgets_max {
-            return true;
-        }
-        // At most so often, so that a report costs what it carries.
-        if now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
-            self.swept_at = now;
-            self.budgets.retain(|_, last| last.deficit_ns_at(now) > 0);
-        }
-        self.budgets.len() < self.budgets_max
-    }
 }
 
 #[cfg(test)]
@@ -153,6 +138,7 @@ mod tests {
     use alloc::vec;
     use core::iter::empty;
     use weir_limiter::quota::{Period, Rate};
+    use weir_limiter::time::SECOND_NS;
 
     fn id(rule: &str, value: u8) -> BudgetId {
         BudgetId { rule: rule.into(), value: vec![value] }

@@ -27,6 +27,7 @@ extern crate std;
 
 pub mod alone;
 pub mod bound;
+mod bounded;
 pub mod budget;
 pub mod demand;
 pub mod divide;

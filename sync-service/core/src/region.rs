@@ -13,7 +13,7 @@ use weir_limiter::wire::{Allowance, Pushed, Report};
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
 use crate::demand::Demands;
-use crate::divide::{Shared, Terms, debt_milli, divide, region_of};
+use crate::divide::{Shared, Terms, divide, region_of};
 use crate::draws::Draws;
 use crate::escrow::{Claim, Drawn};
 use crate::floors::Floors;
@@ -173,7 +173,7 @@ impl Region {
         let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
         let shared = Shared { quota, sharing, account, own_ns };
         let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
-        self.demands.note(&entry.id, debt_milli(quota, account), division.heat == Heat::Warm);
+        self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
         self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);
         division.allowance()
     }
@@ -209,9 +209,8 @@ impl Region {
         unseen.into_iter().map(entry).collect()
     }
 
-    /// Budgets heard of lately, how many of those are in debt, and their debts' sum in thousandths
-    /// of a token.
-    pub fn debts(&mut self, now: Time) -> (usize, usize, u64) {
+    /// Budgets heard of lately, and how many of those are in debt.
+    pub fn debts(&mut self, now: Time) -> (usize, usize) {
         self.demands.debts(now)
     }
 }

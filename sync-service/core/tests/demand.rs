@@ -84,9 +84,9 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     demands.observe(at(1_000), &id(1), source("a", 1), 50, 50, 0);
     let beyond = demands.observe(at(1_000), &id(2), source("a", 2), 900, 50, 0);
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
-    demands.note(&id(1), 7, false);
-    assert_eq!(demands.debts(at(1_000)), (1, 1, 7));
-    assert_eq!(demands.debts(at(9_000)), (0, 0, 0), "the silent are forgotten, and there is room again");
+    demands.note(&id(1), true, false);
+    assert_eq!(demands.debts(at(1_000)), (1, 1));
+    assert_eq!(demands.debts(at(9_000)), (0, 0), "the silent are forgotten, and there is room again");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
         let mut demands = Demands::default();
         demands.observe(at(1_000), &id(1), source("a", 1), 40, 40, 0);
-        demands.note(&id(1), 0, is_warm);
+        demands.note(&id(1), false, is_warm);
         let demand = demands.observe(at(3_000), &id(1), source("a", 1), 80, 40, 0);
         assert_eq!(demand, Demand { milli, askers: 1 });
     }

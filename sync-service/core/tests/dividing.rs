@@ -99,8 +99,8 @@ fn the_slowest_quota_keeps_its_digits() {
 #[test]
 fn debt_is_what_is_missing_beyond_empty() {
     let quota = quota(100, Period::Second, 100);
-    assert_eq!(debt_milli(quota, &account(100 * quota.token_ns(), vec![])), 0);
-    assert_eq!(debt_milli(quota, &account(130 * quota.token_ns(), vec![])), 30_000);
+    assert_eq!(debt_milli(quota, 100 * quota.token_ns()), 0);
+    assert_eq!(debt_milli(quota, 130 * quota.token_ns()), 30_000);
 }
 
 proptest! {

@@ -15,7 +15,8 @@
 //! reference.rs  what was truly offered and admitted, beside an ideal bucket; account.rs: of one key
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
-//! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs: the table
+//! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
+//!               mechanisms.rs: the table
 //! report.rs     the table as text; random.rs: worlds drawn from a seed
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
@@ -30,6 +31,7 @@ pub mod faults;
 pub mod invariants;
 pub mod ledger;
 pub mod many;
+pub mod mechanisms;
 pub mod models;
 pub mod more_scenarios;
 pub mod network;

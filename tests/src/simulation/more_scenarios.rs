@@ -22,7 +22,7 @@ const CROWD_SECONDS: u64 = 10;
 /// How long a budget is remembered once its debt is paid, in seconds, and a little.
 const FORGOTTEN_SECONDS: u64 = 65;
 /// A floor, as a part of the rate.
-const FLOOR: f64 = 0.3;
+pub(super) const FLOOR: f64 = 0.3;
 
 fn admitted(sample: &Sample) -> u64 {
     sample.tally.admitted
@@ -181,21 +181,6 @@ pub fn of_share(world: &World) -> f64 {
     let share = pops.div_ceil(regions) as f64 / pops as f64;
     let due = share * world.reference.account(0, 0).rate() * (to - from) as f64;
     world.reference.between(from, to, |sample| sample.regions[0].admitted) / due
-}
-
-/// Five times the rate everywhere; then the client goes to POP 0, which at that moment loses its
-/// weir-sync, with a grant that lets a fifth through.
-pub fn lease_ends(size: Size) -> Plan {
-    let moves = FAULT_AT * SECOND_NS;
-    let before = traffic::between(0, moves, traffic::even(500.0, size.pops));
-    let after = traffic::between(moves, 60 * SECOND_NS, traffic::even(300.0, 1));
-    let plan = Plan::of(size, 50, traffic::merged(vec![before, after]));
-    Plan { faults: vec![(moves, Fault::CutPop(0, true))], ..plan }
-}
-
-/// What was admitted once the lease was over, as a part of the rate.
-pub fn own_quota(world: &World) -> f64 {
-    world.reference.between(30, 50, admitted) / (world.reference.account(0, 0).rate() * 20.0)
 }
 
 /// A million clients.

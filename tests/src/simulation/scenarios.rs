@@ -2,6 +2,7 @@
 
 use weir_limiter::time::SECOND_NS;
 
+use super::mechanisms;
 use super::more_scenarios as more;
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::traffic;
@@ -71,9 +72,18 @@ const CUT_OFF: &[Limit] = &[
     limit("since start", more::since_start, 0.99, 1.01),
     BOUND,
 ];
-const LEASE: &[Limit] = &[limit("of its own quota", more::own_quota, 0.98, 1.01), BOUND];
+const OVERTAKEN: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
+const LEASE: &[Limit] = &[limit("of its own quota", mechanisms::own_quota, 0.98, 1.01), BOUND];
+const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", mechanisms::own_bursts, 0.99, 1.0), BOUND];
+const PULSES: &[Limit] = &[
+    limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 1e9),
+    limit("ratio", ratio, 0.99, 1.01),
+    BOUND,
+];
 const CROWD: &[Limit] =
     &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
+const QUIET: &[Limit] = &[limit("KB/s a POP", mechanisms::kilobytes, 0.0, 2.0)];
+const SMALL: &[Size] = &[Size { pops: 3, regions: 3 }, Size { pops: 20, regions: 5 }];
 const LARGE: &[Size] = &[Size { pops: 330, regions: 30 }];
 /// Events of a reaction.
 const EVENTS: u32 = 320;
@@ -103,15 +113,25 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("floor 30 %, asks 25 %", FLOOR, |s| more::floor(s, 25.0)),
     plain("floor 30 %, asks 30 %", FLOOR, |s| more::floor(s, 30.0)),
     plain("floor 30 %, asks 60 %", FLOOR, |s| more::floor(s, 60.0)),
+    plain("floor 30 %, flooded in pulses", PULSES, mechanisms::floor_in_pulses),
     plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
     plain("strict, one burst everywhere", STRICT, more::strict_burst),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
+    plain("strict, a lease ends unheard", STRICT, mechanisms::strict_lease_ends),
+    plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),
     plain("store loses its last second", HEALS, more::store_loses),
     plain("store fails over", HEALS, more::store_fails_over),
     plain("store is flushed", FLUSHED, more::store_flushed),
-    plain("a POP alone when its lease ends", LEASE, more::lease_ends),
+    plain("a POP alone when its lease ends", LEASE, mechanisms::lease_ends),
+    plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
+    Scenario {
+        name: "10,000 keys within even shares",
+        fleets: SMALL,
+        plan: mechanisms::quiet_crowd,
+        limits: QUIET,
+    },
     Scenario { name: "1,000,000 keys", fleets: LARGE, plan: more::crowd, limits: CROWD },
 ];
 

@@ -105,6 +105,18 @@ pub fn between(by_ns: u64, until_ns: u64, mut traffic: Traffic) -> Traffic {
     })
 }
 
+/// What of `traffic` arrives when `is_then` holds.
+pub fn when(mut traffic: Traffic, is_then: impl Fn(u64) -> bool + 'static) -> Traffic {
+    Box::new(move |rng| {
+        loop {
+            let next = traffic(rng)?;
+            if is_then(next.at) {
+                return Some(next);
+            }
+        }
+    })
+}
+
 /// `traffic` in the name of client `key`, asking for `path`.
 pub fn of(key: u32, path: u8, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { key, path, ..next }))

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::cell::Cell;
 
+use super::grants::unsay;
 use super::penalty::BoxedHere;
 use super::watched::{Place, Updated};
 use super::{Limiter, Reporter};
@@ -171,23 +172,17 @@ impl Limiter {
     /// Whether there is room for one more report. What those under way said, and none has answered, is
     /// to be said again.
     fn may_report(&mut self, now: Time) -> bool {
-        let Some(exchange) = &mut self.exchange else { return false };
-        let in_flight = &exchange.in_flight;
+        let Some(exchange) = &self.exchange else { return false };
         let is_over = |sent: &&InFlight| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
-        let over: Vec<_> = in_flight.iter().filter(is_over).map(|sent| sent.sequence).collect();
+        let over: Vec<_> = exchange.in_flight.iter().filter(is_over).map(|sent| sent.sequence).collect();
         for sequence in over {
             self.report_failed(sequence);
         }
-        let Some(exchange) = &mut self.exchange else { return false };
-        let in_flight = core::mem::take(&mut exchange.in_flight);
-        for sent in &in_flight {
-            self.unsay(&sent.keys);
+        let Some(exchange) = &self.exchange else { return false };
+        for sent in &exchange.in_flight {
+            unsay(&mut self.watch, &sent.keys);
         }
-        let has_room = in_flight.len() < REPORTS_MAX;
-        if let Some(exchange) = &mut self.exchange {
-            exchange.in_flight = in_flight;
-        }
-        has_room
+        exchange.in_flight.len() < REPORTS_MAX
     }
 
     /// Puts what is to be said into a report.

@@ -9,6 +9,7 @@ use crate::quota::Quota;
 use crate::slot::Tag;
 use crate::table::Slots;
 use crate::time::Time;
+use crate::watch::WatchList;
 use crate::wire::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
 
 impl Limiter {
@@ -41,7 +42,7 @@ impl Limiter {
         exchange.boxes_told(sequence);
         self.hear(reply, &sent.keys, sent.sent_at, slots, now);
         if !reply.settled || reply.grants.is_empty() {
-            self.unsay(&sent.keys);
+            unsay(&mut self.watch, &sent.keys);
         }
         Ok(())
     }
@@ -174,15 +175,16 @@ impl Limiter {
         if let Some(sent) = exchange.take_if(sequence, |_| true) {
             exchange.ladder.miss();
             self.counters.add(Event::SyncFailed, 1);
-            self.unsay(&sent.keys);
+            unsay(&mut self.watch, &sent.keys);
         }
     }
+}
 
-    pub(super) fn unsay(&mut self, keys: &[Told]) {
-        for told in keys {
-            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
-                key.soil(told.dirty_since);
-            }
+/// What a report said of these keys is to be said again.
+pub(super) fn unsay(watch: &mut WatchList, keys: &[Told]) {
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.soil(told.dirty_since);
         }
     }
 }

@@ -1,4 +1,5 @@
 mod in_a_fleet;
+mod reports;
 mod rule_model;
 mod strict;
 
@@ -214,162 +215,11 @@ fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
     Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, parts: 1, lease_ms: 2_000 }
 }
 
-#[test]
-fn a_key_within_its_even_share_stays_off_the_wire() {
-    let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(4));
-    let greeting = limiter.report(&mut slots, true, T0).unwrap();
-    assert!(greeting.keys.is_empty());
-    answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
-    assert_eq!(limiter.report(&mut slots, false, T0 + 250 * MS), None);
-    // The sixth of 40 at one POP of four is beyond the half of an even share that is a cold key's.
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-    let report = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (6, 6));
-    assert_eq!(report.keys[0].value, [4, 32, 192, 0, 2, 1]);
-    assert_eq!(report.rules[0].name, "r");
-}
-
 /// A limiter with one watched key that has used up its burst of four.
 fn watching() -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(one_rule("100/s", 4), Some(1)), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 4);
     (limiter, slots)
-}
-
-#[test]
-fn counts_are_said_again_until_they_are_confirmed() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
-    limiter.report_failed(first.sequence);
-    let again = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
-    // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply {
-        sequence: 2,
-        pops: 1,
-        settled: false,
-        grants: vec![],
-        rules: vec![],
-        pushed: vec![],
-        ..Reply::default()
-    };
-    limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
-    let third = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(third.keys, first.keys);
-    answer(&mut limiter, &mut slots, &third, 1, grant(1, 1, 4_000), T0);
-    assert_eq!(limiter.report(&mut slots, false, T0), None);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let fourth = limiter.report(&mut slots, false, T0 + 10 * MS).unwrap();
-    assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
-}
-
-#[test]
-fn nonsense_changes_nothing_and_is_a_failed_report() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
-        assert!(limiter.apply(report.sequence, bytes, &mut slots, T0).is_err(), "{bytes:?}");
-    }
-    let again = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(again.keys, report.keys);
-    let too_many = Reply {
-        sequence: again.sequence,
-        pops: 1,
-        settled: true,
-        grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
-        rules: vec![],
-        pushed: vec![],
-        ..Reply::default()
-    };
-    assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
-    assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
-}
-
-#[test]
-fn an_answer_that_never_comes_is_given_up() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
-    // The same counts, and since when they wait to be heard.
-    let waiting = crate::wire::Key { span_ms: 10_000, ..first.keys[0].clone() };
-    assert_eq!(again.keys, [waiting]);
-    assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
-}
-
-#[test]
-fn a_report_that_is_not_answered_is_not_waited_for() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
-    let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
-    assert_eq!((second.keys[0].span_ms, second.keys[0].asked_recently), (250, 2));
-    // Whichever answer comes is taken, in any order; what both said is known once.
-    answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);
-    answer(&mut limiter, &mut slots, &first, 1, grant(1, 1, 4_000), T0 + 310 * MS);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 400 * MS));
-    let third = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
-    assert_eq!((third.keys[0].unconfirmed, third.keys[0].asked_recently), (1, 1));
-    // Not without end: so many under way, and there is no more to be said.
-    let more = (0..9).filter(|_| limiter.report(&mut slots, true, T0 + 600 * MS).is_some()).count();
-    assert_eq!(more, REPORTS_MAX - 1);
-}
-
-#[test]
-fn a_grant_thins_until_its_lease_ends() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    answer(&mut limiter, &mut slots, &report, 2, grant(1, 4, 4_000), T0);
-    let during =
-        (1..=100).filter(|i| allows(&mut limiter, &mut slots, "192.0.2.1", T0 + i * 19 * MS)).count();
-    assert!((24..=26).contains(&during), "{during} of 100 at a ratio of 1/4");
-    let after = T0 + 3 * SECOND_NS;
-    let after =
-        (1..=100).filter(|i| allows(&mut limiter, &mut slots, "192.0.2.1", after + i * 19 * MS)).count();
-    assert_eq!(after, 100);
-}
-
-#[test]
-fn a_key_in_debt_is_told_when_the_debt_is_paid() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    answer(&mut limiter, &mut slots, &report, 2, grant(0, 1, -996_000), T0);
-    // Ten seconds for 1,000 tokens at 100/s, and one more token's time.
-    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest.unwrap().1;
-    assert_eq!(refused.more_ns, 10 * SECOND_NS - 30 * MS);
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + (refused.more_ns - MS)));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + refused.more_ns));
-}
-
-#[test]
-fn a_grant_caps_the_bucket_by_what_was_admitted_since_the_report() {
-    let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(4));
-    let greeting = limiter.report(&mut slots, true, T0).unwrap();
-    answer(&mut limiter, &mut slots, &greeting, 10, grant(1, 1, 0), T0);
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 2, T0), 2);
-    // Five were left in the world when the report was made; two of them are gone.
-    answer(&mut limiter, &mut slots, &report, 10, grant(1, 1, 5_000), T0);
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 3);
-}
-
-#[test]
-fn another_worker_reports_the_same_counts() {
-    let rule_set = one_rule("100/s", 4);
-    let (mut a, mut b) = (limiter(rule_set.clone(), Some(1)), limiter(rule_set, Some(2)));
-    let mut slots = LocalSlots::new(4);
-    assert_eq!(admitted(&mut a, &mut slots, "192.0.2.1", 5, T0), 4);
-    assert!(allows(&mut b, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let (from_a, from_b) =
-        (a.report(&mut slots, false, T0).unwrap(), b.report(&mut slots, false, T0).unwrap());
-    assert_eq!(from_a.keys[0].epoch, from_b.keys[0].epoch);
-    assert_eq!((from_a.keys[0].admitted, from_b.keys[0].admitted), (5, 5));
-    assert_eq!(from_b.keys[0].asked, 6);
-    assert_eq!((from_a.keys[0].asked_recently, from_b.keys[0].asked_recently), (1, 1));
 }
 
 proptest! {
@@ -393,38 +243,5 @@ proptest! {
             let most = u64::from(quota.burst()) + latest.nanos_since(earliest) / quota.token_ns();
             prop_assert!(admitted.iter().all(|&n| n <= most), "{:?} > {}", admitted, most);
         }
-    }
-
-    /// I7, the POP's half: whatever is lost or repeated, the counts say what was admitted.
-    #[test]
-    fn reports_add_up_to_what_was_admitted(
-        steps in prop::collection::vec((0usize..2, 0u8..3, 0u64..200), 1..200),
-    ) {
-        let rule_set = one_rule("30/s", 3);
-        let mut workers: Vec<_> = (0..2).map(|w| limiter(rule_set.clone(), Some(w))).collect();
-        let (mut slots, mut now, mut admitted) = (LocalSlots::new(1), T0, 0u64);
-        let (mut epoch, mut charged) = (None, 0u64);
-        for (worker, what, step_ms) in steps {
-            now += step_ms * MS;
-            let limiter = &mut workers[worker];
-            admitted += u64::from(allows(limiter, &mut slots, "192.0.2.1", now));
-            if what == 0 { continue; }
-            let Some(report) = limiter.report(&mut slots, false, now) else { continue };
-            for key in &report.keys {
-                // The receiver's rule: the maximum of an epoch it knows, else what is unconfirmed.
-                charged = match epoch {
-                    Some(known) if known == key.epoch => charged.max(key.admitted),
-                    _ => charged + key.unconfirmed,
-                };
-                epoch = Some(key.epoch);
-                prop_assert_eq!(charged, key.admitted);
-            }
-            if what == 1 { limiter.report_failed(report.sequence); } else {
-                answer(limiter, &mut slots, &report, 2, grant(1, 1, 3_000), now);
-            }
-        }
-        let last = workers[0].report(&mut slots, false, now + 11 * SECOND_NS);
-        let told = last.and_then(|report| report.keys.first().map(|key| key.admitted));
-        prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
     }
 }

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
+use weir_limiter::sharing::WhenUnsynced;
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::Run;
 use weir_tests::fleet::scenario::{AT_BROKEN, EVEN};
 use weir_tests::fleet::{BROKEN, Fault, Outage};
 
-use super::{BURST, POPS, RATE, accounts, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens};
+use super::{
+    BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,
+};
 
 /// When a part is broken: once the load has settled.
 const FROM: Duration = Duration::from_secs(4);
@@ -22,24 +25,23 @@ const AFTER: Duration = Duration::from_secs(3);
 
 /// What a fault may cost.
 struct Cost {
-    /// How many POPs act on a whole quota of their own, beside what the others share.
-    alone: u32,
-    /// What the client of the broken region gets at least, as a part of what one ideal bucket gives.
-    least: f64,
+    /// What the broken region does with the quota beside what the others share of it.
+    beside: Option<WhenUnsynced>,
+    /// What the client of the broken region gets meanwhile, as a part of the quota.
+    meanwhile: f64,
     /// What is never paid back, in tokens.
     lost: f64,
     /// When everything else is paid back.
     repaid: Duration,
 }
 
-/// A region that is cut off from Redis goes on with a whole quota beside the others'. To be tightened to 0
-/// once it goes on with its own share.
-const CUT_OFF_ALONE: u32 = 1;
-/// The same where there is no Redis: each of the three has a whole quota.
-const NO_REDIS_ALONE: u32 = 2;
-/// What a client gets at least who asks only a region that is cut off: a third of the quota, its region's
-/// share, until all is back, would come to 0.7. To be tightened to what the share comes to.
-const CUT_OFF_LEAST: f64 = 0.65;
+/// A region that does not reach Redis goes on with its share: its POPs, of all POPs.
+const SHARE: f64 = 1.0 / 3.0;
+/// How much less than that a client may get in a whole load, as a part of it.
+const LESS: f64 = 0.05;
+/// How much more than its share such a region may admit, as a part of it: it takes some exchanges until it
+/// knows that Redis is gone, and it begins with what is left of the burst.
+const MORE: f64 = 0.5;
 
 /// Asserts everything that holds for a client who asks all POPs and for one who asks the broken region's
 /// alone.
@@ -50,17 +52,26 @@ async fn is_a_loan(fault: Fault, cost: Cost) {
     let run = fleet.run_through(schedules(scenarios, cost.repaid + AFTER), outage).await;
     let [even, at_broken] = accounts(&run, scenarios);
     is_paid_back(&even, &cost);
-    goes_on(&run);
+    goes_on(&run, &cost);
     // Whoever asks one POP alone asks one bucket, which is exact without anybody's news.
     assert!(at_broken.overshoot_most() <= exact(&run), "{:.1} tokens at one POP", at_broken.overshoot_most());
-    assert!(at_broken.ratio() >= cost.least, "{:.3} of the ideal at one POP", at_broken.ratio());
+    let least = least(&cost);
+    assert!(at_broken.ratio() >= least, "{:.3} of the ideal at one POP, of {least:.3}", at_broken.ratio());
     fleet.settled().await;
+}
+
+/// What a client who asks the broken region alone gets at least in a whole load, as a part of what one ideal
+/// bucket gives.
+fn least(cost: &Cost) -> f64 {
+    let rate = f64::from(RATE);
+    let missing = (1.0 - cost.meanwhile) * rate * (LASTS + BACK).as_secs_f64();
+    1.0 - LESS - missing / (f64::from(BURST) + rate * (cost.repaid + AFTER).as_secs_f64())
 }
 
 fn is_paid_back(account: &Account, cost: &Cost) {
     let rate = f64::from(RATE);
-    let alone = f64::from(BURST) + rate * (LASTS + BACK).as_secs_f64();
-    let most = overshoot_max() + f64::from(cost.alone) * alone;
+    let beside = cost.beside.map_or(0.0, |does| apart_max(does, LASTS + BACK));
+    let most = overshoot_max() + beside + cost.lost;
     assert!(account.overshoot_most() <= most, "{:.0} tokens of {most:.0}", account.overshoot_most());
     let end = cost.repaid + AFTER;
     assert_paid_back(account, cost.lost, end);
@@ -69,40 +80,45 @@ fn is_paid_back(account: &Account, cost: &Cost) {
     assert!((0.85..=1.15).contains(&after), "{after:.2} of one quota in the end");
 }
 
-/// The broken region admitted half of its share of the quota at the very least.
-fn goes_on(run: &Run) {
+/// The broken region admitted half of its share of the quota at the very least, and where it keeps to its
+/// share not much more than that.
+fn goes_on(run: &Run, cost: &Cost) {
     let admitted = tokens(run.admitted_by_pop(0, FROM, FROM + LASTS)[BROKEN]);
-    let share = f64::from(RATE) * LASTS.as_secs_f64() / tokens(POPS);
+    let share = f64::from(RATE) * LASTS.as_secs_f64() * SHARE;
+    println!("{admitted} of {share:.0} in the broken region meanwhile");
     assert!(admitted >= 0.5 * share, "{admitted} of {share:.0}");
+    assert!(cost.meanwhile > SHARE || admitted <= (1.0 + MORE) * share, "{admitted} of {share:.0}");
+}
+
+/// A POP that hears nothing of its weir-sync has the whole quota for itself, beside the others.
+fn alone_for_itself() -> Cost {
+    let beside = Some(WhenUnsynced::Local);
+    Cost { beside, meanwhile: 1.0, lost: 0.0, repaid: Duration::from_secs(15) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weir_sync_killed_under_load_is_a_loan() {
-    let cost = Cost { alone: 1, least: 0.95, lost: 0.0, repaid: Duration::from_secs(15) };
-    is_a_loan(Fault::WeirSyncKilled, cost).await;
+    is_a_loan(Fault::WeirSyncKilled, alone_for_itself()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_region_cut_off_from_redis_under_load_is_a_loan() {
-    let cost =
-        Cost { alone: CUT_OFF_ALONE, least: CUT_OFF_LEAST, lost: 0.0, repaid: Duration::from_secs(17) };
+    // The others share the whole quota, and hear nothing of its clients.
+    let beside = Some(WhenUnsynced::Share);
+    let cost = Cost { beside, meanwhile: SHARE, lost: 0.0, repaid: Duration::from_secs(17) };
     is_a_loan(Fault::StoreCut, cost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_killed_and_back_empty_under_load_is_a_loan() {
     // What its budget owed is forgotten, and a new budget is full.
-    let cost = Cost {
-        alone: NO_REDIS_ALONE,
-        least: CUT_OFF_LEAST,
-        lost: f64::from(BURST),
-        repaid: Duration::from_secs(20),
-    };
+    let lost = f64::from(BURST);
+    // Three shares are one quota.
+    let cost = Cost { beside: None, meanwhile: SHARE, lost, repaid: Duration::from_secs(20) };
     is_a_loan(Fault::RedisKilled, cost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pop_that_hears_nothing_under_load_is_a_loan() {
-    let cost = Cost { alone: 1, least: 0.95, lost: 0.0, repaid: Duration::from_secs(15) };
-    is_a_loan(Fault::PopSilenced, cost).await;
+    is_a_loan(Fault::PopSilenced, alone_for_itself()).await;
 }

@@ -1,0 +1,57 @@
+//! A map by budget that never holds more than its maximum.
+
+use alloc::collections::BTreeMap;
+
+use weir_limiter::time::{SECOND_NS, Time};
+
+use crate::budget::BudgetId;
+
+/// How often what is not needed is forgotten where there is no room, in nanoseconds: so that a report costs
+/// what it carries.
+const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
+
+/// A `T` for each of a bounded number of budgets.
+#[derive(Debug)]
+pub(crate) struct Bounded<T> {
+    budgets: BTreeMap<BudgetId, T>,
+    budgets_max: usize,
+    swept_at: Time,
+}
+
+impl<T> Bounded<T> {
+    /// For at most `budgets_max` budgets.
+    pub(crate) fn new(budgets_max: usize) -> Self {
+        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+    }
+
+    pub(crate) fn get(&self, id: &BudgetId) -> Option<&T> {
+        self.budgets.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &BudgetId) -> Option<&mut T> {
+        self.budgets.get_mut(id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&BudgetId, &T)> {
+        self.budgets.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.budgets.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.budgets.clear();
+    }
+
+    /// Takes in a budget at `now` if there is room, which those make that are not needed any more.
+    pub(crate) fn insert(&mut self, now: Time, id: &BudgetId, value: T, is_needed: impl Fn(&T) -> bool) {
+        if self.len() >= self.budgets_max && now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
+            self.swept_at = now;
+            self.budgets.retain(|_, kept| is_needed(kept));
+        }
+        if self.len() < self.budgets_max {
+            self.budgets.insert(id.clone(), value);
+        }
+    }
+}

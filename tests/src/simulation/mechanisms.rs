@@ -1,0 +1,132 @@
+//! The scenarios of the table in which one mechanism alone keeps the figures: each fails where that is
+//! taken out (docs/budgets.md has the list).
+
+use weir_limiter::time::SECOND_NS;
+
+use super::faults::Fault;
+use super::more_scenarios::FLOOR;
+use super::network::Link;
+use super::reference::Sample;
+use super::scenario::{Plan, Size};
+use super::setup::{RuleText, Setup};
+use super::traffic;
+use super::world::World;
+
+/// When a POP is cut off from its weir-sync, in seconds.
+const CUT_AT: u64 = 20;
+/// How often a POP is cut off with what it leased.
+const ROUNDS: u64 = 8;
+/// How long a crowd is watched, in seconds.
+const QUIET_SECONDS: u64 = 10;
+/// How many bursts of its own a POP is asked for, ...
+const OWN_BURSTS: u64 = 4;
+/// ... and how far apart, in seconds.
+const APART: u64 = 10;
+
+/// Five times the rate, over links on which reports overtake each other and arrive again after later ones.
+pub fn overtaking(size: Size) -> Plan {
+    let mut plan = Plan::of(size, 60, traffic::even(500.0, size.pops));
+    plan.setup.near = Link { jitter_ns: 3 * SECOND_NS / 10, duplication: 0.3, ..plan.setup.near };
+    Plan { drain_seconds: 15, ..plan }
+}
+
+/// Five times the rate everywhere; then the client goes to POP 0, which at that moment loses its
+/// weir-sync, with a grant that lets a fifth through.
+pub fn lease_ends(size: Size) -> Plan {
+    let moves = CUT_AT * SECOND_NS;
+    let before = traffic::between(0, moves, traffic::even(500.0, size.pops));
+    let after = traffic::between(moves, 60 * SECOND_NS, traffic::even(300.0, 1));
+    let plan = Plan::of(size, 50, traffic::merged(vec![before, after]));
+    Plan { faults: vec![(moves, Fault::CutPop(0, true))], ..plan }
+}
+
+/// What was admitted once the lease was over, as a part of the rate.
+pub fn own_quota(world: &World) -> f64 {
+    let admitted = world.reference.between(30, 50, |sample| sample.tally.admitted);
+    admitted / (world.reference.account(0, 0).rate() * 20.0)
+}
+
+/// A burst at every POP; then POP 0 loses its weir-sync, with a grant of a part of the burst, and is asked for
+/// bursts of its own when its lease is over.
+pub fn lease_ends_after_a_burst(size: Size) -> Plan {
+    let (begin, end) = own_bursts_span(size.pops);
+    let burst = traffic::between(0, SECOND_NS, traffic::bursts(100, size.pops, end * SECOND_NS));
+    let own = traffic::bursts(100, 1, APART * SECOND_NS);
+    let own = traffic::between(begin * SECOND_NS, end * SECOND_NS, own);
+    let plan = Plan::of(size, end, traffic::merged(vec![burst, own]));
+    Plan { faults: vec![(CUT_AT * SECOND_NS, Fault::CutPop(0, true))], ..plan }
+}
+
+/// From when to when they are asked for, in seconds: when the debt is paid, and the longest lease is over.
+fn own_bursts_span(pops: usize) -> (u64, u64) {
+    let begin = pops as u64 + 150;
+    (begin, begin + OWN_BURSTS * APART)
+}
+
+/// What was admitted of the POP's own bursts.
+pub fn own_bursts(world: &World) -> f64 {
+    let (begin, end) = own_bursts_span(world.setup().pops);
+    let of = |figure: fn(&Sample) -> u64| world.reference.between(begin, end, figure);
+    of(|sample| sample.tally.admitted) / of(|sample| sample.tally.offered)
+}
+
+/// A strict rule. Again and again POP 0 is cut off, at times with tokens on hand that it leased ahead; it has no
+/// use for them until their lease is over, and then every POP is asked for a burst.
+pub fn strict_lease_ends(size: Size) -> Plan {
+    // The burst comes later than any lease ends, and sooner than the POP falls back on what the rule says.
+    let [round, cut, burst, mended] = [15, 8, 12, 13].map(|s| s * SECOND_NS);
+    let steady = traffic::when(traffic::even(90.0, 1), move |at| at % round < cut);
+    let end = ROUNDS * round;
+    let bursts = traffic::between(burst, end, traffic::bursts(100, size.pops, round));
+    let mut plan = Plan::of(size, end / SECOND_NS, traffic::merged(vec![steady, bursts]));
+    plan.setup.rules = vec![RuleText::with(r#""strict": true"#)];
+    let (near, far) = (plan.setup.near, plan.setup.far);
+    // What refills on the way to the others would hide as many tokens.
+    let quick = Link { delay_ns: 1_000_000, jitter_ns: 0, loss: 0.0, duplication: 0.0 };
+    let links = |at, is_cut, near, far| {
+        [Fault::CutPop(0, is_cut), Fault::Near(near), Fault::Far(far)].map(|fault| (at, fault))
+    };
+    let rounds = (0..ROUNDS).map(|n| n * round).flat_map(|begin| {
+        [links(begin + cut, true, quick, quick), links(begin + mended, false, near, far)].concat()
+    });
+    Plan { faults: rounds.collect(), ..plan }
+}
+
+/// Clients who stay within their even share at every POP: of those nobody need hear.
+pub fn quiet_crowd(size: Size) -> Plan {
+    let (keys, mut rank) = (10_000, 0);
+    let mut requests = traffic::even(3_000.0, size.pops);
+    // Each in turn, so that none is asked for more than the others.
+    let traffic: traffic::Traffic = Box::new(move |rng| {
+        rank = (rank + 1) % keys;
+        requests(rng).map(|next| traffic::Arrival { key: rank, ..next })
+    });
+    let plan = Plan::of(size, QUIET_SECONDS, traffic);
+    let setup = Setup { keys, is_accounted: false, slots: 1_024, ..plan.setup };
+    Plan { setup, ..plan }
+}
+
+/// Bytes on the wire of the POP with the most, in thousands a second.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn kilobytes(world: &World) -> f64 {
+    world.wire.bytes_max() as f64 / QUIET_SECONDS as f64 / 1_000.0
+}
+
+/// Region 0 has a floor, and is flooded every other second; the others are flooded all the time.
+pub fn floor_in_pulses(size: Size) -> Plan {
+    let regions = size.regions;
+    let pulses = traffic::at_pops(400.0, size.pops, move |pop| pop % regions == 0);
+    let pulses = traffic::when(pulses, |at| at / SECOND_NS % 2 == 0);
+    let flood = traffic::at_pops(2_000.0, size.pops, move |pop| pop % regions != 0);
+    let mut plan = Plan::of(size, 60, traffic::merged(vec![pulses, flood]));
+    plan.setup.rules = vec![RuleText::with(r#""floors": {"region-0": 30}"#)];
+    plan
+}
+
+/// What region 0 was admitted, as a part of its floor's rate all the time.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn of_its_floors_rate(world: &World) -> f64 {
+    let (from, to) = (4, 60);
+    let floor = FLOOR * world.reference.account(0, 0).rate() * (to - from) as f64;
+    world.reference.between(from, to, |sample| sample.regions[0].admitted) / floor
+}
