@@ -35,6 +35,8 @@ pub(crate) enum Buffer {
 
 /// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
+/// PERMISSION_DENIED: what a gRPC client is told that is not to come back.
+const GRPC_PERMISSION_DENIED: i32 = 7;
 /// And for one that was denied: `UNAVAILABLE`.
 const GRPC_UNAVAILABLE: i32 = 14;
 /// Metrics of this type only go up.
@@ -241,7 +243,11 @@ pub(crate) fn send_response(
     body: &str,
 ) -> Result<(), Status> {
     let headers = serialized(headers);
-    let is_unavailable = status == 503;
+    let grpc_status = match status {
+        403 => GRPC_PERMISSION_DENIED,
+        503 => GRPC_UNAVAILABLE,
+        _ => GRPC_RESOURCE_EXHAUSTED,
+    };
     // SAFETY: the host reads everything during the call.
     done(unsafe {
         proxy_send_local_response(
@@ -252,7 +258,7 @@ pub(crate) fn send_response(
             body.len(),
             headers.as_ptr(),
             headers.len(),
-            if is_unavailable { GRPC_UNAVAILABLE } else { GRPC_RESOURCE_EXHAUSTED },
+            grpc_status,
         )
     })
 }

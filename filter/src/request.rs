@@ -7,9 +7,9 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::limiter::{Afterwards, Draw};
-use weir_limiter::response::{Answers, DENIED_STATUS};
+use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, blocked_headers};
 
-use crate::host::{self, Headers};
+use crate::host::{self, Headers, Status};
 use crate::sync::read_answer;
 use crate::worker::{Worker, note_in_filter_state};
 
@@ -32,6 +32,11 @@ impl RequestContext {
 
     /// Carries out a decision; whether the request goes on.
     fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
+        if decision.outcome == Outcome::Block {
+            note_in_filter_state(&decision, "");
+            let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &blocked_headers(), BLOCKED_BODY);
+            return paused_if(sent);
+        }
         let Decision { outcome, strictest: Some((rule, standing)), hold_ns } = decision else {
             return Action::Continue;
         };
@@ -69,12 +74,17 @@ impl RequestContext {
             let headers = answers.limited(rule, standing, host::unix_ns());
             host::send_response(rule.response.status, "weir_limited", &headers, answers.body())
         };
-        match sent {
-            Ok(()) => Action::Pause,
-            Err(status) => {
-                log::warn!("the host did not take a local response: status {}", status.0);
-                Action::Continue
-            }
+        paused_if(sent)
+    }
+}
+
+/// A request that is answered goes no further.
+fn paused_if(sent: Result<(), Status>) -> Action {
+    match sent {
+        Ok(()) => Action::Pause,
+        Err(status) => {
+            log::warn!("the host did not take a local response: status {}", status.0);
+            Action::Continue
         }
     }
 }

@@ -228,6 +228,7 @@ pub(crate) fn note_in_filter_state(decision: &Decision, rule: &str) {
         Outcome::Allow => "allow",
         Outcome::Limit => "limit",
         Outcome::Deny => "deny",
+        Outcome::Block => "block",
         Outcome::Wait => "wait",
     };
     // A host without filter state logs nothing of it; the decision stands.

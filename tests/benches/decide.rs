@@ -70,6 +70,50 @@ fn decide(c: &mut Criterion) {
     group.finish();
 }
 
+/// A POST to one of many paths, from one address.
+struct Post(&'static [u8]);
+
+impl Request for Post {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(b"192.0.2.1:80".to_vec()),
+            Attribute::Method => Some(b"POST".to_vec()),
+            Attribute::Path => Some(self.0.to_vec()),
+            Attribute::Authority => Some(b"api.example.com".to_vec()),
+            _ => None,
+        }
+    }
+}
+
+/// A rule set of which one rule counts the request, however many there are.
+fn matching(c: &mut Criterion) {
+    let mut group = c.benchmark_group("one of many rules matches");
+    group.throughput(Throughput::Elements(1));
+    for rules in [1, 500] {
+        let rule = |i: usize| {
+            format!(
+                r#"{{"name": "r{i}", "key": ["client_address"], "rate": "1000000/s", "match": {{"hosts": ["api.example.com"],
+                    "methods": ["POST"], "path": {{"prefix": "/service-{i}/"}}}}}}"#
+            )
+        };
+        let list: Vec<_> = (0..rules).map(rule).collect();
+        let config = format!(r#"{{"rules": [{}]}}"#, list.join(","));
+        let config = Config::parse(config.as_bytes()).expect("a good configuration");
+        let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+        let (mut limiter, mut slots) = (Limiter::new(config.rules, identity, None), LocalSlots::new(4_096));
+        let mut now = Time::from_nanos(1 << 50);
+        let met = limiter.decide(&mut Post(b"/service-0/x"), &mut slots, now).strictest.map(|(rule, _)| rule);
+        assert_eq!(met, Some(0), "the rule that is to be measured");
+        group.bench_function(format!("{rules} rules"), |b| {
+            b.iter(|| {
+                now += STEP_NS;
+                limiter.decide(black_box(&mut Post(b"/service-0/x?a=1")), &mut slots, now)
+            });
+        });
+    }
+    group.finish();
+}
+
 fn rotating(c: &mut Criterion) {
     let mut group = c.benchmark_group("rotating addresses");
     group.throughput(Throughput::Elements(1));
@@ -99,5 +143,5 @@ fn rotating(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decide, rotating);
+criterion_group!(benches, decide, matching, rotating);
 criterion_main!(benches);

@@ -28,7 +28,10 @@ fn page(name: &str) -> String {
 /// The YAML examples of a page that are rule sets.
 fn rule_sets(page: &str) -> Vec<String> {
     let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.filter(|block| block.starts_with("rules:")).map(str::to_owned).collect()
+    blocks
+        .filter(|block| ["rules:", "enforce:"].iter().any(|first| block.starts_with(first)))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The tests that a page names: in backticks `file.rs: name`, and after a comma `name` alone, of the same

@@ -68,9 +68,7 @@ impl Config {
 
 fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
     let mut fields = Fields::of(value, "", errors)?;
-    let rules = fields
-        .require("rules", "a list of rules", errors)
-        .and_then(|rules| RuleSet::parse(rules, "rules", errors));
+    let rules = RuleSet::read(&mut fields, errors);
     let addresses = match fields.take("table") {
         Some(table) => addresses(table, errors),
         None => Some(ADDRESSES_DEFAULT),
@@ -172,7 +170,7 @@ mod tests {
             "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
             "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
             "rules[1].brust: unknown field: expected name, match, key, algorithm, burst, queue, limit, expires_after_s, rate, cost, mode, enforced_percent, penalty, strict, local_burst, floors, when_unsynced, response",
-            "rules[2].match.path: expected either exact or prefix, as in {prefix: /api}",
+            "rules[2].match.path: expected exact, prefix or glob, as in {prefix: /api}",
             "rules[2].key: missing: expected a list, as in [client_address]",
             "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",
             "rules[3].key[0]: expected client_address, found \"client_addres\"",
@@ -190,7 +188,7 @@ mod tests {
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
             "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms, fallback_after_ms",
-            "extra: unknown field: expected rules, table, sync",
+            "extra: unknown field: expected rules, enforce, allow, deny, table, sync",
         ];
         for line in expected {
             assert!(found.iter().any(|e| e == line), "missing: {line}\nfound: {found:#?}");

@@ -40,11 +40,15 @@ pub enum Event {
     Unreleased,
     /// What a response cost could not be charged.
     Uncharged,
+    /// A request met the list of those that no rule counts.
+    ListAllowed,
+    /// A request met the list of those to refuse.
+    ListBlocked,
 }
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -62,6 +66,8 @@ impl Event {
         Self::Boxed,
         Self::Unreleased,
         Self::Uncharged,
+        Self::ListAllowed,
+        Self::ListBlocked,
     ];
 
     /// The metric's name.
@@ -84,6 +90,8 @@ impl Event {
             Self::Boxed => "weir.penalty.boxed",
             Self::Unreleased => "weir.concurrency.unreleased",
             Self::Uncharged => "weir.cost.uncharged",
+            Self::ListAllowed => "weir.list.allowed",
+            Self::ListBlocked => "weir.list.blocked",
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum Outcome {
     Limit,
     /// Answer for the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
     Deny,
+    /// Answer for the upstream: the request meets the rule set's list of those to refuse.
+    Block,
     /// A strict rule has to be paid for first: ask weir-sync, and decide again.
     Wait,
 }
@@ -31,6 +33,8 @@ pub struct Decision {
 impl Decision {
     /// No rule counted the request.
     pub(crate) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None, hold_ns: 0 };
+    /// The request is refused for what it is.
+    pub(crate) const BLOCKED: Self = Self { outcome: Outcome::Block, strictest: None, hold_ns: 0 };
 
     /// Refused by `rule`.
     pub(crate) fn refused(outcome: Outcome, rule: u16, standing: Standing) -> Self {

@@ -2,6 +2,12 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::address;
+
+/// The most attributes that one rule set may ask for.
+pub const ATTRIBUTES_MAX: usize = 1_000;
 
 /// Something about a request that a rule may match or count by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +66,16 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The number of `attribute`, which may be new; none where 65,536 others are known.
+    /// The number of `attribute`, which may be new; none where [`ATTRIBUTES_MAX`] others are known.
     pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
-        let at = self.list.iter().position(|known| *known == attribute).unwrap_or_else(|| {
+        let known = self.list.iter().position(|known| *known == attribute);
+        if known.is_none() {
+            if self.list.len() >= ATTRIBUTES_MAX {
+                return None;
+            }
             self.list.push(attribute);
-            self.list.len() - 1
-        });
-        u16::try_from(at).ok().map(AttributeId)
+        }
+        u16::try_from(known.unwrap_or(self.list.len() - 1)).ok().map(AttributeId)
     }
 
     /// The attribute of this number.
@@ -78,15 +87,16 @@ impl Attributes {
 /// What was fetched of one request; its room is used again for the next.
 #[derive(Debug, Default)]
 pub struct Values {
-    list: Vec<Lazy>,
+    list: Vec<Lazy<Vec<u8>>>,
+    client_address: Lazy<IpAddr>,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Lazy {
+enum Lazy<T> {
     #[default]
     Unasked,
     Missing,
-    Is(Vec<u8>),
+    Is(T),
 }
 
 /// A request whose attributes are fetched once.
@@ -101,6 +111,7 @@ impl<'a> Fetched<'a> {
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
         values.list.clear();
         values.list.resize(attributes.list.len(), Lazy::Unasked);
+        values.client_address = Lazy::Unasked;
         Self { request, attributes, values }
     }
 
@@ -113,6 +124,15 @@ impl<'a> Fetched<'a> {
             *value = request.attribute(attribute).map_or(Lazy::Missing, Lazy::Is);
         }
         if let Lazy::Is(bytes) = value { Some(bytes) } else { None }
+    }
+
+    /// The client's address, read on the first call; none where the host has none that can be read.
+    pub fn client_address(&mut self) -> Option<IpAddr> {
+        if matches!(self.values.client_address, Lazy::Unasked) {
+            let read = self.get(AttributeId::SOURCE_ADDRESS).and_then(address::parse);
+            self.values.client_address = read.map_or(Lazy::Missing, Lazy::Is);
+        }
+        if let Lazy::Is(address) = self.values.client_address { Some(address) } else { None }
     }
 }
 
@@ -144,6 +164,35 @@ mod tests {
             }
             assert_eq!(request.0, 2);
         }
+    }
+
+    /// Moves to another address whenever it is asked.
+    struct Moving(u8);
+
+    impl Request for Moving {
+        fn attribute(&mut self, _: &Attribute) -> Option<Vec<u8>> {
+            self.0 += 1;
+            (self.0 > 1).then(|| std::format!("192.0.2.{}:80", self.0).into_bytes())
+        }
+    }
+
+    #[test]
+    fn the_client_address_is_read_once_per_request() {
+        let (attributes, mut values) = (Attributes::default(), Values::default());
+        let mut request = Moving(0);
+        for expected in [None, Some("192.0.2.2".parse().unwrap()), Some("192.0.2.3".parse().unwrap())] {
+            let mut fetched = Fetched::new(&mut request, &attributes, &mut values);
+            assert_eq!([fetched.client_address(), fetched.client_address()], [expected; 2]);
+        }
+    }
+
+    #[test]
+    fn there_are_only_so_many_attributes() {
+        let mut attributes = Attributes::default();
+        let header = |n: usize| Attribute::Header(std::format!("h{n}"));
+        assert!((5..ATTRIBUTES_MAX).all(|n| attributes.intern(header(n)).is_some()));
+        assert_eq!(attributes.intern(header(ATTRIBUTES_MAX)), None);
+        assert!(attributes.intern(header(5)).is_some());
     }
 
     #[test]

@@ -108,6 +108,17 @@ impl Answers {
 /// The status of a denied response: 503, never a limited one's.
 pub const DENIED_STATUS: u16 = 503;
 
+/// The status of a request that is refused for what it is.
+pub const BLOCKED_STATUS: u16 = 403;
+
+/// The body of such an answer, of type [`PROBLEM_TYPE`].
+pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
+
+/// The headers of such an answer.
+pub fn blocked_headers() -> [Header; 2] {
+    [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
+}
+
 /// The media type of a limited response's body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 

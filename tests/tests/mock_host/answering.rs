@@ -40,6 +40,24 @@ fn a_limited_request_gets_one_complete_answer() {
 }
 
 #[test]
+fn a_request_on_the_deny_list_is_forbidden() {
+    let deny = json!([{"addresses": ["192.0.2.2"]}]);
+    let mut worker = Worker::configured(&shared(), &with(plugin(&rule("10/m", 5)), "deny", deny));
+    assert!(worker.request(&client(1)).allowed());
+    let served = worker.request(&client(2));
+    let answer = served.answer();
+    assert_eq!((answer.status, answer.details.as_str()), (403, "weir_blocked"));
+    assert_eq!(answer.grpc_status, 7, "PERMISSION_DENIED for gRPC");
+    assert_eq!(
+        (answer.header("content-type"), answer.header("cache-control")),
+        ("application/problem+json", "no-store")
+    );
+    let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(problem, json!({"type": "about:blank", "title": "Forbidden", "status": 403}));
+    assert_eq!(worker.counted("weir.list.blocked"), 1);
+}
+
+#[test]
 fn the_answer_is_as_the_rule_says() {
     let response = json!({"status": 503, "headers": ["retry_after"]});
     let mut worker = Worker::configured(&shared(), &plugin(&with(rule("1/h", 1), "response", response)));
@@ -102,6 +120,8 @@ fn every_counter_is_there_at_zero_from_the_start() {
         [
             "weir.address.unreadable",
             "weir.deny_cache.answered",
+            "weir.list.allowed",
+            "weir.list.blocked",
             "weir.rule.per-address.allowed",
             "weir.rule.per-address.denied",
             "weir.rule.per-address.limited",

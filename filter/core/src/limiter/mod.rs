@@ -23,16 +23,16 @@ mod watched;
 
 use alloc::vec::Vec;
 
-use crate::address;
 use crate::algorithm::Algorithm;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::{Denial, DenyCache};
 use crate::key::{KeyHash, KeyValue, Secret};
 use crate::ladder::Step;
-use crate::request::{AttributeId, Fetched, Request, Values};
-use crate::rules::RuleSet;
+use crate::request::{Fetched, Request, Values};
+use crate::rules::matching::Bits;
 use crate::rules::mode::Mode;
+use crate::rules::{Listed, RuleSet};
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
@@ -116,6 +116,10 @@ struct RuleTags {
 #[derive(Default)]
 struct Scratch {
     values: Values,
+    /// Conditions that the request may meet.
+    conditions: Bits,
+    /// Rules that it does.
+    met: Vec<u16>,
     hits: Vec<Hit>,
     /// Hits of rules that are not enforced for their keys.
     shadow: Vec<Hit>,
@@ -186,8 +190,10 @@ impl Limiter {
         self.afterwards.clear();
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = core::mem::take(&mut self.scratch);
-        self.meet(request, &mut scratch, slots.count());
-        let decision = if scratch.hits.is_empty() {
+        let is_blocked = self.meet(request, &mut scratch, slots.count());
+        let decision = if is_blocked {
+            Decision::BLOCKED
+        } else if scratch.hits.is_empty() {
             Decision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
             refused
@@ -210,24 +216,40 @@ impl Limiter {
         }
     }
 
-    /// Finds the rules that count the request, and the buckets they name.
-    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) {
-        let Scratch { values, hits, shadow, .. } = scratch;
+    /// Finds the rules that count the request, and the buckets they name. Whether it is refused for what it
+    /// is, and there is nothing to count.
+    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> bool {
+        let Scratch { values, conditions, met, hits, shadow, .. } = scratch;
         hits.clear();
         shadow.clear();
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
-        let mut client = None;
+        match self.rules.listed(request, conditions) {
+            Listed::No => {}
+            Listed::Off => return false,
+            Listed::Allowed => {
+                self.counters.add(Event::ListAllowed, 1);
+                return false;
+            }
+            Listed::Blocked => {
+                self.counters.add(Event::ListBlocked, 1);
+                return true;
+            }
+        }
+        self.rules.meet(request, conditions, met);
         let mut hashed: Option<(KeyValue, KeyHash)> = None;
-        for (i, (rule, tags)) in (0u16..).zip(self.rules.rules().iter().zip(&self.tags)) {
-            if rule.enforcement.mode == Mode::Off || !rule.matches.holds(request) {
+        for &i in met.iter() {
+            let place = usize::from(i);
+            let (Some(rule), Some(tags)) = (self.rules.rules().get(place), self.tags.get(place)) else {
+                continue;
+            };
+            if rule.enforcement.mode == Mode::Off {
                 continue;
             }
-            let address = *client
-                .get_or_insert_with(|| request.get(AttributeId::SOURCE_ADDRESS).and_then(address::parse));
-            let Some(address) = address else {
+            let Some(address) = request.client_address() else {
                 self.counters.add(Event::AddressUnreadable, 1);
+                hits.clear();
                 shadow.clear();
-                return hits.clear();
+                return false;
             };
             let value = KeyValue::of_address(address, rule.key);
             let hash = match hashed {
@@ -244,6 +266,7 @@ impl Limiter {
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             list.push(Hit { rule: i, value, tag, slot, cost: 1, is_shadow, watched, thinned: false, judged });
         }
+        false
     }
 
     /// The answer of the deny cache: the rule among those it remembers that holds out the longest.

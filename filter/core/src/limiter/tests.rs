@@ -1,4 +1,5 @@
 mod in_a_fleet;
+mod lists;
 mod reports;
 mod rule_model;
 mod strict;

@@ -17,12 +17,12 @@ use crate::address::Prefixes;
 use crate::algorithm::Algorithm;
 use crate::key::Secret;
 use crate::quota::Quota;
-use crate::reading::Errors;
-use crate::request::Attributes;
+use crate::reading::{Errors, Fields};
+use crate::request::{Attributes, Fetched};
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::wire::RULES_MAX;
 use after::After;
-use matching::Match;
+use matching::{Bits, Condition, Index};
 use mode::Enforcement;
 use penalty::Penalty;
 
@@ -32,7 +32,7 @@ pub struct Rule {
     /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
     pub name: String,
     /// Which requests it counts.
-    pub matches: Match,
+    pub matches: Condition,
     /// What it counts by: the client's address, cut to these prefixes.
     pub key: Prefixes,
     /// How it counts.
@@ -93,18 +93,110 @@ pub enum Reset {
     Epoch,
 }
 
-/// The rules of one configuration, in the order they were written.
+/// The most conditions in one list.
+pub const CONDITIONS_MAX: usize = 100;
+
+/// The rules of one configuration, in the order they were written, and what stands above them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
+    index: Index,
+    allow: Conditions,
+    deny: Conditions,
+    is_enforced: bool,
     attributes: Attributes,
 }
 
+/// Conditions of which one is enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Conditions {
+    list: Vec<Condition>,
+    index: Index,
+}
+
+/// What a rule set says of a request before any bucket is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// The rule set is not enforced.
+    Off,
+    /// It is on the list of those that no rule counts.
+    Allowed,
+    /// It is on the list of those that are refused.
+    Blocked,
+    /// The rules decide.
+    No,
+}
+
 impl RuleSet {
-    /// Reads the list at `place`; notes every error.
+    /// Takes `rules`, `enforce`, `allow` and `deny`; notes every error.
+    pub fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut reader = parse::Reader::default();
+        let place = fields.place("rules");
+        let rules = fields
+            .require("rules", "a list of rules", errors)
+            .and_then(|value| parse::rules(value, &place, &mut reader, errors));
+        let is_enforced = fields.boolean("enforce", errors).unwrap_or(true);
+        let allow = parse::conditions(fields, "allow", &mut reader, errors);
+        let deny = parse::conditions(fields, "deny", &mut reader, errors);
+        Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
+    }
+
+    /// Reads the list at `place`, of rules alone; notes every error.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        let attributes = Attributes::default();
-        parse::rules(value, place, errors).map(|rules| Self { rules, attributes })
+        let mut reader = parse::Reader::default();
+        let rules = parse::rules(value, place, &mut reader, errors)?;
+        Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
+    }
+
+    fn new(
+        rules: Vec<Rule>,
+        attributes: Attributes,
+        allow: Vec<Condition>,
+        deny: Vec<Condition>,
+        is_enforced: bool,
+    ) -> Self {
+        let index = Index::new(rules.iter().map(|rule| &rule.matches));
+        let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
+        Self { rules, index, allow, deny, is_enforced, attributes }
+    }
+
+    /// Whether the rules are in force at all.
+    pub fn is_enforced(&self) -> bool {
+        self.is_enforced
+    }
+
+    /// A request that meets one of these is counted by no rule, and never refused.
+    pub fn allow(&self) -> &[Condition] {
+        &self.allow.list
+    }
+
+    /// A request that meets one of these, and none of [`RuleSet::allow`], is refused.
+    pub fn deny(&self) -> &[Condition] {
+        &self.deny.list
+    }
+
+    /// What the lists say of the request. `room` is used on the way.
+    pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        if !self.is_enforced {
+            Listed::Off
+        } else if self.allow.any_holds(request, room) {
+            Listed::Allowed
+        } else if self.deny.any_holds(request, room) {
+            Listed::Blocked
+        } else {
+            Listed::No
+        }
+    }
+
+    /// Leaves in `out` the places of the rules that count the request, in the order they were written.
+    pub fn meet(&self, request: &mut Fetched<'_>, room: &mut Bits, out: &mut Vec<u16>) {
+        self.index.candidates(request, room);
+        out.clear();
+        for place in room.iter() {
+            if self.rules.get(place).is_some_and(|rule| rule.matches.holds(request)) {
+                out.extend(u16::try_from(place));
+            }
+        }
     }
 
     /// The rules, in the order they were written.
@@ -123,6 +215,21 @@ impl RuleSet {
     /// keeps its buckets when others do, and one whose quota changed starts afresh.
     pub(crate) fn salts(&self, secret: &Secret) -> Vec<u64> {
         self.rules.iter().map(|rule| secret.hash(&rule.identity()).tag).collect()
+    }
+}
+
+impl Conditions {
+    fn new(list: Vec<Condition>) -> Self {
+        let index = Index::new(list.iter());
+        Self { list, index }
+    }
+
+    fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
+        self.index.candidates(request, room);
+        room.iter().any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rules as they are written.
 
+mod condition;
+
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
@@ -9,31 +11,39 @@ use serde_json::Value;
 
 use super::after::After;
 use super::algorithm::{self, Limit};
-use super::matching::{Match, PathMatch};
+use super::matching::Condition;
 use super::mode::Enforcement;
 use super::penalty::Penalty;
 use super::{HeaderFamilies, Reset, Response, Rule};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::algorithm::Algorithm;
 use crate::quota::{Quota, TOKENS_MAX};
-use crate::reading::{Errors, Fields, choice, number, text};
+use crate::reading::{Errors, Fields, choice, number};
+use crate::request::Attributes;
 use crate::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
 use crate::wire::{RULE_NAME_MAX, RULES_MAX};
-
-/// The most hosts, and the most methods, one rule may list.
-const LIST_MAX: usize = 100;
-/// The longest host name (RFC 1035, 2.3.4), in bytes.
-const HOST_BYTES_MAX: usize = 253;
-/// The longest method, in bytes.
-const METHOD_BYTES_MAX: usize = 32;
-/// The longest path in a rule, in bytes.
-const PATH_BYTES_MAX: usize = 1_024;
 
 /// What a POP may do on its own.
 const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
     [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
-pub(super) fn rules(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Rule>> {
+pub(super) use condition::conditions;
+
+/// What is shared by all that a rule set is made of.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// What is asked of a request.
+    pub(super) attributes: Attributes,
+    /// Regular expressions so far.
+    patterns: usize,
+}
+
+pub(super) fn rules(
+    value: &Value,
+    place: &str,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<Vec<Rule>> {
     let Some(items) = value.as_array().filter(|items| (1..=RULES_MAX).contains(&items.len())) else {
         errors.note_found(place, format!("a list of 1 to {RULES_MAX} rules"), value);
         return None;
@@ -41,7 +51,7 @@ pub(super) fn rules(value: &Value, place: &str, errors: &mut Errors) -> Option<V
     let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
     for (i, item) in items.iter().enumerate() {
         let place = format!("{place}[{i}]");
-        let Some(rule) = rule(item, &place, errors) else { continue };
+        let Some(rule) = rule(item, &place, reader, errors) else { continue };
         if rules.iter().any(|other| other.name == rule.name) {
             errors.note(&format!("{place}.name"), format!("another rule has the name {:?}", rule.name));
         }
@@ -50,13 +60,13 @@ pub(super) fn rules(value: &Value, place: &str, errors: &mut Errors) -> Option<V
     Some(rules)
 }
 
-fn rule(value: &Value, place: &str, errors: &mut Errors) -> Option<Rule> {
+fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Rule> {
     let mut fields = Fields::of(value, place, errors)?;
     let name = name(&mut fields, errors);
     let matches_place = fields.place("match");
     let matches = match fields.take("match") {
-        Some(value) => matches(value, &matches_place, errors),
-        None => Some(Match::default()),
+        Some(value) => condition::condition(value, &matches_place, reader, errors),
+        None => Some(Condition::default()),
     };
     let key_place = fields.place("key");
     let key = fields
@@ -112,44 +122,6 @@ fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
         errors.note_found(&place, expected, value);
     }
     name.map(ToOwned::to_owned)
-}
-
-fn matches(value: &Value, place: &str, errors: &mut Errors) -> Option<Match> {
-    let mut fields = Fields::of(value, place, errors)?;
-    let hosts = texts(&mut fields, "hosts", HOST_BYTES_MAX, errors);
-    let methods = texts(&mut fields, "methods", METHOD_BYTES_MAX, errors);
-    let path_place = fields.place("path");
-    let path = fields.take("path").and_then(|value| path(value, &path_place, errors));
-    fields.finish(errors);
-    Some(Match { hosts: hosts.iter().map(|h| h.to_ascii_lowercase()).collect(), methods, path })
-}
-
-fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Vec<String> {
-    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
-    items
-        .iter()
-        .filter_map(|(place, item)| text(item, place, bytes_max, errors))
-        .map(ToOwned::to_owned)
-        .collect()
-}
-
-fn path(value: &Value, place: &str, errors: &mut Errors) -> Option<PathMatch> {
-    let mut fields = Fields::of(value, place, errors)?;
-    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
-    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
-    let result = match (exact, prefix) {
-        (Some(exact), None) => Some(PathMatch::Exact(exact.to_owned())),
-        (None, Some(prefix)) => Some(PathMatch::Prefix(prefix.to_owned())),
-        _ => {
-            errors.note(place, "expected either exact or prefix, as in {prefix: /api}");
-            None
-        }
-    };
-    if result.is_some() && !exact.or(prefix).is_some_and(|text| text.starts_with('/')) {
-        errors.note(place, "expected a path that begins with /");
-    }
-    fields.finish(errors);
-    result
 }
 
 fn key(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes> {

@@ -1,0 +1,65 @@
+//! What stands above the rules: the lists, and the switch.
+
+use super::*;
+use crate::config::Config;
+use std::string::ToString;
+
+struct To(&'static str);
+
+impl Request for To {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(b"192.0.2.1:5".to_vec()),
+            Attribute::Path => Some(self.0.into()),
+            _ => None,
+        }
+    }
+}
+
+fn limiter_of(extra: &Value) -> Limiter {
+    let mut document =
+        json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]});
+    document.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    limiter(Config::parse(document.to_string().as_bytes()).unwrap().rules, None)
+}
+
+#[test]
+fn who_is_on_a_list_is_counted_by_no_rule() {
+    let lists = json!({
+        "allow": [{"path": {"exact": "/health"}}, {"path": {"prefix": "/open/but"}}],
+        "deny": [{"path": {"prefix": "/admin"}}, {"path": {"prefix": "/open"}}],
+    });
+    let (mut limiter, mut slots) = (limiter_of(&lists), LocalSlots::new(4));
+    let mut ask = |limiter: &mut Limiter, path| limiter.decide(&mut To(path), &mut slots, T0);
+    let blocked = Decision { outcome: Outcome::Block, strictest: None, hold_ns: 0 };
+    for _ in 0..3 {
+        assert_eq!(ask(&mut limiter, "/health"), Decision::UNCOUNTED);
+        assert_eq!(ask(&mut limiter, "/open/but"), Decision::UNCOUNTED, "allowed before it is refused");
+        assert_eq!(ask(&mut limiter, "/open"), blocked);
+        assert_eq!(ask(&mut limiter, "/admin/x"), blocked);
+    }
+    // None of them took the one token.
+    assert_eq!(ask(&mut limiter, "/").outcome, Outcome::Allow);
+    assert_eq!(ask(&mut limiter, "/").outcome, Outcome::Limit);
+    assert_eq!(ask(&mut limiter, "/health").outcome, Outcome::Allow);
+    assert_eq!(limiter.counters().take_event(Event::ListAllowed), 7);
+    assert_eq!(limiter.counters().take_event(Event::ListBlocked), 6);
+}
+
+#[test]
+fn what_is_not_enforced_lets_everything_through_and_asks_nothing() {
+    struct Untouchable;
+    impl Request for Untouchable {
+        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+            panic!("asked for {attribute:?}")
+        }
+    }
+    let off = json!({"enforce": false, "deny": [{"path": {"prefix": "/"}}]});
+    let (mut limiter, mut slots) = (limiter_of(&off), LocalSlots::new(4));
+    for _ in 0..3 {
+        assert_eq!(limiter.decide(&mut Untouchable, &mut slots, T0), Decision::UNCOUNTED);
+    }
+    let (mut limiter, on) = (limiter_of(&json!({"enforce": true})), Outcome::Limit);
+    limiter.decide(&mut To("/"), &mut slots, T0);
+    assert_eq!(limiter.decide(&mut To("/"), &mut slots, T0).outcome, on);
+}

@@ -1,0 +1,206 @@
+//! Sets of networks, searched by bisection.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+
+use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+
+/// A network (RFC 4632): its first and its last address. An IPv4-mapped one is IPv4's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Of IPv4.
+    V4(u32, u32),
+    /// Of IPv6.
+    V6(u128, u128),
+}
+
+/// Why a text is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSetError {
+    /// It is not an address, or its prefix's length is not one.
+    Unreadable,
+    /// Its address goes on behind the prefix: most likely a slip.
+    BitsBehindPrefix,
+}
+
+impl fmt::Display for AddressSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreadable => "expected an address or a network, as in 10.0.0.0/8 or 2001:db8::1",
+            Self::BitsBehindPrefix => "expected a network whose address is zero behind its prefix",
+        })
+    }
+}
+
+impl Range {
+    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    pub fn parse(text: &str) -> Result<Self, AddressSetError> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let written: IpAddr = address.parse().map_err(|_| AddressSetError::Unreadable)?;
+        let whole = if written.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
+        let bits = match bits {
+            None => whole,
+            Some(bits) if bits.len() <= 3 && bits.bytes().all(|b| b.is_ascii_digit()) => {
+                bits.parse().map_err(|_| AddressSetError::Unreadable)?
+            }
+            Some(_) => return Err(AddressSetError::Unreadable),
+        };
+        if bits > whole {
+            return Err(AddressSetError::Unreadable);
+        }
+        let folded = written.to_canonical();
+        // A mapped network is IPv4's if it is within the mapped block, ::ffff:0:0/96.
+        let (address, bits) = match bits.checked_sub(IPV6_BITS - IPV4_BITS) {
+            Some(rest) if folded.is_ipv4() && written.is_ipv6() => (folded, rest),
+            _ => (written, bits),
+        };
+        if (Prefixes { ipv4: bits.min(IPV4_BITS), ipv6: bits }).cut(address).0 != address {
+            return Err(AddressSetError::BitsBehindPrefix);
+        }
+        Ok(match address {
+            IpAddr::V4(v4) => {
+                Self::V4(v4.to_bits(), v4.to_bits() | u32::MAX.checked_shr(bits.into()).unwrap_or(0))
+            }
+            IpAddr::V6(v6) => {
+                Self::V6(v6.to_bits(), v6.to_bits() | u128::MAX.checked_shr(bits.into()).unwrap_or(0))
+            }
+        })
+    }
+}
+
+/// A set of networks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressSet {
+    v4: Ranges<u32>,
+    v6: Ranges<u128>,
+}
+
+impl FromIterator<Range> for AddressSet {
+    fn from_iter<I: IntoIterator<Item = Range>>(networks: I) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for network in networks {
+            match network {
+                Range::V4(first, last) => v4.push((first, last)),
+                Range::V6(first, last) => v6.push((first, last)),
+            }
+        }
+        Self { v4: Ranges::of(v4), v6: Ranges::of(v6) }
+    }
+}
+
+impl AddressSet {
+    /// Whether the address is in one of the networks.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => self.v4.contains(v4.to_bits()),
+            IpAddr::V6(v6) => self.v6.contains(v6.to_bits()),
+        }
+    }
+}
+
+/// Ranges in order, none within another: first and last of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Ranges<T>(Vec<(T, T)>);
+
+impl<T: Ord + Copy> Ranges<T> {
+    fn of(mut ranges: Vec<(T, T)>) -> Self {
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, kept| {
+            let overlaps = next.0 <= kept.1;
+            if overlaps {
+                kept.1 = kept.1.max(next.1);
+            }
+            overlaps
+        });
+        Self(ranges)
+    }
+
+    fn contains(&self, at: T) -> bool {
+        let after = self.0.partition_point(|(first, _)| *first <= at);
+        after.checked_sub(1).and_then(|i| self.0.get(i)).is_some_and(|(_, last)| at <= *last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::format;
+    use std::string::String;
+
+    fn set(networks: &[&str]) -> AddressSet {
+        networks.iter().map(|network| Range::parse(network).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_network_holds_its_first_and_its_last_address_and_no_more() {
+        let set =
+            set(&["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "203.0.113.0/24"]);
+        for (address, is_in) in [
+            ("10.0.0.0", true),
+            ("10.255.255.255", true),
+            ("9.255.255.255", false),
+            ("11.0.0.0", false),
+            ("192.0.2.7", true),
+            ("192.0.2.6", false),
+            ("192.0.2.8", false),
+            ("198.51.100.9", true),
+            ("198.51.101.0", false),
+            ("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", true),
+            ("2001:db9::", false),
+            ("::", false),
+        ] {
+            assert_eq!(set.contains(address.parse().unwrap()), is_in, "{address}");
+        }
+        let all: AddressSet = [Range::parse("0.0.0.0/0").unwrap()].into_iter().collect();
+        assert!(all.contains("255.255.255.255".parse().unwrap()) && !all.contains("::".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "::/129",
+            "10.0.0",
+            "a",
+            "10.0.0.0/8/8",
+            "1.2.3.4:5",
+        ] {
+            assert_eq!(Range::parse(text), Err(AddressSetError::Unreadable), "{text}");
+        }
+        for text in ["10.0.0.1/8", "2001:db8::1/32", "::ffff:10.0.0.1/104"] {
+            assert_eq!(Range::parse(text), Err(AddressSetError::BitsBehindPrefix), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Ten bits of address, so that networks overlap and touch; v4 and v6 alike.
+        #[test]
+        fn agrees_with_looking_at_every_network(
+            networks in prop::collection::vec((0u32..1024, 22u8..=32), 0..60),
+            asked in 0u32..1024,
+        ) {
+            let networks: Vec<(u32, u8)> = networks
+                .into_iter()
+                .map(|(address, bits)| (address & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0), bits))
+                .collect();
+            let naive = networks.iter().any(|(address, bits)| u64::from(asked ^ address) >> (32 - bits) == 0);
+            let v4: Vec<String> = networks.iter().map(|(a, b)| format!("0.0.{}.{}/{b}", a >> 8, a & 255)).collect();
+            let v6: Vec<String> = networks.iter().map(|(a, b)| format!("fd00::{a:x}/{}", b + 96)).collect();
+            for (list, address) in [
+                (v4, format!("0.0.{}.{}", asked >> 8, asked & 255)),
+                (v6, format!("fd00::{asked:x}")),
+            ] {
+                let set: AddressSet = list.iter().map(|network| Range::parse(network).unwrap()).collect();
+                prop_assert_eq!(set.contains(address.parse().unwrap()), naive);
+            }
+        }
+    }
+}

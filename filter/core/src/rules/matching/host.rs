@@ -1,0 +1,126 @@
+//! Hosts, exact or by suffix.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+/// The longest host in a condition (RFC 1035, 2.3.4), in bytes.
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// Hosts that a request may be for, in lower case, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    exact: Vec<String>,
+    /// Each begins with a dot.
+    suffixes: Vec<String>,
+}
+
+impl Hosts {
+    /// Adds `api.example.com`, `*.example.com` or an IPv6 address; false if the text is none of them, or longer
+    /// than [`HOST_BYTES_MAX`].
+    pub fn add(&mut self, text: &str) -> bool {
+        let text = text.to_ascii_lowercase();
+        let text = text.strip_suffix('.').unwrap_or(&text);
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        if bare.parse::<Ipv6Addr>().is_ok() {
+            self.exact.push(bare.into());
+            return true;
+        }
+        let (list, name) = match text.strip_prefix('*') {
+            Some(suffix) if suffix.starts_with('.') => (&mut self.suffixes, suffix),
+            _ => (&mut self.exact, text),
+        };
+        let labels = name.strip_prefix('.').unwrap_or(name);
+        let is_name = text.len() <= HOST_BYTES_MAX
+            && name.len() - labels.len() == usize::from(name.len() != text.len())
+            && labels.split('.').all(|label| !label.is_empty())
+            && !labels.contains(|c: char| "*:/[]@?#".contains(c) || c.is_whitespace());
+        if is_name {
+            list.push(name.into());
+            list.sort_unstable();
+            list.dedup();
+        }
+        is_name
+    }
+
+    /// Names that hold as they are.
+    pub(super) fn exact(&self) -> &[String] {
+        &self.exact
+    }
+
+    /// What names may end with, each beginning with a dot.
+    pub(super) fn suffixes(&self) -> &[String] {
+        &self.suffixes
+    }
+
+    /// Whether the host is one of these.
+    pub(super) fn holds(&self, host: &[u8]) -> bool {
+        self.exact.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
+            || self.suffixes.iter().any(|suffix| has_suffix(host, suffix.as_bytes()))
+    }
+}
+
+/// Whether something stands before the suffix, which begins with a dot.
+pub(super) fn has_suffix(host: &[u8], suffix: &[u8]) -> bool {
+    host.len()
+        .checked_sub(suffix.len())
+        .filter(|at| *at > 0)
+        .is_some_and(|at| host.get(at..).is_some_and(|end| end.eq_ignore_ascii_case(suffix)))
+}
+
+/// An authority without its port and the dot of a fully qualified name; an IPv6 address without its
+/// brackets.
+pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
+    if let Some(rest) = authority.strip_prefix(b"[") {
+        return rest.split(|&b| b == b']').next().unwrap_or(rest);
+    }
+    let host = authority.split(|&b| b == b':').next().unwrap_or(authority);
+    host.strip_suffix(b".").unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(list: &[&str]) -> Hosts {
+        let mut hosts = Hosts::default();
+        for host in list {
+            assert!(hosts.add(host), "{host}");
+        }
+        hosts
+    }
+
+    #[test]
+    fn a_host_is_compared_without_case_and_port() {
+        let hosts = hosts(&["Api.example.com.", "[::1]", "*.Example.org"]);
+        for (host, expected) in [
+            ("api.example.com", true),
+            ("API.Example.com:8443", true),
+            ("api.example.com.", true),
+            ("api.example.com.:80", true),
+            ("[::1]:80", true),
+            ("[::1]", true),
+            ("a.example.org", true),
+            ("A.b.EXAMPLE.org:1", true),
+            ("example.org", false),
+            (".example.org", false),
+            ("aexample.org", false),
+            ("example.com", false),
+            ("xapi.example.com", false),
+            ("api.example.com.evil", false),
+            ("", false),
+        ] {
+            assert_eq!(hosts.holds(host_of(host.as_bytes())), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        for text in [
+            "", ".", "*", "*.", "a.*.b", "a..b", ".a", "*a.b", "a:80", "[::1]:80", "*.*.a", "http://a",
+            "a b", "**.a",
+        ] {
+            assert!(!Hosts::default().add(text), "{text}");
+        }
+    }
+}

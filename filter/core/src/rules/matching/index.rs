@@ -1,0 +1,228 @@
+//! Finding the few of many conditions that a request can meet.
+//!
+//! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
+//! multi-dimensional range matching", 1998): for the method, the path, the host and the route, a request's value
+//! names a set of conditions, those that ask for this value or for none at all; what is in every such set can
+//! hold. The sets are made when configuration arrives, so a request costs one search per dimension and a
+//! few words of AND, and then a check of the conditions that are left.
+//!
+//! Sets are kept once however many values share one: the index takes one set, of a bit per condition, for each
+//! combination of conditions that a value names.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::path::{PathMatch, path_of};
+use super::{Bits, Clause, Condition, HOST_BYTES_MAX, host_of};
+use crate::request::{AttributeId, Fetched};
+
+/// An index over a list of conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    every: Bits,
+    methods: Option<Dimension>,
+    paths: Option<Dimension>,
+    hosts: Option<Dimension>,
+    routes: Option<Dimension>,
+}
+
+/// What the conditions ask of one attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Dimension {
+    /// The conditions that ask nothing.
+    open: Bits,
+    /// Values as they are, sorted.
+    exact: Vec<(Vec<u8>, u32)>,
+    /// What values begin with, sorted.
+    heads: Vec<Head>,
+    sets: Vec<Bits>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Head {
+    text: Vec<u8>,
+    set: u32,
+    /// The longest other that this one begins with.
+    parent: Option<u32>,
+}
+
+impl Index {
+    /// Indexes the conditions by their places.
+    pub fn new<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> Self {
+        let len = conditions.clone().count();
+        let clauses: Vec<&Clause> = conditions.map(|condition| &condition.all).collect();
+        let texts = |values: fn(&Clause) -> &[alloc::string::String]| {
+            Asked::dimension(&clauses, |clause, asked| {
+                for value in values(clause) {
+                    asked.exact(value.as_bytes().to_vec());
+                }
+            })
+        };
+        Self {
+            every: Bits::all(len),
+            methods: texts(|clause| &clause.methods),
+            paths: Asked::dimension(&clauses, |clause, asked| {
+                for path in &clause.paths {
+                    match path {
+                        PathMatch::Exact(exact) => asked.exact(exact.as_bytes().to_vec()),
+                        PathMatch::Prefix(prefix) => asked.head(prefix.as_bytes().to_vec()),
+                        PathMatch::Glob(glob) => asked.head(glob.head().as_bytes().to_vec()),
+                    }
+                }
+            }),
+            // Backwards, so that a suffix is a head.
+            hosts: Asked::dimension(&clauses, |clause, asked| {
+                let Some(hosts) = &clause.hosts else { return };
+                for host in hosts.exact() {
+                    asked.exact(host.bytes().rev().collect());
+                }
+                for suffix in hosts.suffixes() {
+                    asked.head(suffix.bytes().rev().collect());
+                }
+            }),
+            routes: texts(|clause| &clause.routes),
+        }
+    }
+
+    /// Leaves in `out` the conditions that the request can meet: every one that it does, and few others.
+    ///
+    /// Asks for no attribute that none of the conditions left needs.
+    pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
+        out.copy_from(&self.every);
+        narrow(self.methods.as_ref(), out, |dimension, out| {
+            dimension.meet(request.get(AttributeId::METHOD), out);
+        });
+        narrow(self.paths.as_ref(), out, |dimension, out| {
+            dimension.meet(request.get(AttributeId::PATH).map(path_of), out);
+        });
+        narrow(self.hosts.as_ref(), out, |dimension, out| {
+            let mut room = [0; HOST_BYTES_MAX];
+            let host = request.get(AttributeId::AUTHORITY).map(host_of);
+            dimension.meet(host.map(|host| backwards(host, &mut room)), out);
+        });
+        narrow(self.routes.as_ref(), out, |dimension, out| {
+            dimension.meet(request.get(AttributeId::ROUTE), out);
+        });
+    }
+}
+
+fn narrow(dimension: Option<&Dimension>, out: &mut Bits, meet: impl FnOnce(&Dimension, &mut Bits)) {
+    if let Some(dimension) = dimension.filter(|dimension| !out.is_within(&dimension.open)) {
+        meet(dimension, out);
+    }
+}
+
+/// A host in lower case, backwards; of one that is too long, the end, which is all that a suffix asks for.
+fn backwards<'a>(host: &[u8], room: &'a mut [u8; HOST_BYTES_MAX]) -> &'a [u8] {
+    let len = host.len().min(HOST_BYTES_MAX);
+    for (to, from) in room.iter_mut().zip(host.iter().rev()) {
+        *to = from.to_ascii_lowercase();
+    }
+    room.get(..len).unwrap_or_default()
+}
+
+impl Dimension {
+    /// Keeps in `out` what a request with this value can meet.
+    fn meet(&self, value: Option<&[u8]>, out: &mut Bits) {
+        let set = value.and_then(|value| self.set_of(value));
+        out.intersect(set.and_then(|set| self.sets.get(set as usize)).unwrap_or(&self.open));
+    }
+
+    fn set_of(&self, value: &[u8]) -> Option<u32> {
+        let exact = self.exact.binary_search_by(|(text, _)| text.as_slice().cmp(value)).ok();
+        match exact.and_then(|at| self.exact.get(at)) {
+            Some((_, set)) => Some(*set),
+            None => self.head_at(value).and_then(|at| self.heads.get(at)).map(|head| head.set),
+        }
+    }
+
+    /// Where the longest head of the value is: it is the last of those sorted before the value, or one that
+    /// this begins with.
+    fn head_at(&self, value: &[u8]) -> Option<usize> {
+        let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
+        loop {
+            let head = self.heads.get(at)?;
+            if value.starts_with(&head.text) {
+                return Some(at);
+            }
+            at = head.parent? as usize;
+        }
+    }
+}
+
+/// What one dimension is made of: who asks for which value.
+struct Asked {
+    place: usize,
+    asks: bool,
+    len: usize,
+    exact: BTreeMap<Vec<u8>, Bits>,
+    heads: BTreeMap<Vec<u8>, Bits>,
+}
+
+impl Asked {
+    /// The dimension of what `ask` says of each clause; none if no clause asks for anything.
+    fn dimension(clauses: &[&Clause], ask: impl Fn(&Clause, &mut Self)) -> Option<Dimension> {
+        let len = clauses.len();
+        let (exact, heads) = (BTreeMap::new(), BTreeMap::new());
+        let mut asked = Self { place: 0, asks: false, len, exact, heads };
+        let mut open = Bits::all(len);
+        for (place, clause) in clauses.iter().enumerate() {
+            (asked.place, asked.asks) = (place, false);
+            ask(clause, &mut asked);
+            if asked.asks {
+                open.remove(place);
+            }
+        }
+        (!asked.exact.is_empty() || !asked.heads.is_empty()).then(|| asked.build(open))
+    }
+
+    fn exact(&mut self, value: Vec<u8>) {
+        self.asks = true;
+        self.exact.entry(value).or_insert_with(|| Bits::none(self.len)).add(self.place);
+    }
+
+    fn head(&mut self, value: Vec<u8>) {
+        self.asks = true;
+        self.heads.entry(value).or_insert_with(|| Bits::none(self.len)).add(self.place);
+    }
+
+    fn build(self, open: Bits) -> Dimension {
+        let mut sets = Sets::default();
+        let mut dimension = Dimension { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
+        let mut full: Vec<Bits> = Vec::new();
+        for (text, mut bits) in self.heads {
+            // In order, so what this one begins with is there already.
+            let parent = dimension.head_at(&text);
+            bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
+            let parent = parent.and_then(|parent| u32::try_from(parent).ok());
+            dimension.heads.push(Head { text, set: sets.number(&bits), parent });
+            full.push(bits);
+        }
+        for (text, mut bits) in self.exact {
+            let head = dimension.head_at(&text);
+            bits.unite(head.and_then(|head| full.get(head)).unwrap_or(&dimension.open));
+            dimension.exact.push((text, sets.number(&bits)));
+        }
+        dimension.sets = sets.list;
+        dimension
+    }
+}
+
+/// Sets, each once.
+#[derive(Default)]
+struct Sets {
+    numbers: BTreeMap<Bits, u32>,
+    list: Vec<Bits>,
+}
+
+impl Sets {
+    fn number(&mut self, bits: &Bits) -> u32 {
+        if let Some(number) = self.numbers.get(bits) {
+            return *number;
+        }
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(bits.clone());
+        self.numbers.insert(bits.clone(), number);
+        number
+    }
+}

@@ -1,0 +1,257 @@
+//! Conditions as they are written.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use super::Reader;
+use crate::reading::{Errors, Fields, text};
+use crate::request::{ATTRIBUTES_MAX, Attribute};
+use crate::rules::CONDITIONS_MAX;
+use crate::rules::matching::{
+    AddressSet, Clause, Condition, GLOB_BYTES_MAX, Glob, HOST_BYTES_MAX, HeaderTest, Hosts,
+    PATTERN_BYTES_MAX, PathMatch, Pattern, QueryTest, Range, Test,
+};
+
+/// The most items of a list, where nothing else is said.
+const LIST_MAX: usize = 100;
+/// The most networks, and the most values, in one list.
+const LONG_LIST_MAX: usize = 10_000;
+/// The most regular expressions in one rule set.
+const PATTERNS_MAX: usize = 200;
+/// The longest method, in bytes.
+const METHOD_BYTES_MAX: usize = 32;
+/// The longest path in a rule, in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+/// The longest name of a route, a header or a query parameter, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// The longest value, in bytes.
+const VALUE_BYTES_MAX: usize = 1_024;
+/// The longest network as it is written, in bytes.
+const NETWORK_BYTES_MAX: usize = 64;
+
+/// The list `name`, of conditions.
+pub(in crate::rules) fn conditions(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Vec<Condition> {
+    let items: Vec<_> = fields.list(name, CONDITIONS_MAX, errors).collect();
+    items
+        .iter()
+        .filter_map(|(place, item)| {
+            note_if_empty(item, place, errors);
+            condition(item, place, reader, errors)
+        })
+        .collect()
+}
+
+/// What holds for every request is not written as a condition where it would be a slip.
+fn note_if_empty(value: &Value, place: &str, errors: &mut Errors) {
+    if value.as_object().is_some_and(serde_json::Map::is_empty) {
+        errors.note(place, "empty: expected a condition, as in {path: {prefix: /api}}");
+    }
+}
+
+/// A condition.
+pub(super) fn condition(
+    value: &Value,
+    place: &str,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<Condition> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let all = clause(&mut fields, reader, errors);
+    let items: Vec<_> = fields.list("any", LIST_MAX, errors).collect();
+    let any = items.iter().filter_map(|(place, item)| lone_clause(item, place, reader, errors)).collect();
+    let not_place = fields.place("not");
+    let not = fields.take("not").and_then(|value| lone_clause(value, &not_place, reader, errors));
+    fields.finish(errors);
+    Some(Condition { all, any, not: not.map(Box::new) })
+}
+
+/// A condition within a condition, which has none within itself.
+fn lone_clause(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Clause> {
+    let mut fields = Fields::of(value, place, errors)?;
+    note_if_empty(value, place, errors);
+    let clause = clause(&mut fields, reader, errors);
+    fields.finish(errors);
+    Some(clause)
+}
+
+fn clause(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Clause {
+    Clause {
+        hosts: hosts(fields, errors),
+        methods: texts(fields, "methods", METHOD_BYTES_MAX, errors),
+        paths: paths(fields, errors),
+        headers: headers(fields, reader, errors),
+        query: query(fields, reader, errors),
+        addresses: addresses(fields, errors),
+        routes: texts(fields, "routes", NAME_BYTES_MAX, errors),
+    }
+}
+
+fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Vec<String> {
+    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
+    items
+        .iter()
+        .filter_map(|(place, item)| text(item, place, bytes_max, errors))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn hosts(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Hosts> {
+    fields.take("hosts")?;
+    let items: Vec<_> = fields.list("hosts", LIST_MAX, errors).collect();
+    let mut hosts = Hosts::default();
+    for (place, item) in items {
+        if text(item, &place, HOST_BYTES_MAX, errors).is_some_and(|host| !hosts.add(host)) {
+            errors.note_found(
+                &place,
+                "a host without its port, as in api.example.com or *.example.com",
+                item,
+            );
+        }
+    }
+    Some(hosts)
+}
+
+fn paths(fields: &mut Fields<'_>, errors: &mut Errors) -> Vec<PathMatch> {
+    let (one_place, many_place) = (fields.place("path"), fields.place("paths"));
+    let one = fields.take("path");
+    if one.is_some() && fields.take("paths").is_some() {
+        errors.note(&many_place, "expected either path or paths");
+    }
+    let one = one.map(|value| (one_place, value));
+    let items: Vec<_> = one.into_iter().chain(fields.list("paths", LIST_MAX, errors)).collect();
+    items.iter().filter_map(|(place, item)| path(item, place, errors)).collect()
+}
+
+fn path(value: &Value, place: &str, errors: &mut Errors) -> Option<PathMatch> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let given = ["exact", "prefix", "glob"].map(|name| fields.take(name).is_some());
+    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+        errors.note(place, "expected exact, prefix or glob, as in {prefix: /api}");
+        fields.finish(errors);
+        return None;
+    }
+    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
+    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
+    let glob = fields.text("glob", GLOB_BYTES_MAX, errors);
+    let result = match (exact, prefix, glob) {
+        (Some(exact), ..) => Some(PathMatch::Exact(exact.to_owned())),
+        (_, Some(prefix), _) => Some(PathMatch::Prefix(prefix.to_owned())),
+        (.., glob) => glob.and_then(Glob::new).map(PathMatch::Glob),
+    };
+    let text = exact.or(prefix).or(glob);
+    if result.is_some() && !text.is_some_and(|text| text.starts_with('/')) {
+        errors.note(place, "expected a path that begins with /");
+    }
+    fields.finish(errors);
+    result
+}
+
+fn addresses(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<AddressSet> {
+    fields.take("addresses")?;
+    let mut networks = Vec::new();
+    for (place, item) in fields.list("addresses", LONG_LIST_MAX, errors) {
+        let Some(text) = text(item, &place, NETWORK_BYTES_MAX, errors) else { continue };
+        match Range::parse(text) {
+            Ok(network) => networks.push(network),
+            Err(error) => errors.note(&place, format!("{error}, found {item}")),
+        }
+    }
+    Some(networks.into_iter().collect())
+}
+
+fn headers(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<HeaderTest> {
+    let items: Vec<_> = fields.list("headers", LIST_MAX, errors).collect();
+    items.iter().filter_map(|(place, item)| header(item, place, reader, errors)).collect()
+}
+
+fn header(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<HeaderTest> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let name = test_name(&mut fields, "the header's name", errors).map(str::to_ascii_lowercase);
+    let test = test(&mut fields, reader, errors);
+    let name_place = fields.place("name");
+    fields.finish(errors);
+    let name = name?;
+    if !name.bytes().all(is_token_byte) {
+        errors.note(&name_place, format!("expected a header's name, as in x-api-key, found {name:?}"));
+        return None;
+    }
+    let header = reader.attributes.intern(Attribute::Header(name));
+    if header.is_none() {
+        errors.note(&name_place, format!("expected at most {ATTRIBUTES_MAX} headers and the like in all"));
+    }
+    Some(HeaderTest { header: header?, test: test? })
+}
+
+/// RFC 9110, 5.6.2.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn query(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<QueryTest> {
+    let items: Vec<_> = fields.list("query", LIST_MAX, errors).collect();
+    let mut parameter = |(place, item): &(String, &Value)| {
+        let mut fields = Fields::of(item, place, errors)?;
+        let name = test_name(&mut fields, "the parameter's name", errors).map(ToOwned::to_owned);
+        let test = test(&mut fields, reader, errors);
+        fields.finish(errors);
+        Some(QueryTest { name: name?, test: test? })
+    };
+    items.iter().filter_map(&mut parameter).collect()
+}
+
+fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -> Option<&'a str> {
+    fields.require("name", expected, errors)?;
+    fields.text("name", NAME_BYTES_MAX, errors)
+}
+
+/// What a header's or a parameter's value must be.
+fn test(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
+    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.take(name).is_some());
+    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+        let (place, expected) = (fields.place(""), "expected one of equals, in, prefix, regex and present");
+        errors.note(place.trim_end_matches('.'), expected);
+        return None;
+    }
+    if fields.take("in").is_some() {
+        let items = fields.list("in", LONG_LIST_MAX, errors);
+        let values = items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors));
+        return Some(Test::In(values.map(ToOwned::to_owned).collect()));
+    }
+    if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
+        return Some(Test::In([equals.to_owned()].into_iter().collect()));
+    }
+    if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
+        return Some(Test::Prefix(prefix.to_owned()));
+    }
+    if let Some(is_there) = fields.boolean("present", errors) {
+        return Some(Test::Present(is_there));
+    }
+    let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
+    pattern(regex, &fields.place("regex"), reader, errors).map(Test::Regex)
+}
+
+fn pattern(regex: &str, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Pattern> {
+    reader.patterns += 1;
+    if reader.patterns > PATTERNS_MAX {
+        errors.note(place, format!("expected at most {PATTERNS_MAX} regular expressions in all"));
+        return None;
+    }
+    let compiled = Pattern::new(regex);
+    if let Err(error) = &compiled {
+        errors.note(place, format!("expected a regular expression within bounds: {error}, found {regex:?}"));
+    }
+    compiled.ok()
+}
