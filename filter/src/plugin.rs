@@ -62,6 +62,11 @@ impl Plugin {
             log::warn!("the host makes no HTTP calls: sync is off, and this POP is on its own");
             config.sync = None;
         }
+        if config.keys_are_unkeyed() {
+            log::warn!(
+                "keys leave this POP under a hash that everybody can make: set sync.key_secret, the same at every POP"
+            );
+        }
         let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         let holds =
             config.rules.rules().iter().any(|rule| matches!(rule.algorithm, Algorithm::LeakyBucket(_)));

@@ -39,6 +39,7 @@ impl Worker {
         let reporter = config.sync.as_ref().map(reporter).transpose()?;
         let mut limiter = Limiter::new(config.rules, shared::identity(), reporter);
         if let Some(sync) = &config.sync {
+            limiter.hide_keys_with(sync.key_secret);
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
         }
         if let Some((pops, at)) = shared::heard() {

@@ -92,19 +92,20 @@ impl Bucket {
         Self { full_at: self.full_at.max(now + quota.token_ns().saturating_mul(missing)) }
     }
 
-    /// Asks for one token of an even share at `now`: a bucket of burst / `pops`, at least one token,
+    /// Asks for `cost` tokens of an even share at `now`: a bucket of burst / `pops`, at least `cost` tokens,
     /// that refills at rate / `pops`. The same bucket serves, a token being worth `pops` of it.
-    pub fn take_share(self, quota: &Quota, pops: u32, now: Time) -> Take {
-        let cost_ns = quota.token_ns().saturating_mul(u64::from(pops.max(1)));
+    pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Take {
+        let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
+        let cost_ns = quota.token_ns().saturating_mul(worth);
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
     }
 
-    /// Asks for one token at `now` of a bucket that refills at rate / `parts`: the same bucket, which gives
-    /// a token only if it has one, and is charged for `parts`.
-    pub fn take_slowly(self, quota: &Quota, parts: u32, now: Time) -> Take {
-        match self.take(quota, 1, now) {
+    /// Asks for `cost` tokens at `now` of a bucket that refills at rate / `parts`: the same bucket, which gives
+    /// tokens only if it has them, and is charged for `parts` times as many.
+    pub fn take_slowly(self, quota: &Quota, cost: u32, parts: u32, now: Time) -> Take {
+        match self.take(quota, cost, now) {
             Take::Taken(after) => {
-                let more = u64::from(parts.saturating_sub(1));
+                let more = u64::from(parts.saturating_sub(1)).saturating_mul(u64::from(cost));
                 Take::Taken(Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) })
             }
             short @ Take::Short { .. } => short,
@@ -176,6 +177,26 @@ mod tests {
         let quota = quota(10, 5);
         assert!(matches!(Bucket::FULL.take(&quota, 6, T0), Take::Short { .. }));
         assert!(matches!(Bucket::FULL.take(&quota, u32::MAX, T0), Take::Short { .. }));
+    }
+
+    #[test]
+    fn what_costs_more_takes_as_much_as_so_many_that_cost_one() {
+        let quota = quota(10, 12);
+        let times = |n: u32, take: fn(Bucket, &Quota) -> Take| {
+            (0..n).try_fold(Bucket::FULL, |bucket, _| match take(bucket, &quota) {
+                Take::Taken(after) => Some(after),
+                Take::Short { .. } => None,
+            })
+        };
+        assert_eq!(times(1, |b, q| b.take_share(q, 3, 4, T0)), times(3, |b, q| b.take_share(q, 1, 4, T0)));
+        assert_eq!(times(1, |b, q| b.take_slowly(q, 3, 2, T0)), times(3, |b, q| b.take_slowly(q, 1, 2, T0)));
+        // Three of a share of three are there, and three more are not; five of three only at once.
+        assert_eq!(times(2, |b, q| b.take_share(q, 3, 4, T0)), None);
+        assert!(times(1, |b, q| b.take_share(q, 5, 4, T0)).is_some());
+        assert!(matches!(
+            times(1, |b, q| b.take_share(q, 1, 4, T0)).map(|b| b.take_share(&quota, 5, 4, T0)),
+            Some(Take::Short { .. })
+        ));
     }
 
     #[test]

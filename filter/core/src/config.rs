@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 
 use serde_json::Value;
 
+use crate::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 use crate::reading::{ConfigError, Errors, Fields};
-use crate::rules::RuleSet;
+use crate::rules::{Rule, RuleSet};
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::slot::KEYS_PER_SLOT;
 use crate::struct_value;
@@ -41,6 +42,8 @@ pub struct SyncConfig {
     pub pop: Option<String>,
     /// Shared with weir-sync.
     pub token: Option<String>,
+    /// What hides the parts of keys but addresses; from `key_secret`, else from the token.
+    pub key_secret: FleetSecret,
     /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
     pub interval_ms: u32,
     /// How long a report waits for its answer, in milliseconds; so does a request of a strict rule.
@@ -64,6 +67,13 @@ impl Config {
         let config = read(&value, &mut errors);
         errors.into_result(config)
     }
+
+    /// Whether parts of keys leave the POP under a hash that everybody can make.
+    pub fn keys_are_unkeyed(&self) -> bool {
+        let is_unkeyed = |sync: &SyncConfig| sync.key_secret == FleetSecret::UNKEYED;
+        self.sync.as_ref().is_some_and(is_unkeyed)
+            && self.rules.rules().iter().any(|rule| rule.key.is_hashed())
+    }
 }
 
 fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
@@ -84,7 +94,8 @@ fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
 
 /// What a rule says of the fleet has no meaning for a POP on its own.
 fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
-    for (i, rule) in rules.rules().iter().enumerate() {
+    let written = rules.rules().iter().filter(|rule: &&Rule| !rule.is_wider());
+    for (i, rule) in written.enumerate() {
         let default = Sharing::of(rule.quota);
         for (field, is_said) in [
             ("strict", rule.sharing.strict),
@@ -113,11 +124,22 @@ fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
     let cluster = cluster_given.then(|| fields.text("cluster", TEXT_BYTES_MAX, errors)).flatten();
     let pop = fields.text("pop", POP_NAME_MAX, errors).map(str::to_owned);
     let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
+    let key_secret = key_secret(&mut fields, token.as_deref(), errors);
     let interval_ms = fields.number("interval_ms", 50..=500, errors).unwrap_or(250);
     let timeout_ms = fields.number("timeout_ms", 1..=5_000, errors).unwrap_or(1_000);
     let fallback_after_ms = fields.number("fallback_after_ms", 1_000..=60_000, errors).unwrap_or(5_000);
     fields.finish(errors);
-    Some(SyncConfig { cluster: cluster?.to_owned(), pop, token, interval_ms, timeout_ms, fallback_after_ms })
+    let cluster = cluster?.to_owned();
+    Some(SyncConfig { cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms })
+}
+
+fn key_secret(fields: &mut Fields<'_>, token: Option<&str>, errors: &mut Errors) -> FleetSecret {
+    let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX, errors);
+    if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
+        let expected = format!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
+        errors.note(&fields.place("key_secret"), expected);
+    }
+    text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
 }
 
 #[cfg(test)]
@@ -151,6 +173,34 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_wider_makes_are_not_counted_among_the_written() {
+        let found = errors(
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "wider": [{"ipv4": 24, "times": 2}]},
+                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
+        );
+        assert_eq!(found, ["rules[1].strict: expected a sync section beside it: there is none"]);
+    }
+
+    #[test]
+    fn keys_are_hidden_by_a_secret_or_else_by_the_token() {
+        let config = |key: &str, sync: &str| {
+            let rule = format!(r#"{{"name": "a", "key": [{key}], "rate": "5/s"}}"#);
+            let text = format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"{sync}}}}}"#);
+            Config::parse(text.as_bytes()).unwrap()
+        };
+        let secret = |sync: &str| config("\"host\"", sync).sync.unwrap().key_secret;
+        assert_eq!(secret(""), FleetSecret::UNKEYED);
+        assert_eq!(secret(r#", "token": "t""#), FleetSecret::derive(b"t"));
+        let both = r#", "token": "t", "key_secret": "0123456789abcdef""#;
+        assert_eq!(secret(both), FleetSecret::derive(b"0123456789abcdef"));
+        assert!(config("\"host\"", "").keys_are_unkeyed());
+        assert!(!config("\"host\"", r#", "token": "t""#).keys_are_unkeyed());
+        assert!(!config("\"client_address\"", "").keys_are_unkeyed());
+        let short = r#"{"rules": [{"name": "a", "key": ["host"], "rate": "5/s"}], "sync": {"cluster": "c", "key_secret": "short"}}"#;
+        assert_eq!(errors(short), ["sync.key_secret: expected text of 16 to 1024 bytes"]);
+    }
+
+    #[test]
     fn every_error_has_its_place_and_says_what_was_expected() {
         let found = errors(
             r#"{"rules": [
@@ -169,11 +219,11 @@ mod tests {
             "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"5 per second\"",
             "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
             "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
-            "rules[1].brust: unknown field: expected name, match, key, algorithm, burst, queue, limit, expires_after_s, rate, cost, mode, enforced_percent, penalty, strict, local_burst, floors, when_unsynced, response",
+            "rules[1].brust: unknown field: expected name, match, key, missing, algorithm, burst, queue, limit, expires_after_s, rate, cost, mode, enforced_percent, penalty, strict, local_burst, floors, when_unsynced, wider, response",
             "rules[2].match.path: expected exact, prefix or glob, as in {prefix: /api}",
             "rules[2].key: missing: expected a list, as in [client_address]",
             "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",
-            "rules[3].key[0]: expected client_address, found \"client_addres\"",
+            "rules[3].key[0]: expected client_address or host or method or path or route or all, found \"client_addres\"",
             "rules[3].response.status: expected a whole number from 400 to 599, found 200",
             "rules[3].response.headers[0]: expected retry_after or ratelimit or x_ratelimit, found \"x\"",
             "rules[4].match.methods: expected a list of 1 to 100 items, found 0",
@@ -187,7 +237,7 @@ mod tests {
             "rules[6].strict: expected true or false, found \"yes\"",
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
-            "sync.tokn: unknown field: expected cluster, pop, token, interval_ms, timeout_ms, fallback_after_ms",
+            "sync.tokn: unknown field: expected cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms",
             "extra: unknown field: expected rules, enforce, allow, deny, table, sync",
         ];
         for line in expected {

@@ -19,7 +19,7 @@ pub enum Event {
     Unavailable,
     /// The deny cache answered.
     DenyCacheAnswered,
-    /// The client's address could not be read; rules that count by it did not apply.
+    /// The client's address could not be read; rules that count by it went by what they say of a missing part.
     AddressUnreadable,
     /// A report was sent.
     Reported,

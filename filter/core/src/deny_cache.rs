@@ -14,10 +14,12 @@ const KEYS: usize = 4_096;
 /// another) is unheard no longer than this.
 const BELIEVED_NS_MAX: u64 = SECOND_NS;
 
-/// Why a key is refused, and until when.
+/// Why a key is refused, and until when: requests of this cost and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// When a token comes.
+    /// What the refused request asked for. A lesser one may fit sooner.
+    pub(crate) cost: u32,
+    /// When so many tokens are there.
     pub(crate) until: Time,
     /// When the bucket is full.
     pub(crate) full_at: Time,
@@ -36,15 +38,16 @@ pub(crate) struct DenyCache {
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
-        let denial = Denial { until: Time::ZERO, full_at: Time::ZERO };
+        let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
         let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
         Self { entries: alloc::vec![nobody; KEYS] }
     }
 
-    /// The denial in force for `tag` at `now`.
-    pub(crate) fn get(&self, tag: Tag, now: Time) -> Option<Denial> {
+    /// The denial in force at `now` for a request of `tag` that costs so much.
+    pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
         let entry = self.entries.get(place(tag))?;
-        (entry.tag == tag.bits() && now < entry.believed_until).then_some(entry.denial)
+        let is_it = entry.tag == tag.bits() && now < entry.believed_until && cost >= entry.denial.cost;
+        is_it.then_some(entry.denial)
     }
 
     /// Forgets what is remembered of `tag`: its bucket is another now.
@@ -76,7 +79,7 @@ mod tests {
     const T0: Time = Time::from_nanos(SECOND_NS);
 
     fn denial(ns: u64) -> Denial {
-        Denial { until: T0 + ns, full_at: T0 + 2 * ns }
+        Denial { cost: 1, until: T0 + ns, full_at: T0 + 2 * ns }
     }
 
     #[test]
@@ -84,8 +87,8 @@ mod tests {
         let mut cache = DenyCache::new();
         let tag = Tag::of_key(9, 0);
         cache.remember(tag, denial(100), T0);
-        assert_eq!(cache.get(tag, T0 + 99), Some(denial(100)));
-        assert_eq!(cache.get(tag, T0 + 100), None);
+        assert_eq!(cache.get(tag, 1, T0 + 99), Some(denial(100)));
+        assert_eq!(cache.get(tag, 1, T0 + 100), None);
     }
 
     #[test]
@@ -93,8 +96,8 @@ mod tests {
         let mut cache = DenyCache::new();
         let tag = Tag::of_key(9, 0);
         cache.remember(tag, denial(3_600 * SECOND_NS), T0);
-        assert!(cache.get(tag, T0 + (SECOND_NS - 1)).is_some());
-        assert_eq!(cache.get(tag, T0 + SECOND_NS), None);
+        assert!(cache.get(tag, 1, T0 + (SECOND_NS - 1)).is_some());
+        assert_eq!(cache.get(tag, 1, T0 + SECOND_NS), None);
     }
 
     #[test]
@@ -102,9 +105,16 @@ mod tests {
         let mut cache = DenyCache::new();
         let (a, b) = (Tag::of_key(5, 0), Tag::of_key(5 + KEYS as u64, 0));
         cache.remember(a, denial(100), T0);
-        assert_eq!(cache.get(b, T0), None);
+        assert_eq!(cache.get(b, 1, T0), None);
         cache.remember(b, denial(100), T0);
-        assert_eq!(cache.get(a, T0), None);
-        assert!(cache.get(b, T0).is_some());
+        assert_eq!(cache.get(a, 1, T0), None);
+        assert!(cache.get(b, 1, T0).is_some());
+    }
+
+    #[test]
+    fn a_denial_says_nothing_of_what_costs_less() {
+        let (mut cache, tag) = (DenyCache::new(), Tag::of_key(9, 0));
+        cache.remember(tag, Denial { cost: 5, ..denial(100) }, T0);
+        assert_eq!([4, 5, 6].map(|cost| cache.get(tag, cost, T0).is_some()), [false, true, true]);
     }
 }

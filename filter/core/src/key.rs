@@ -6,12 +6,22 @@ use core::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::address::Prefixes;
+use crate::fleet_secret::FleetSecret;
 use crate::wire::KEY_BYTES_MAX;
+
+/// Precedes the hash of all parts but the address.
+const HASH_MARK: u8 = 1;
+/// The key of requests that lack a part.
+const LACKING_MARK: u8 = 2;
+/// The key of all requests.
+const ALL_MARK: u8 = 3;
 
 /// A key's value in canonical form: the same bytes at every POP for the same client.
 ///
 /// Each part is self-delimiting, so no two combinations of parts share their bytes.
-/// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers.
+/// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers. All other
+/// parts together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret: nothing else of them leaves
+/// the POP. Two more values are a mark alone: requests that lack a part (2), and all requests (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     bytes: [u8; KEY_BYTES_MAX],
@@ -21,16 +31,43 @@ pub struct KeyValue {
 impl KeyValue {
     const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
 
+    /// The key of all requests that lack a part, which no request that has them comes to.
+    pub const LACKING: Self = Self::of_mark(LACKING_MARK);
+    /// The key of all requests, of a rule that counts them in one bucket.
+    pub const ALL: Self = Self::of_mark(ALL_MARK);
+
+    const fn of_mark(mark: u8) -> Self {
+        let mut key = Self::EMPTY;
+        key.bytes[0] = mark;
+        key.len = 1;
+        key
+    }
+
     /// The key of `address` cut to `prefixes`.
     pub fn of_address(address: IpAddr, prefixes: Prefixes) -> Self {
+        Self::of_parts(Some((address, prefixes)), None)
+    }
+
+    /// The key of an address cut to prefixes and of the hash of other parts, as far as they are there.
+    pub(crate) fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
         let mut key = Self::EMPTY;
+        if let Some((address, prefixes)) = address {
+            key.push_cut(address, prefixes);
+        }
+        if let Some(hash) = others {
+            key.push(&[HASH_MARK]);
+            key.push(&hash);
+        }
+        key
+    }
+
+    fn push_cut(&mut self, address: IpAddr, prefixes: Prefixes) {
         let (cut, bits) = prefixes.cut(address);
         let covered = usize::from(bits).div_ceil(8);
         match cut {
-            IpAddr::V4(v4) => key.push_address(4, bits, &v4.octets(), covered),
-            IpAddr::V6(v6) => key.push_address(6, bits, &v6.octets(), covered),
+            IpAddr::V4(v4) => self.push_address(4, bits, &v4.octets(), covered),
+            IpAddr::V6(v6) => self.push_address(6, bits, &v6.octets(), covered),
         }
-        key
     }
 
     /// The key whose canonical bytes these are; `None` if they are too many, or none.
@@ -71,6 +108,13 @@ impl Secret {
     /// From random bytes.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+
+    /// What hides the parts of keys of a POP that is on its own.
+    pub(crate) fn on_its_own(&self) -> FleetSecret {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write(b"the parts of keys");
+        FleetSecret::new(hasher.finish128().as_bytes())
     }
 
     /// Hashes a key's canonical bytes (SipHash-1-3, 128 bits).

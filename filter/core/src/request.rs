@@ -117,7 +117,7 @@ impl<'a> Fetched<'a> {
 
     /// The attribute's bytes, fetched on the first call.
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
-        let Self { request, attributes, values } = self;
+        let Self { request, attributes, values, .. } = self;
         let value = values.list.get_mut(usize::from(id.0))?;
         if matches!(value, Lazy::Unasked) {
             let attribute = attributes.get(id)?;

@@ -30,20 +30,22 @@ pub(crate) struct WatchedKey {
     pub(crate) rule: u16,
     pub(crate) value: KeyValue,
     pub(crate) slot: u32,
-    /// Requests not yet added to the shared entry's `asked`.
+    /// Tokens asked for and not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
-    /// Requests that this worker has met; wraps.
-    pub(crate) asked: u32,
+    /// Tokens that this worker was asked for; wraps.
+    pub(crate) asked: u64,
     /// What the latest answered report said of `asked`.
-    answered: u32,
+    answered: u64,
     /// What `asked` was when it was last looked for what is due.
-    looked: u32,
+    looked: u64,
+    /// What the latest request asked for.
+    cost: u32,
     /// Something happened that no report has said.
     pub(crate) dirty: bool,
     /// Since when, if it is dirty.
     pub(crate) dirty_since: Time,
     touched_at: Time,
-    /// Requests that wait for a strict rule's tokens.
+    /// A strict rule's tokens that requests wait for.
     pub(crate) waiting: u32,
     /// What it was asked for when weir-sync last called it warm.
     warm: Option<Warm>,
@@ -56,9 +58,9 @@ pub(crate) struct WatchedKey {
 struct Warm {
     /// When the report was made that was answered so.
     since: Time,
-    /// What it was asked for until then, in thousandths of a request per second.
+    /// What it was asked for until then, in thousandths of a token per second.
     milli: u64,
-    /// Requests that are not to wait for its turn.
+    /// Tokens asked for that are not to wait for its turn.
     lump: u32,
     /// Whether it was asked for much more, of late.
     has_grown: bool,
@@ -82,12 +84,20 @@ impl WatchList {
         }
     }
 
-    /// Counts a request for a watched key; false if the list is full of keys with something to say,
-    /// and does not know this one.
-    pub(crate) fn touch(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
+    /// Counts a request of `cost` tokens for a watched key; false if the list is full of keys with something
+    /// to say, and does not know this one.
+    pub(crate) fn touch(
+        &mut self,
+        tag: Tag,
+        rule: u16,
+        value: &KeyValue,
+        slot: u32,
+        cost: u32,
+        now: Time,
+    ) -> bool {
         let has_room = self.has_room(tag);
         if has_room {
-            self.entry(tag, rule, value, slot, now).count(now);
+            self.entry(tag, rule, value, slot, now).count(cost, now);
         }
         has_room
     }
@@ -105,6 +115,7 @@ impl WatchList {
             asked: 0,
             answered: 0,
             looked: 0,
+            cost: 1,
             dirty: false,
             dirty_since: now,
             touched_at: now,
@@ -114,16 +125,16 @@ impl WatchList {
         })
     }
 
-    /// Counts a request for a key if it is known here.
-    pub(crate) fn touch_known(&mut self, tag: Tag, now: Time) {
+    /// Counts a request of `cost` tokens for a key if it is known here.
+    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
         if let Some(key) = self.keys.get_mut(&tag.bits()) {
-            key.count(now);
+            key.count(cost, now);
         }
     }
 
     /// Adds `ratio` to the key's credit; whether a whole request is due.
     ///
-    /// Error diffusion: over any run of n requests, ratio x n are due, give or take one, and evenly
+    /// Error diffusion, whatever requests cost: over any run of n requests, ratio x n are due, give or take one, and evenly
     /// spread. Keys that found no room in the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
         let credit = self.credit(tag);
@@ -186,7 +197,7 @@ impl WatchedKey {
     fn is_due(&self, now: Time) -> bool {
         let Some(warm) = self.warm else { return true };
         let since_ns = now.nanos_since(warm.since);
-        since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > warm.lump
+        since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
     }
 
     /// Notes what it was asked for in the last `since_ns` nanoseconds.
@@ -194,21 +205,23 @@ impl WatchedKey {
         let asked = self.asked.wrapping_sub(core::mem::replace(&mut self.looked, self.asked));
         if let Some(warm) = &mut self.warm {
             let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
-            warm.has_grown |= u128::from(asked) * 1_000 > 2 * expected_milli + 2_000;
+            // Two requests more are no growth.
+            let slack_milli = 2_000 * u128::from(self.cost);
+            warm.has_grown |= u128::from(asked) * 1_000 > 2 * expected_milli + slack_milli;
         }
     }
 
-    /// Requests since this worker's latest answered report.
-    pub(crate) fn asked_recently(&self) -> u32 {
+    /// Tokens asked for since this worker's latest answered report.
+    pub(crate) fn asked_recently(&self) -> u64 {
         self.asked.wrapping_sub(self.answered)
     }
 
     /// A report that was made at `sent_at` is answered, and what it said of this key is known: `asked`
-    /// requests until then, those not known before since `since`. Reports may be answered out of order.
+    /// tokens asked for until then, those not known before since `since`. Reports may be answered out of order.
     /// A key that is warm has the `burst` of its rule.
-    pub(crate) fn answered(&mut self, asked: u32, since: Time, sent_at: Time, warm_burst: Option<u32>) {
+    pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
-        let is_late = new > u32::MAX / 2;
+        let is_late = new > u64::MAX / 2;
         if is_late {
             return;
         }
@@ -230,9 +243,10 @@ impl WatchedKey {
         self.warm = None;
     }
 
-    fn count(&mut self, now: Time) {
-        self.asked_unadded = self.asked_unadded.saturating_add(1);
-        self.asked = self.asked.wrapping_add(1);
+    fn count(&mut self, cost: u32, now: Time) {
+        self.asked_unadded = self.asked_unadded.saturating_add(cost);
+        self.asked = self.asked.wrapping_add(u64::from(cost));
+        self.cost = cost;
         self.soil(now);
         self.touched_at = now;
     }
@@ -266,10 +280,10 @@ mod tests {
     fn the_list_is_bounded() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO));
+            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO));
         }
-        assert!(!list.touch(Tag::of_key(1 << 40, 0), 0, &value(), 0, Time::ZERO));
-        assert!(list.touch(Tag::of_key(1, 0), 0, &value(), 0, Time::ZERO));
+        assert!(!list.touch(Tag::of_key(1 << 40, 0), 0, &value(), 0, 1, Time::ZERO));
+        assert!(list.touch(Tag::of_key(1, 0), 0, &value(), 0, 1, Time::ZERO));
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
 
@@ -277,12 +291,12 @@ mod tests {
     fn a_key_with_nothing_to_say_makes_room() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO));
+            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO));
         }
         list.get_mut(102).unwrap().dirty = false;
-        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, Time::ZERO));
+        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, 1, Time::ZERO));
         list.get_mut(3).unwrap().dirty = false;
-        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, Time::ZERO));
+        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, 1, Time::ZERO));
         assert!(list.get_mut(3).is_none());
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
@@ -302,7 +316,7 @@ mod tests {
     #[test]
     fn every_dirty_key_gets_its_turn() {
         let mut list = WatchList::default();
-        (1..=5).for_each(|n| assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, Time::ZERO)));
+        (1..=5).for_each(|n| assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO)));
         assert_eq!(list.due_after(0, 3, Time::ZERO), [1, 2, 3]);
         assert_eq!(list.due_after(3, 3, Time::ZERO), [4, 5, 1]);
     }
@@ -313,7 +327,7 @@ mod tests {
             let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
             let mut admitted = 0u32;
             for _ in 0..requests {
-                list.touch(tag, 0, &value(), 0, Time::ZERO);
+                list.touch(tag, 0, &value(), 0, 1, Time::ZERO);
                 let due = list.is_due(tag, ratio);
                 list.settle(tag, due);
                 admitted += u32::from(due);

@@ -5,6 +5,7 @@ mod clock;
 mod configuration;
 mod exchange;
 mod harness;
+mod keys;
 mod limitations;
 mod memory;
 mod random;

@@ -53,7 +53,7 @@ impl Limiter {
         Some((report, draw))
     }
 
-    /// Wants one token more for the key of `hit` than all who wait for it already do.
+    /// Wants the request's tokens for the key of `hit`, and those of all who wait for it already.
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
         let place = Place { tag: hit.tag, slot: hit.slot };
@@ -64,10 +64,10 @@ impl Limiter {
         });
         let Updated::Written(watched) = updated else { return };
         if !hit.watched {
-            self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, now);
+            self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, hit.cost, now);
         }
         let Some(key) = self.watch.get_mut(hit.tag.bits()) else { return };
-        key.waiting = key.waiting.saturating_add(1);
+        key.waiting = key.waiting.saturating_add(hit.cost);
         let told = Told {
             place,
             rule: hit.rule,
@@ -75,6 +75,7 @@ impl Limiter {
             admitted: watched.admitted,
             asked: key.asked,
             asked_recently: 0,
+            awaited: hit.cost,
             dirty_since: now,
         };
         let ahead = watched.on_hand(now).saturating_add(key.waiting);
@@ -127,7 +128,7 @@ impl Limiter {
         self.drawing = self.drawing.saturating_sub(1);
         for told in &draw.told {
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
-                key.waiting = key.waiting.saturating_sub(1);
+                key.waiting = key.waiting.saturating_sub(told.awaited);
             }
         }
     }

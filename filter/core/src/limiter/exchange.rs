@@ -24,7 +24,7 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 pub const REPORTS_MAX: usize = 4;
 /// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
 /// less often, a token that it does not use in time is worth more than the pause it saves.
-const AHEAD_MIN: u32 = 4;
+const AHEAD_MIN: u64 = 4;
 
 /// The state of one worker's exchange with weir-sync.
 pub(super) struct Exchange {
@@ -55,9 +55,11 @@ pub(super) struct Told {
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
-    /// Requests that this worker had met, and those of them that no answered report had said.
-    pub(super) asked: u32,
-    pub(super) asked_recently: u32,
+    /// Tokens that this worker was asked for, and those of them that no answered report had said.
+    pub(super) asked: u64,
+    pub(super) asked_recently: u64,
+    /// Of a draw: the tokens that its request waits for.
+    pub(super) awaited: u32,
     pub(super) dirty_since: Time,
 }
 
@@ -209,10 +211,15 @@ impl Limiter {
         let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
         let place = Place { tag: Tag::of_key(tag, 0), slot };
         let is_strict = self.rule(rule).is_some_and(|rule| rule.sharing.strict);
-        let is_rare = is_strict && asked_recently < AHEAD_MIN && !is_waited_for;
+        let usual_cost = self.rule(rule).map_or(1, |rule| rule.cost.usual());
+        let is_rare = is_strict && asked_recently < AHEAD_MIN * u64::from(usual_cost) && !is_waited_for;
         let told = Cell::new(None);
         let updated = self.update_watched(place, None, slots, now, |watched| {
-            watched.asked = watched.asked.saturating_add(unadded);
+            if is_strict {
+                watched.asked = watched.asked.saturating_add(unadded);
+            } else {
+                watched.count_asked(unadded, now);
+            }
             told.set(Some(*watched));
             if is_rare || is_strict && watched.is_over(now) {
                 watched.begin_epoch(now);
@@ -232,9 +239,10 @@ impl Limiter {
             return;
         }
         // Nothing wanted gives the epoch back, which has ended here.
-        let ahead = if is_rare { 0 } else { asked_recently.max(watched.on_hand(now)).max(1) };
+        let recently = u32::try_from(asked_recently).unwrap_or(u32::MAX);
+        let ahead = if is_rare { 0 } else { recently.max(watched.on_hand(now)).max(usual_cost) };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = Told { place, rule, epoch, admitted, asked, asked_recently, dirty_since };
+        let told = Told { place, rule, epoch, admitted, asked, asked_recently, awaited: 0, dirty_since };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
         let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);
@@ -281,7 +289,7 @@ impl Saying {
             span_ms: u32::try_from(span_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX),
             missing: u32::try_from(missing.min(unconfirmed)).unwrap_or(u32::MAX),
             asked,
-            asked_recently: u64::from(told.asked_recently).min(asked),
+            asked_recently: told.asked_recently.min(asked),
             ahead,
         });
         self.told.push(told);

@@ -26,13 +26,13 @@ const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 pub(super) enum Verdict {
     /// There is room; this is how its client stands once it is taken.
     Fits(Standing),
-    /// Its bucket has none.
+    /// Its bucket has too few.
     Short { wait_ns: u64, full_ns: u64 },
     /// Its admit ratio leaves this request out.
     Thinned { wait_ns: u64, full_ns: u64 },
     /// Its key is in the rule's penalty box.
     Boxed { wait_ns: u64 },
-    /// Its rule is strict, and no token that was paid for is on hand.
+    /// Its rule is strict, and too few tokens that were paid for are on hand.
     Unpaid,
     /// Its rule refuses everything while the POP is out of touch with weir-sync.
     Denied,
@@ -126,14 +126,14 @@ impl Limiter {
             return refused(Verdict::Denied);
         }
         if terms.is_strict && terms.alone.is_none() {
-            return self.spend(lodging, quota, slot, now);
+            return self.spend(lodging, hit.cost, quota, slot, now);
         }
-        let (burst, parts) = hold_of(&lodging.entry, terms, now);
+        let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
         let bucket = lodging.entry.bucket().held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
         let taken = match terms.alone {
-            Some(WhenUnsynced::Share) => bucket.take_share(quota, self.pops().unwrap_or(1), now),
-            _ => bucket.take_slowly(quota, parts, now),
+            Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
+            _ => bucket.take_slowly(quota, hit.cost, parts, now),
         };
         if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
             // A bucket in debt knows when that is paid.
@@ -157,21 +157,21 @@ impl Limiter {
         Judged { evicted, ..refused(Verdict::Fits(standing)) }
     }
 
-    /// Spends a token that was paid for.
-    fn spend(&self, lodging: Lodging, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
+    /// Spends tokens that were paid for.
+    fn spend(&self, lodging: Lodging, cost: u32, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
         let refused = |verdict| Judged::refused(verdict, lodging.tag);
         let on_hand = match lodging.entry {
             Entry::Watched(watched) => watched.on_hand(now),
             Entry::Cold(_) => 0,
         };
-        let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(1)) else {
+        let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(cost)) else {
             if self.touch.asked == Asked::NotYet && !lodging.tag.is_overflow() {
                 return refused(Verdict::Unpaid);
             }
-            let wait_ns = quota.token_ns().min(UNPAID_WAIT_NS_MAX);
+            let wait_ns = quota.token_ns().saturating_mul(u64::from(cost)).min(UNPAID_WAIT_NS_MAX);
             return refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() });
         };
-        watched.count_admitted(1, now);
+        watched.count_admitted(cost, now);
         // What clients are told is left, is what is on hand.
         watched.bucket = Bucket::FULL.held_to(quota, left, now);
         // The entry is there, so it has its room.
@@ -199,7 +199,7 @@ impl Limiter {
     }
 
     fn count_watched(&mut self, hit: &Hit, now: Time) {
-        if !self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, now) {
+        if !self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, hit.cost, now) {
             self.counters.add(Event::SyncDropped, 1);
         }
     }
@@ -253,12 +253,13 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        let cost = if let Entry::Watched(watched) = &entry { watched.hold_at(now) } else { None };
-        *entry.bucket_mut() = entry.bucket().give_back(&quota, cost.map_or(1, |(_, parts)| parts));
+        let held = if let Entry::Watched(watched) = &entry { watched.hold_at(now) } else { None };
+        let taken = held.map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
+        *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
         if let Entry::Watched(watched) = &mut entry {
             // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
             let least = if is_strict { 0 } else { watched.charged };
-            watched.admitted = watched.admitted.saturating_sub(1).max(least);
+            watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
@@ -297,10 +298,12 @@ pub(super) fn after_taking(
     }
 }
 
-/// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut.
-fn hold_of(entry: &Entry, terms: &Terms, now: Time) -> (u32, u32) {
+/// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut. Where it
+/// may hold any, it may hold those that the request costs: else the fleet's shares would never let it through.
+fn hold_of(entry: &Entry, cost: u32, terms: &Terms, now: Time) -> (u32, u32) {
     let held = if let Entry::Watched(watched) = entry { watched.hold_at(now) } else { None };
-    held.unwrap_or((terms.local_burst, 1))
+    let (burst, parts) = held.unwrap_or((terms.local_burst, 1));
+    (if burst == 0 { 0 } else { burst.max(cost) }, parts)
 }
 
 /// What a key with this admit ratio is told to wait, if it is not in debt: by then, should its client

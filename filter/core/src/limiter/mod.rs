@@ -27,11 +27,13 @@ use crate::algorithm::Algorithm;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::{Denial, DenyCache};
+use crate::fleet_secret::FleetSecret;
 use crate::key::{KeyHash, KeyValue, Secret};
 use crate::ladder::Step;
 use crate::request::{Fetched, Request, Values};
+use crate::rules::key_spec::{Missing, MissingPart};
 use crate::rules::matching::Bits;
-use crate::rules::mode::Mode;
+use crate::rules::mode::{Enforcement, Mode};
 use crate::rules::{Listed, RuleSet};
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
@@ -73,6 +75,8 @@ pub struct Limiter {
     rules: RuleSet,
     tags: Vec<RuleTags>,
     secret: Secret,
+    /// What hides the parts of keys that leave the POP.
+    fleet_secret: FleetSecret,
     deny_cache: DenyCache,
     watch: WatchList,
     /// The budget loop; none where the POP is on its own.
@@ -133,7 +137,7 @@ struct Hit {
     value: KeyValue,
     tag: Tag,
     slot: u32,
-    /// Tokens that the request costs.
+    /// Tokens that the request takes.
     cost: u32,
     /// Whether the rule's word does not count for this key.
     is_shadow: bool,
@@ -144,8 +148,19 @@ struct Hit {
     judged: Judged,
 }
 
+/// What there is to be done about a request once its rules are known.
+enum Met {
+    /// To judge the hits, of which there may be none.
+    Counted,
+    /// To refuse it for what it is.
+    Blocked,
+    /// To limit it by this rule, of whose key it lacks a part.
+    Lacking(u16),
+}
+
 impl Limiter {
-    /// A limiter for `rules`. Without a `reporter` nothing is ever reported.
+    /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
+    /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
         let salts = rules.salts(&identity.secret);
         let tags = salts.iter().map(|&salt| RuleTags { salt, overflow: Tag::of_overflow(salt) }).collect();
@@ -154,6 +169,11 @@ impl Limiter {
             rules,
             tags,
             secret: identity.secret,
+            fleet_secret: if reporter.is_some() {
+                FleetSecret::UNKEYED
+            } else {
+                identity.secret.on_its_own()
+            },
             deny_cache: DenyCache::new(),
             watch: WatchList::default(),
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
@@ -162,6 +182,11 @@ impl Limiter {
             afterwards: Vec::new(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// Hashes the parts of keys with `secret`, which is the same at every POP. To be called before any decision.
+    pub fn hide_keys_with(&mut self, secret: FleetSecret) {
+        self.fleet_secret = secret;
     }
 
     /// The rules in force.
@@ -190,9 +215,11 @@ impl Limiter {
         self.afterwards.clear();
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = core::mem::take(&mut self.scratch);
-        let is_blocked = self.meet(request, &mut scratch, slots.count());
-        let decision = if is_blocked {
+        let met = self.meet(request, &mut scratch, slots.count());
+        let decision = if let Met::Blocked = met {
             Decision::BLOCKED
+        } else if let Met::Lacking(rule) = met {
+            self.refused_for_lacking(rule)
         } else if scratch.hits.is_empty() {
             Decision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
@@ -216,26 +243,26 @@ impl Limiter {
         }
     }
 
-    /// Finds the rules that count the request, and the buckets they name. Whether it is refused for what it
-    /// is, and there is nothing to count.
-    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> bool {
+    /// Finds the rules that count the request, and the buckets they name.
+    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> Met {
         let Scratch { values, conditions, met, hits, shadow, .. } = scratch;
         hits.clear();
         shadow.clear();
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
         match self.rules.listed(request, conditions) {
             Listed::No => {}
-            Listed::Off => return false,
+            Listed::Off => return Met::Counted,
             Listed::Allowed => {
                 self.counters.add(Event::ListAllowed, 1);
-                return false;
+                return Met::Counted;
             }
             Listed::Blocked => {
                 self.counters.add(Event::ListBlocked, 1);
-                return true;
+                return Met::Blocked;
             }
         }
         self.rules.meet(request, conditions, met);
+        let mut is_address_missing = false;
         let mut hashed: Option<(KeyValue, KeyHash)> = None;
         for &i in met.iter() {
             let place = usize::from(i);
@@ -245,13 +272,27 @@ impl Limiter {
             if rule.enforcement.mode == Mode::Off {
                 continue;
             }
-            let Some(address) = request.client_address() else {
-                self.counters.add(Event::AddressUnreadable, 1);
-                hits.clear();
-                shadow.clear();
-                return false;
+            let value = match rule.key.value(request, &self.fleet_secret) {
+                Ok(value) => value,
+                Err(part) => {
+                    let is_news = part == MissingPart::ClientAddress && !is_address_missing;
+                    self.counters.add(Event::AddressUnreadable, u32::from(is_news));
+                    is_address_missing |= is_news;
+                    match rule.missing {
+                        Missing::Skip => continue,
+                        Missing::Share => KeyValue::LACKING,
+                        Missing::Limit if rule.enforcement == Enforcement::default() => {
+                            hits.clear();
+                            shadow.clear();
+                            return Met::Lacking(i);
+                        }
+                        Missing::Limit => {
+                            self.counters.shadow_limited(i);
+                            continue;
+                        }
+                    }
+                }
             };
-            let value = KeyValue::of_address(address, rule.key);
             let hash = match hashed {
                 Some((known, hash)) if known == value => hash,
                 _ => self.secret.hash(value.as_bytes()),
@@ -261,20 +302,26 @@ impl Limiter {
             let tag = Tag::of_key(hash.tag, tags.salt);
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
-            let judged = Judged::NOT_YET;
+            let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
             let is_shadow = !rule.enforcement.holds_for(hash.tag);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
-            list.push(Hit { rule: i, value, tag, slot, cost: 1, is_shadow, watched, thinned: false, judged });
+            list.push(Hit { rule: i, value, tag, slot, cost, is_shadow, watched, thinned: false, judged });
         }
-        false
+        Met::Counted
+    }
+
+    /// A request that lacks a part of the rule's key is told to wait for one token's time.
+    fn refused_for_lacking(&mut self, rule: u16) -> Decision {
+        let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
+        self.refused(rule, Standing::refused(wait_ns, wait_ns))
     }
 
     /// The answer of the deny cache: the rule among those it remembers that holds out the longest.
     fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Decision> {
-        let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, now)?)));
+        let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
         for hit in hits {
-            self.watch.touch_known(hit.tag, now);
+            self.watch.touch_known(hit.tag, hit.cost, now);
         }
         self.counters.add(Event::DenyCacheAnswered, 1);
         let full_ns = denial.full_at.nanos_since(now);
@@ -386,14 +433,14 @@ impl Limiter {
                 Verdict::Denied => return self.denied(hit.rule),
                 Verdict::Boxed { wait_ns } => {
                     let until = now + wait_ns;
-                    self.deny_cache.remember(hit.tag, Denial { until, full_at: until }, now);
+                    self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
                     longest = longer(longest, hit.rule, wait_ns, wait_ns);
                     continue;
                 }
                 Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
                 Verdict::Short { wait_ns, full_ns } => {
                     if self.may_remember(hit.rule) {
-                        let denial = Denial { until: now + wait_ns, full_at: now + full_ns };
+                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
                         self.deny_cache.remember(hit.tag, denial, now);
                     }
                     self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));

@@ -1,4 +1,6 @@
+mod costs;
 mod in_a_fleet;
+mod keys;
 mod lists;
 mod reports;
 mod rule_model;

@@ -50,10 +50,10 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(quota), quota }
     }
 
-    /// `times` as much in the same time; an error where that is too much for the algorithm.
+    /// `times` as much in the same time, never faster; an error where that is too much for the algorithm.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
-        let token_ns = (self.quota.token_ns() / u64::from(times.max(1))).max(1);
+        let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
         let quota = Quota::from_token_ns(token_ns, self.quota.burst().saturating_mul(times))?;
         let algorithm = match self.algorithm {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),

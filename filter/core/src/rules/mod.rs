@@ -1,19 +1,21 @@
 //! Rules: what an operator writes (match, key, quota, behaviour), checked and made ready.
 //!
-//! [`parse`] reads configuration into a [`RuleSet`]; [`matching`] holds what a rule matches. A rule
-//! set is made once, when configuration arrives; nothing on the request path parses or formats.
+//! [`parse`] reads configuration into a [`RuleSet`]; [`matching`] holds what a rule matches, [`key_spec`] what it
+//! counts by, [`cost`] how many tokens a request takes. A rule set is made once, when configuration arrives; nothing on the request path parses or formats.
 
 pub mod after;
 pub mod algorithm;
+pub mod cost;
+pub mod key_spec;
 pub mod matching;
 pub mod mode;
 mod parse;
 pub mod penalty;
+pub mod wider;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::address::Prefixes;
 use crate::algorithm::Algorithm;
 use crate::key::Secret;
 use crate::quota::Quota;
@@ -22,6 +24,8 @@ use crate::request::{Attributes, Fetched};
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::wire::RULES_MAX;
 use after::After;
+use cost::Cost;
+use key_spec::{KeySpec, Missing};
 use matching::{Bits, Condition, Index};
 use mode::Enforcement;
 use penalty::Penalty;
@@ -33,8 +37,12 @@ pub struct Rule {
     pub name: String,
     /// Which requests it counts.
     pub matches: Condition,
-    /// What it counts by: the client's address, cut to these prefixes.
-    pub key: Prefixes,
+    /// What it counts by.
+    pub key: KeySpec,
+    /// What it does with a request that lacks a part of its key.
+    pub missing: Missing,
+    /// How many tokens a request takes.
+    pub cost: Cost,
     /// How it counts.
     pub algorithm: Algorithm,
     /// How much it allows; of other algorithms than the token bucket, as near as a rate and a burst say it.
@@ -234,9 +242,16 @@ impl Conditions {
 }
 
 impl Rule {
+    /// Whether it was not written, but made by another rule's `wider`; it lies behind that one.
+    pub fn is_wider(&self) -> bool {
+        // No written name has a dot.
+        self.name.contains('.')
+    }
+
     fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
-        bytes.extend([0, self.key.ipv4, self.key.ipv6]);
+        bytes.push(0);
+        bytes.extend(self.key.identity());
         bytes.extend(self.quota.token_ns().to_le_bytes());
         bytes.extend(self.quota.burst().to_le_bytes());
         if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {

@@ -122,7 +122,8 @@ impl Watched {
             unheard_since: Moment::of(now),
             epoch: epoch_of(now),
             admitted,
-            asked: admitted,
+            // The worker counts the request itself.
+            asked: admitted.saturating_sub(taking),
             charged: 0,
             ratio: AdmitRatio::ONE,
             burst: quota.burst(),
@@ -194,13 +195,23 @@ impl Watched {
         if self.admitted > self.charged { self.unheard_since.nanos_until(now) } else { 0 }
     }
 
-    /// Counts `cost` admitted tokens. Before a counter could wrap, a new epoch begins that carries
-    /// over what is not charged yet.
-    pub fn count_admitted(&mut self, cost: u32, now: Time) {
+    /// Before a counter could wrap, a new epoch begins that carries over what is not charged yet.
+    fn renew(&mut self, now: Time) {
         if self.admitted.max(self.asked) > COUNT_MAX {
             self.admitted = self.admitted.saturating_sub(self.charged);
             (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));
         }
+    }
+
+    /// Counts `tokens` that a bounded rule's key was asked for, admitted or not.
+    pub fn count_asked(&mut self, tokens: u32, now: Time) {
+        self.renew(now);
+        self.asked = self.asked.saturating_add(tokens);
+    }
+
+    /// Counts `cost` admitted tokens.
+    pub fn count_admitted(&mut self, cost: u32, now: Time) {
+        self.renew(now);
         if self.admitted <= self.charged {
             self.unheard_since = Moment::of(now);
         }

@@ -177,6 +177,10 @@ fn counters_begin_a_new_epoch_before_they_wrap() {
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
     assert_eq!((w.admitted, w.charged, w.epoch), (6, 0, epoch_of(later)));
+    // What is only asked for wraps no counter either.
+    w.asked = COUNT_MAX + 1;
+    w.count_asked(9, later + SECOND_NS);
+    assert_eq!((w.admitted, w.asked, w.epoch), (6, 15, epoch_of(later + SECOND_NS)));
 }
 
 proptest! {

@@ -11,11 +11,13 @@ use serde_json::Value;
 
 use super::after::After;
 use super::algorithm::{self, Limit};
+use super::cost::{Cost, cost};
+use super::key_spec::{Missing, key};
 use super::matching::Condition;
 use super::mode::Enforcement;
 use super::penalty::Penalty;
+use super::wider::{expanded, wider};
 use super::{HeaderFamilies, Reset, Response, Rule};
-use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::algorithm::Algorithm;
 use crate::quota::{Quota, TOKENS_MAX};
 use crate::reading::{Errors, Fields, choice, number};
@@ -28,6 +30,10 @@ const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
     [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
 pub(super) use condition::conditions;
+
+/// What a rule does with a request that lacks a part of its key.
+const MISSING: [(&str, Missing); 3] =
+    [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
 /// What is shared by all that a rule set is made of.
 #[derive(Default)]
@@ -51,16 +57,24 @@ pub(super) fn rules(
     let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
     for (i, item) in items.iter().enumerate() {
         let place = format!("{place}[{i}]");
-        let Some(rule) = rule(item, &place, reader, errors) else { continue };
-        if rules.iter().any(|other| other.name == rule.name) {
-            errors.note(&format!("{place}.name"), format!("another rule has the name {:?}", rule.name));
+        let Some(made) = rule(item, &place, reader, errors) else { continue };
+        let names = made.first().map(|rule| &rule.name);
+        if let Some(name) = names.filter(|name| rules.iter().any(|other| other.name == **name)) {
+            errors.note(&format!("{place}.name"), format!("another rule has the name {name:?}"));
         }
-        rules.push(rule);
+        rules.extend(made);
+    }
+    if rules.len() > RULES_MAX {
+        let found = rules.len();
+        let expected =
+            format!("expected at most {RULES_MAX} rules with those that wider makes, found {found}");
+        errors.note(place, expected);
     }
     Some(rules)
 }
 
-fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Rule> {
+/// A rule, and behind it those that its `wider` makes.
+fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Vec<Rule>> {
     let mut fields = Fields::of(value, place, errors)?;
     let name = name(&mut fields, errors);
     let matches_place = fields.place("match");
@@ -68,10 +82,8 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         Some(value) => condition::condition(value, &matches_place, reader, errors),
         None => Some(Condition::default()),
     };
-    let key_place = fields.place("key");
-    let key = fields
-        .require("key", "a list, as in [client_address]", errors)
-        .and_then(|value| key(value, &key_place, errors));
+    let key = key(&mut fields, &mut reader.attributes, errors);
+    let missing = fields.choice("missing", &MISSING, errors).unwrap_or_default();
     let limit = algorithm::read(&mut fields, errors);
     let quota = limit.map(|limit| limit.quota);
     let after = after(&mut fields, errors);
@@ -82,6 +94,12 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     // What must never be overshot fails closed, unless its operator says otherwise.
     let default = if is_strict { WhenUnsynced::Deny } else { WhenUnsynced::default() };
     let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED, errors).unwrap_or(default);
+    let cost = if is_told_by_response(&mut fields) {
+        Some(Cost::default())
+    } else {
+        cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes, errors)
+    };
+    let wider = wider(&mut fields, key.as_ref(), errors);
     let response_place = fields.place("response");
     let response = match fields.take("response") {
         Some(value) => response(value, &response_place, errors),
@@ -93,11 +111,14 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     if let Some(limit) = &limit {
         note_what_needs_a_token_bucket(limit, &mut fields, errors);
     }
+    let name_place = fields.place("name");
     fields.finish(errors);
-    Some(Rule {
+    let rule = Rule {
         name: name?,
         matches: matches?,
         key: key?,
+        missing,
+        cost: cost?,
         algorithm: limit?.algorithm,
         quota: quota?,
         after,
@@ -106,7 +127,8 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         sharing: sharing?,
         when_unsynced,
         response: response?,
-    })
+    };
+    Some(expanded(&rule, &wider, &name_place, errors))
 }
 
 fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
@@ -124,33 +146,9 @@ fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
     name.map(ToOwned::to_owned)
 }
 
-fn key(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes> {
-    let [part] = value.as_array().map_or(&[][..], Vec::as_slice) else {
-        errors.note_found(place, "a list of one part: client_address", value);
-        return None;
-    };
-    let place = format!("{place}[0]");
-    if part.is_string() {
-        return choice(part, &place, &[("client_address", Prefixes::default())], errors);
-    }
-    let mut fields = Fields::of(part, &place, errors)?;
-    let address_place = fields.place("client_address");
-    let address = fields.require("client_address", "{ipv4: 32, ipv6: 64}", errors);
-    let prefixes = address.and_then(|value| prefixes(value, &address_place, errors));
-    fields.finish(errors);
-    prefixes
-}
-
-fn prefixes(value: &Value, place: &str, errors: &mut Errors) -> Option<Prefixes> {
-    let mut fields = Fields::of(value, place, errors)?;
-    let default = Prefixes::default();
-    let bits = |n: Option<u32>, default: u8| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(default);
-    let prefixes = Prefixes {
-        ipv4: bits(fields.number("ipv4", 1..=u32::from(IPV4_BITS), errors), default.ipv4),
-        ipv6: bits(fields.number("ipv6", 1..=u32::from(IPV6_BITS), errors), default.ipv6),
-    };
-    fields.finish(errors);
-    Some(prefixes)
+/// Whether a rule's cost is one that only the response tells.
+fn is_told_by_response(fields: &mut Fields<'_>) -> bool {
+    fields.take("cost").and_then(Value::as_object).is_some_and(|cost| cost.contains_key("after"))
 }
 
 /// Reads a cost that only the response tells.

@@ -1,0 +1,118 @@
+//! What hides the parts of keys that leave a POP.
+//!
+//! A key may be made of a token, a cookie, a name. Of these, weir-sync and its store see only a keyed hash, which
+//! has to come out the same at every POP: so its secret is the fleet's, not the process's.
+
+use core::fmt;
+use core::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Of128};
+
+/// The shortest text that a secret is derived from, in bytes.
+pub const KEY_SECRET_BYTES_MIN: usize = 16;
+/// The longest, in bytes.
+pub const KEY_SECRET_BYTES_MAX: usize = 1_024;
+
+/// The keys of the two passes that derive a secret: fixed, and different.
+const PASSES: [&[u8; 16]; 2] = [b"weir keys, left.", b"weir keys, right"];
+
+/// The secret that key parts are hashed with, the same at every POP of a fleet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FleetSecret([u8; 16]);
+
+impl FleetSecret {
+    /// A secret that everybody knows: the hashes hide nothing that can be guessed.
+    pub const UNKEYED: Self = Self(*b"weir, no secret.");
+
+    /// From random bytes.
+    pub const fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// From a text: two passes of SipHash-2-4 with fixed, different keys, eight bytes of each. The text is a
+    /// secret of sufficient entropy (random, 16 bytes and more); this is no hash for passwords.
+    pub fn derive(text: &[u8]) -> Self {
+        let mut bytes = [0; 16];
+        for (half, key) in bytes.chunks_exact_mut(8).zip(PASSES) {
+            let mut hasher = SipHasher24::new_with_key(key);
+            hasher.write(text);
+            half.copy_from_slice(&hasher.finish().to_le_bytes());
+        }
+        Self(bytes)
+    }
+
+    /// Begins the hash of a key's parts, which `description` tells apart from every other list of parts.
+    pub(crate) fn begin(&self, description: &[u8]) -> PartsHash {
+        let mut hash = PartsHash(SipHasher24Of128::new_with_key(&self.0));
+        hash.put(description);
+        hash
+    }
+}
+
+impl fmt::Debug for FleetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetSecret(..)")
+    }
+}
+
+/// The hash of a key's parts (SipHash-2-4, 128 bits). What goes in is self-delimiting: a length before all bytes,
+/// a count before every list.
+pub(crate) struct PartsHash(SipHasher24Of128);
+
+impl PartsHash {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.put_count(bytes.len());
+        self.0.write(bytes);
+    }
+
+    pub(crate) fn put_count(&mut self, count: usize) {
+        // Lengths fit on every target there is; a cast that lost something would only make a collision.
+        self.0.write(&(count as u64).to_le_bytes());
+    }
+
+    pub(crate) fn finish(self) -> [u8; 16] {
+        self.0.finish128().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    fn hash(secret: &FleetSecret, parts: &[&str]) -> [u8; 16] {
+        let mut hash = secret.begin(b"d");
+        for part in parts {
+            hash.put(part.as_bytes());
+        }
+        hash.finish()
+    }
+
+    #[test]
+    fn parts_delimit_themselves() {
+        let secret = FleetSecret::derive(b"0123456789abcdef");
+        assert_eq!(hash(&secret, &["ab", "c"]), hash(&secret, &["ab", "c"]));
+        for other in [&["a", "bc"][..], &["abc"], &["abc", ""], &["", "abc"], &["ab", "c", ""], &["c", "ab"]]
+        {
+            assert_ne!(hash(&secret, &["ab", "c"]), hash(&secret, other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_comes_from_its_text_and_shows_in_no_log() {
+        let [a, b] = [b"0123456789abcdef", b"0123456789abcdeg"].map(|text| FleetSecret::derive(text));
+        assert_ne!(a, b);
+        assert_ne!(a.0[..8], a.0[8..]);
+        assert_ne!(hash(&a, &["x"]), hash(&b, &["x"]));
+        assert_eq!(format!("{a:?}"), "FleetSecret(..)");
+    }
+
+    /// Every POP has to derive the same from the same text, in every version.
+    #[test]
+    fn what_is_derived_does_not_change() {
+        let secret = FleetSecret::derive(b"0123456789abcdef");
+        assert_eq!(u128::from_be_bytes(secret.0), 0xae18_c89c_171a_9f0b_b1f7_c9e4_4bf2_f92a);
+        assert_eq!(u128::from_be_bytes(hash(&secret, &["a"])), 0x4272_633e_9a74_3423_c9dd_e825_394f_ebc5);
+    }
+}

@@ -1,0 +1,211 @@
+//! Keys of many parts, requests that lack one, and wider prefixes.
+
+use super::*;
+use std::format;
+use std::string::ToString;
+
+/// A request with an address and headers, where it has any.
+#[derive(Default)]
+struct Asks {
+    address: Option<&'static str>,
+    key: Option<&'static str>,
+    addresses_asked: u32,
+}
+
+impl Request for Asks {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        self.addresses_asked += u32::from(*attribute == Attribute::SourceAddress);
+        match attribute {
+            Attribute::SourceAddress => self.address.map(Into::into),
+            Attribute::Header(name) if name == "key" => self.key.map(Into::into),
+            _ => None,
+        }
+    }
+}
+
+fn asks(address: &'static str, key: &'static str) -> Asks {
+    Asks { address: Some(address), key: Some(key), addresses_asked: 0 }
+}
+
+fn outcomes(rule_set: &Value, requests: &mut [Asks]) -> (Vec<Outcome>, Limiter) {
+    let (mut limiter, mut slots) = (limiter(rules(rule_set), None), LocalSlots::new(64));
+    let outcomes = requests.iter_mut().map(|request| limiter.decide(request, &mut slots, T0).outcome);
+    (outcomes.collect(), limiter)
+}
+
+fn by_both(missing: &str) -> Value {
+    json!([{"name": "r", "key": ["client_address", {"header": "key"}], "missing": missing, "rate": "1/m"}])
+}
+
+#[test]
+fn each_tuple_has_a_bucket() {
+    let mut requests =
+        [asks("10.0.0.1", "a"), asks("10.0.0.1", "b"), asks("10.0.0.2", "a"), asks("10.0.0.1", "a")];
+    let (outcomes, _) = outcomes(&by_both("skip"), &mut requests);
+    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+}
+
+/// Requests that lack the header, the address, and both; each twice.
+fn lacking() -> Vec<Asks> {
+    let lacking = [(Some("10.0.0.1"), None), (None, Some("a")), (Some("/run/sock"), None)];
+    let lacking = lacking.map(|(address, key)| Asks { address, key, ..Asks::default() });
+    let again = lacking.each_ref().map(|asks| Asks { addresses_asked: 0, ..*asks });
+    lacking.into_iter().chain(again).collect()
+}
+
+#[test]
+fn skipped_a_request_that_lacks_a_part_is_not_counted() {
+    let (outcomes, mut limiter) = outcomes(&by_both("skip"), &mut lacking());
+    assert_eq!(outcomes, [Outcome::Allow; 6]);
+    assert_eq!(limiter.counters().take_rule(0).allowed, 0);
+    assert_eq!(limiter.counters().take_event(Event::AddressUnreadable), 4);
+}
+
+#[test]
+fn sharing_requests_that_lack_a_part_have_one_bucket_of_their_own() {
+    let mut requests = lacking();
+    requests.push(asks("10.0.0.1", ""));
+    let (outcomes, mut limiter) = outcomes(&by_both("share"), &mut requests);
+    assert_eq!(outcomes[0], Outcome::Allow);
+    assert_eq!(outcomes[1..6], [Outcome::Limit; 5]);
+    assert_eq!(outcomes[6], Outcome::Allow);
+    assert_eq!(limiter.counters().take_event(Event::AddressUnreadable), 4);
+}
+
+#[test]
+fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
+    let (outcomes, mut lacks) = outcomes(&by_both("limit"), &mut lacking());
+    assert_eq!(outcomes, [Outcome::Limit; 6]);
+    assert_eq!((lacks.counters().take_rule(0).limited, lacks.counters().take_rule(0).limited), (6, 0));
+    let (mut limiter, mut slots) = (limiter(rules(&by_both("limit")), None), LocalSlots::new(64));
+    let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
+    let standing = Standing { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
+    assert_eq!(refused.strictest, Some((0, standing)));
+    // It took nothing, of no rule.
+    assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome, Outcome::Allow);
+}
+
+#[test]
+fn a_rule_that_lacks_a_part_leaves_the_others_alone() {
+    let two = json!([
+        {"name": "by-key", "key": [{"header": "key"}], "rate": "1/m"},
+        {"name": "by-address", "key": ["client_address"], "rate": "1/m", "burst": 2},
+    ]);
+    let lacks = || Asks { address: Some("10.0.0.1"), ..Asks::default() };
+    let (outcomes, mut limiter) = outcomes(&two, &mut [lacks(), lacks(), lacks()]);
+    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+    assert_eq!((limiter.counters().take_rule(0).allowed, limiter.counters().take_rule(1).allowed), (0, 2));
+}
+
+#[test]
+fn an_address_that_no_rule_counts_by_is_never_asked_for() {
+    let by_key = json!([
+        {"name": "a", "key": [{"header": "key"}], "rate": "1/m"},
+        {"name": "b", "key": ["all"], "rate": "9/m"},
+        {"name": "c", "match": {"hosts": ["other"]}, "key": ["client_address"], "rate": "9/m"},
+    ]);
+    let mut requests = [asks("10.0.0.1", "a"), asks("10.0.0.2", "a")];
+    let (outcomes, _) = outcomes(&by_key, &mut requests);
+    assert_eq!(outcomes, [Outcome::Allow, Outcome::Limit]);
+    assert_eq!(requests.map(|request| request.addresses_asked), [0, 0]);
+    // And where rules do, it is asked for once.
+    let by_address = json!([
+        {"name": "a", "key": ["client_address"], "rate": "9/m", "wider": [{"ipv4": 24, "times": 2}]},
+        {"name": "b", "key": ["client_address", {"header": "key"}], "rate": "9/m"},
+    ]);
+    let mut requests = [asks("10.0.0.1", "a")];
+    assert_eq!(self::outcomes(&by_address, &mut requests).0, [Outcome::Allow]);
+    assert_eq!(requests[0].addresses_asked, 1);
+}
+
+#[test]
+fn all_is_one_bucket_for_everybody() {
+    let all = json!([{"name": "r", "key": ["all"], "missing": "limit", "rate": "1/m", "burst": 2}]);
+    let (outcomes, _) = outcomes(&all, &mut [asks("10.0.0.1", "a"), asks("10.0.0.2", "b"), Asks::default()]);
+    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+}
+
+fn widened() -> Value {
+    json!([{"name": "r", "key": ["client_address"], "rate": "5/m", "wider": [
+        {"ipv4": 24, "ipv6": 48, "times": 4}, {"ipv4": 16, "times": 8},
+    ]}])
+}
+
+#[test]
+fn rotating_inside_a_prefix_buys_the_wider_quota_and_no_more() {
+    let (mut limiter, mut slots) = (limiter(rules(&widened()), None), LocalSlots::new(4_096));
+    assert_eq!(admitted(&mut limiter, &mut slots, "10.1.0.9", 9, T0), 5);
+    // The rest of the /24: four times five in all.
+    let many = |limiter: &mut Limiter, slots: &mut LocalSlots, net: &str| {
+        (0..=255).filter(|n| allows(limiter, slots, &format!("{net}.{n}"), T0)).count()
+    };
+    assert_eq!(many(&mut limiter, &mut slots, "10.1.0"), 15);
+    assert_eq!(many(&mut limiter, &mut slots, "10.1.1"), 20);
+    // And the /16, eight times five in all.
+    assert_eq!(many(&mut limiter, &mut slots, "10.1.2"), 0);
+    assert_eq!(many(&mut limiter, &mut slots, "10.2.0"), 20);
+    let v6 = (0..99).filter(|n| allows(&mut limiter, &mut slots, &format!("2001:db8:7:{n}::1"), T0));
+    assert_eq!(v6.count(), 20);
+}
+
+#[test]
+fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
+    let rule_set = rules(&widened());
+    let [rule, first, second] = rule_set.rules() else { panic!("three rules") };
+    assert_eq!([&*rule.name, &*first.name, &*second.name], ["r", "r.w1", "r.w2"]);
+    assert_eq!([rule, first, second].map(crate::rules::Rule::is_wider), [false, true, true]);
+    assert_eq!([rule, first, second].map(|rule| rule.quota.burst()), [5, 20, 40]);
+    let per_token = [rule, first, second].map(|rule| rule.quota.token_ns());
+    assert_eq!(per_token, [12 * SECOND_NS, 3 * SECOND_NS, 1_500 * MS]);
+    let prefixes = [rule, first, second].map(|rule| rule.key.prefixes().unwrap());
+    assert_eq!(prefixes.map(|p| (p.ipv4, p.ipv6)), [(32, 64), (24, 48), (16, 64)]);
+    assert!(rule_set.rules().iter().all(|rule| rule.sharing.fits(rule.quota)));
+}
+
+#[test]
+fn what_is_wrong_with_wider_is_said_where_it_is() {
+    let name = "n".repeat(62);
+    let errors = |key: Value, wider: Value, name: &str| {
+        let mut errors = Errors::default();
+        let rule = json!([{"name": name, "key": key, "rate": "1000/s", "wider": wider}]);
+        RuleSet::parse(&rule, "rules", &mut errors);
+        let noted = errors.into_result::<()>(None).unwrap_err();
+        noted.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let by_address = json!(["client_address"]);
+    let wide = |wider: Value| errors(by_address.clone(), wider, "r");
+    assert_eq!(wide(json!([{"ipv4": 24, "times": 1000}])), Vec::<String>::new());
+    assert_eq!(
+        wide(json!([{"ipv4": 32, "ipv6": 65, "times": 2}])),
+        [
+            "rules[0].wider[0].ipv4: expected less than 32, which is the key's, found 32",
+            "rules[0].wider[0].ipv6: expected less than 64, which is the key's, found 65",
+        ]
+    );
+    assert_eq!(
+        wide(json!([{"times": 1001}, {"ipv4": 8}])),
+        [
+            "rules[0].wider[0]: expected ipv4, ipv6 or both, as in {ipv4: 24, ipv6: 48, times: 8}",
+            "rules[0].wider[0].times: expected a whole number from 1 to 1000, found 1001",
+            "rules[0].wider[1].times: missing: expected how many times the rule's quota, as in 8",
+        ]
+    );
+    assert_eq!(
+        errors(json!(["host"]), json!([{"ipv4": 24, "times": 2}]), "r"),
+        ["rules[0].wider: expected a key with client_address: there is no prefix to widen"]
+    );
+    let long = errors(by_address.clone(), json!([{"ipv4": 24, "times": 2}]), &name);
+    let expected = format!(
+        "rules[0].name: expected a name that leaves room for the rule \"{name}.w1\" which wider makes, of at \
+         most 64 characters"
+    );
+    assert_eq!(long, [expected]);
+    let mut errors = Errors::default();
+    let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "wider": [{"ipv4": 8, "times": 2}]}]);
+    RuleSet::parse(&fast, "rules", &mut errors);
+    let noted = errors.into_result::<()>(None).unwrap_err();
+    assert_eq!(
+        noted[0].to_string(),
+        "rules[0].wider[0]: expected no more than 1000000 as rate per second and as burst, 2 times the rule's"
+    );
+}

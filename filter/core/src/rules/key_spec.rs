@@ -1,0 +1,144 @@
+//! What a rule counts by: a list of parts of the request.
+
+mod extract;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub(super) use parse::{key, prefixes, token};
+
+use super::matching::{host_of, path_of};
+use crate::address::Prefixes;
+use crate::fleet_secret::{FleetSecret, PartsHash};
+use crate::key::KeyValue;
+use crate::request::{AttributeId, Fetched};
+use extract::{cookie, query, segments};
+
+/// The most parts of a key.
+pub const PARTS_MAX: usize = 8;
+/// The most leading segments of a path that a key may have.
+pub const SEGMENTS_MAX: u8 = 16;
+/// The most names that lead to a claim.
+pub const CLAIM_NAMES_MAX: usize = 8;
+/// The longest name of a header, cookie, query parameter or claim, in bytes.
+pub const PART_NAME_BYTES_MAX: usize = 128;
+
+/// What a rule counts by. Each tuple of values that its parts have is a bucket of its own; no parts at all (`all`)
+/// are one bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySpec {
+    /// The client's address, cut to these prefixes.
+    address: Option<Prefixes>,
+    /// The other parts, in the order they were written.
+    others: Vec<Part>,
+    /// Tells `others` apart from every other list of parts, by their kinds and names.
+    description: Vec<u8>,
+}
+
+/// A part of a key that is not the client's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// An attribute as it is: a header, the method, the route, a claim.
+    Attribute(AttributeId),
+    /// The value of a cookie, as it is, in this attribute.
+    Cookie(AttributeId, String),
+    /// The first value of a query parameter, decoded.
+    Query(String),
+    /// The host, in lower case and without its port.
+    Host,
+    /// The path, without its query.
+    Path,
+    /// So many leading segments of the path; empty ones do not count.
+    PathSegments(u8),
+}
+
+/// A part of a key that the request does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPart {
+    /// The client's address: there is none, or it is unreadable.
+    ClientAddress,
+    /// Another.
+    Other,
+}
+
+/// What a rule does with a request that lacks a part of its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It does not count the request.
+    #[default]
+    Skip,
+    /// All such requests share one bucket.
+    Share,
+    /// It limits the request at once.
+    Limit,
+}
+
+impl KeySpec {
+    /// The key of a rule that counts by the client's address alone.
+    pub fn of_address(prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..Self::default() }
+    }
+
+    /// The prefixes that the client's address is cut to, if it is a part.
+    pub fn prefixes(&self) -> Option<Prefixes> {
+        self.address
+    }
+
+    /// Whether it has parts that leave the POP as a hash.
+    pub fn is_hashed(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The same key over other prefixes.
+    pub(super) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..self.clone() }
+    }
+
+    /// The request's value, or a part that it lacks. Asks for nothing that is no part.
+    pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
+        if self.address.is_none() && self.others.is_empty() {
+            return Ok(KeyValue::ALL);
+        }
+        let address = match self.address {
+            Some(prefixes) => Some((request.client_address().ok_or(MissingPart::ClientAddress)?, prefixes)),
+            None => None,
+        };
+        if self.others.is_empty() {
+            return Ok(KeyValue::of_parts(address, None));
+        }
+        let mut hash = secret.begin(&self.description);
+        for part in &self.others {
+            part.put(request, &mut hash).ok_or(MissingPart::Other)?;
+        }
+        Ok(KeyValue::of_parts(address, Some(hash.finish())))
+    }
+
+    /// What makes a rule's buckets others than those of the same rule with another key.
+    pub(super) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
+        let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
+        address.into_iter().chain(self.description.iter().copied())
+    }
+}
+
+impl Part {
+    /// Puts the request's value into `hash`; none where it has none.
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut PartsHash) -> Option<()> {
+        match self {
+            Self::Attribute(id) => hash.put(request.get(*id)?),
+            Self::Cookie(id, name) => hash.put(cookie(request.get(*id)?, name.as_bytes())?),
+            Self::Query(name) => hash.put(&query(request.get(AttributeId::PATH)?, name.as_bytes())?),
+            Self::Host => hash.put(&host_of(request.get(AttributeId::AUTHORITY)?).to_ascii_lowercase()),
+            Self::Path => hash.put(path_of(request.get(AttributeId::PATH)?)),
+            Self::PathSegments(most) => {
+                let path = path_of(request.get(AttributeId::PATH)?);
+                let leading = segments(path).take(usize::from(*most));
+                hash.put_count(leading.clone().count());
+                leading.for_each(|segment| hash.put(segment));
+            }
+        }
+        Some(())
+    }
+}
