@@ -5,6 +5,7 @@
 //! through here. This is the only file with `unsafe`, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
+use std::borrow::Cow;
 use std::ptr::null_mut;
 
 /// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
@@ -239,7 +240,7 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
 pub(crate) fn send_response(
     status: u16,
     details: &str,
-    headers: &[(&str, String)],
+    headers: &[(&str, Cow<'_, str>)],
     body: &str,
 ) -> Result<(), Status> {
     let headers = serialized(headers);
@@ -343,7 +344,7 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
 }
 
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
-fn serialized(pairs: &[(&str, String)]) -> Vec<u8> {
+fn serialized(pairs: &[(&str, Cow<'_, str>)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let mut bytes = size_of(pairs.len()).to_vec();
     for (name, value) in pairs {

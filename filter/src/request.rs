@@ -67,12 +67,14 @@ impl RequestContext {
 
     /// Answers a refused request. If the host will not take the answer, the request goes on.
     fn answer(worker: &Worker, outcome: Outcome, rule: u16, standing: &Standing) -> Action {
+        let jitter_s = worker.jitter_s(rule);
         let Some((rule, answers)) = worker.rule(rule) else { return Action::Continue };
         let sent = if outcome == Outcome::Deny {
-            host::send_response(DENIED_STATUS, "weir_denied", &Answers::denied(standing), answers.denial())
+            let headers = Answers::denied(standing, jitter_s);
+            host::send_response(DENIED_STATUS, "weir_denied", &headers, answers.denial())
         } else {
-            let headers = answers.limited(rule, standing, host::unix_ns());
-            host::send_response(rule.response.status, "weir_limited", &headers, answers.body())
+            let limited = answers.limited(rule, standing, host::unix_ns(), jitter_s);
+            host::send_response(rule.response.status, "weir_limited", &limited.headers, &limited.body)
         };
         paused_if(sent)
     }

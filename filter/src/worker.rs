@@ -119,8 +119,13 @@ impl Worker {
         }
     }
 
+    /// By how many seconds the request decided last is told to come back later than it might.
+    pub(crate) fn jitter_s(&self, rule: u16) -> u32 {
+        self.limiter.jitter_s(rule, self.clock.latest())
+    }
+
     /// The quota headers that an allowed response carries, if its strictest rule wants them.
-    pub(crate) fn quota_headers(&self, rule: u16, standing: &Standing) -> Vec<Header> {
+    pub(crate) fn quota_headers(&self, rule: u16, standing: &Standing) -> Vec<Header<'_>> {
         match self.rule(rule) {
             Some((rule, answers)) if rule.response.on_allowed => {
                 answers.quota(rule, standing, host::unix_ns())
@@ -269,6 +274,11 @@ impl Clock {
             None if self.is_monotonic => {}
             None => self.latest_ns = self.latest_ns.max(host::unix_ns()),
         }
+        self.latest()
+    }
+
+    /// What was last read.
+    fn latest(&self) -> Time {
         Time::from_nanos(self.latest_ns)
     }
 }

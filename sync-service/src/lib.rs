@@ -6,6 +6,7 @@
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
+pub mod boxed;
 pub mod config;
 pub mod figures;
 pub mod metrics;

@@ -18,6 +18,7 @@ use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
 use weir_limiter::wire::{AdmitRatio, Allowance, Message, POPS_MAX, Reply, Report, WireError};
 
+use crate::boxed::Boxes;
 use crate::figures::Figures;
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::sequences::Sequences;
@@ -58,6 +59,7 @@ pub struct Exchange {
     member: String,
     state: Mutex<Region>,
     sequences: Mutex<Sequences>,
+    boxed: Boxes,
     /// Live POPs, as last heard from the store.
     pops: AtomicU32,
     /// Zero of the clock that demand is measured by.
@@ -80,6 +82,7 @@ impl Exchange {
             state: Mutex::new(Region::new(&place.member(), place.terms)),
             member: place.member(),
             sequences: Mutex::default(),
+            boxed: Boxes::default(),
             pops: AtomicU32::new(1),
             started: Instant::now(),
             place,
@@ -94,6 +97,7 @@ impl Exchange {
             self.metrics.reports_stale.inc();
         }
         self.figures.hear(now, &report.rules);
+        self.boxed.hear(now, &report);
         let mut plan = lock(&self.state).hear(now, &report);
         let settled = self.settle(&report, &mut plan).await.ok();
         Ok(self.reply(&report, &plan, settled.as_ref()).encode())
@@ -115,6 +119,16 @@ impl Exchange {
         }
         self.metrics.region.hot_keys.set(gauge(fleet.len()));
         Ok(())
+    }
+
+    /// Waits until a POP has boxed a key that the store has not heard of.
+    pub async fn boxed_news(&self) {
+        self.boxed.news().await;
+    }
+
+    /// Tells the other regions of keys that were boxed here, and hears of theirs.
+    pub async fn share_boxed(&self) -> Result<(), StoreError> {
+        self.boxed.share(&*self.store, || self.now()).await
     }
 
     /// Whether the store is in reach; an error says why not.
@@ -194,8 +208,9 @@ impl Exchange {
             }
             None => (Vec::new(), state.grant_alone(now, report, plan, share, &self.member)),
         };
-        let (rules, pushed) = state.pushes(now, report);
+        let (mut rules, pushed) = state.pushes(now, report);
         drop(state);
+        let boxed = self.boxed.tell(now, report, &mut rules);
         if let Some(settled) = settled {
             self.observe(plan, &settled.accounts, &grants);
             self.metrics.tokens_charged.inc_by(settled.drawn.iter().map(|drawn| drawn.given).sum());
@@ -211,7 +226,7 @@ impl Exchange {
             rule_set: 0,
             rules,
             pushed,
-            boxed: Vec::new(),
+            boxed,
         }
     }
 

@@ -27,6 +27,8 @@ use crate::store::{Store, StoreError};
 
 /// How often to hear of the other regions' hot keys: as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
+/// How long to gather boxed keys before the next are shared.
+const BOXED_PAUSE: Duration = Duration::from_millis(50);
 /// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,9 +79,11 @@ pub async fn serve(
     let _ = ready.send(address);
     let graceful = GracefulShutdown::new();
     let listening = tokio::spawn(listen_to_regions(Arc::clone(&routes)));
+    let boxing = tokio::spawn(share_boxed_keys(Arc::clone(&routes)));
     let server = Server { listener, routes, header_timeout: config.header_timeout };
     server.accept_until(shutdown, &graceful, config.connections_max).await;
     listening.abort();
+    boxing.abort();
     drain(graceful, config.drain_timeout).await;
     Ok(())
 }
@@ -94,6 +98,22 @@ async fn listen_to_regions(routes: Arc<Routes>) {
             // The store's own metrics and /readyz say so louder.
             tracing::debug!(%error, "the other regions' hot keys are not known");
         }
+    }
+}
+
+/// Shares boxed keys with the other regions as soon as there are any, and hears of theirs every interval.
+async fn share_boxed_keys(routes: Arc<Routes>) {
+    let mut ticks = interval(LISTEN_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = routes.exchange.boxed_news() => {}
+        }
+        if let Err(error) = routes.exchange.share_boxed().await {
+            tracing::debug!(%error, "the other regions' boxed keys are not known");
+        }
+        sleep(BOXED_PAUSE).await;
     }
 }
 

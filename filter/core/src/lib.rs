@@ -39,6 +39,7 @@ pub mod sharing;
 pub mod slot;
 mod struct_value;
 pub mod table;
+pub mod template;
 pub mod time;
 mod watch;
 pub mod wire;

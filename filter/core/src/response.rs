@@ -7,18 +7,22 @@
 //!   token than now, rounded up, and is never later than `Retry-After`.
 //! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full; seconds
 //!   from now or since 1970, as the rule says).
-//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers.
+//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or what the
+//!   rule says. `Retry-After` may be raised by a jitter, so that clients do not return together; nothing else
+//!   is.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::decision::Standing;
-use crate::rules::{Reset, Rule};
+use crate::rules::{Reset, Response, Rule};
+use crate::template::{Numbers, Template};
 use crate::time::SECOND_NS;
 
 /// A header's name and value.
-pub type Header = (&'static str, String);
+pub type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// A rule's answers, as far as they can be made before a request is there.
 #[derive(Clone, Debug)]
@@ -26,35 +30,56 @@ pub struct Answers {
     name: String,
     policy: String,
     limit: String,
-    body: String,
+    body: Body,
+    content_type: String,
+    set_headers: Vec<(String, Template)>,
     denial: String,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Problem(String),
+    Own(Template),
+}
+
+/// A limited response, but for its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited<'a> {
+    /// Its headers; each name at most once.
+    pub headers: Vec<Header<'a>>,
+    /// Its body.
+    pub body: Cow<'a, str>,
 }
 
 impl Answers {
     /// Prepares the answers of `rule`.
     pub fn of(rule: &Rule) -> Self {
-        let (name, quota, status) = (&rule.name, &rule.quota, rule.response.status);
+        let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
+        let (status, limit) = (response.status, quota.burst().to_string());
         let window_s = quota.fill_ns().div_ceil(SECOND_NS);
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
-        Self {
-            name: name.clone(),
-            policy: format!("\"{name}\";q={};w={window_s}", quota.burst()),
-            limit: quota.burst().to_string(),
-            body: format!(
+        let problem = || {
+            format!(
                 "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
                  \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
                  \"status\":{status},\"violated-policies\":[\"{name}\"]}}"
-            ),
+            )
+        };
+        let prepared = |template: &Template| template.prepared(name, &limit);
+        let body = response.body.as_ref();
+        let set_headers = response.set_headers.iter();
+        Self {
+            name: name.clone(),
+            policy: format!("\"{name}\";q={};w={window_s}", quota.burst()),
+            content_type: content_type(response),
+            set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
+            body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
             denial: format!(
                 "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
                  \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
             ),
+            limit,
         }
-    }
-
-    /// The body of a limited response, of type [`PROBLEM_TYPE`].
-    pub fn body(&self) -> &str {
-        &self.body
     }
 
     /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
@@ -62,44 +87,54 @@ impl Answers {
         &self.denial
     }
 
-    /// The headers of a denied response: no quota was looked at, so none is told.
-    pub fn denied(standing: &Standing) -> Vec<Header> {
-        let after = seconds_up(standing.more_ns).max(1).to_string();
+    /// The headers of a denied response: no quota was looked at, so none is told. `jitter_s` raises
+    /// `Retry-After`.
+    pub fn denied(standing: &Standing, jitter_s: u32) -> Vec<Header<'static>> {
+        let after = retry_after_s(standing, jitter_s).to_string();
         alloc::vec![
-            ("retry-after", after),
+            ("retry-after", after.into()),
             ("content-type", PROBLEM_TYPE.into()),
             ("cache-control", "no-store".into()),
         ]
     }
 
-    /// The headers of a limited response. `unix_ns` is the wall clock.
-    pub fn limited(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header> {
+    /// A limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
+    pub fn limited(&self, rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Limited<'_> {
+        let numbers = Numbers {
+            retry_after_s: retry_after_s(standing, jitter_s),
+            remaining: standing.remaining,
+            reset_s: reset_s(rule, standing, unix_ns),
+        };
         let mut headers = self.quota(rule, standing, unix_ns);
         if rule.response.headers.retry_after {
-            headers.push(("retry-after", seconds_up(standing.more_ns).max(1).to_string()));
+            headers.push(("retry-after", numbers.retry_after_s.to_string().into()));
         }
-        headers.push(("content-type", PROBLEM_TYPE.into()));
+        headers.push(("content-type", self.content_type.as_str().into()));
         headers.push(("cache-control", "no-store".into()));
-        headers
+        for (name, value) in &self.set_headers {
+            headers.retain(|(known, _)| known != name);
+            headers.push((name, value.text(&numbers)));
+        }
+        let body = match &self.body {
+            Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
+            Body::Own(template) => template.text(&numbers),
+        };
+        Limited { headers, body }
     }
 
     /// The quota headers, for an allowed response.
-    pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header> {
+    pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
         let families = rule.response.headers;
-        let mut headers = Vec::with_capacity(8);
+        let mut headers: Vec<Header<'_>> = Vec::with_capacity(8 + self.set_headers.len());
         if families.ratelimit {
             let (left, more_s) = (standing.remaining, seconds_up(standing.more_ns));
-            headers.push(("ratelimit-policy", self.policy.clone()));
-            headers.push(("ratelimit", format!("\"{}\";r={left};t={more_s}", self.name)));
+            headers.push(("ratelimit-policy", self.policy.as_str().into()));
+            headers.push(("ratelimit", format!("\"{}\";r={left};t={more_s}", self.name).into()));
         }
         if families.x_ratelimit {
-            let reset = match rule.response.reset {
-                Reset::Delta => seconds_up(standing.full_ns),
-                Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.full_ns)),
-            };
-            headers.push(("x-ratelimit-limit", self.limit.clone()));
-            headers.push(("x-ratelimit-remaining", standing.remaining.to_string()));
-            headers.push(("x-ratelimit-reset", reset.to_string()));
+            headers.push(("x-ratelimit-limit", self.limit.as_str().into()));
+            headers.push(("x-ratelimit-remaining", standing.remaining.to_string().into()));
+            headers.push(("x-ratelimit-reset", reset_s(rule, standing, unix_ns).to_string().into()));
         }
         headers
     }
@@ -115,12 +150,31 @@ pub const BLOCKED_STATUS: u16 = 403;
 pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
 /// The headers of such an answer.
-pub fn blocked_headers() -> [Header; 2] {
+pub fn blocked_headers() -> [Header<'static>; 2] {
     [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
 }
 
-/// The media type of a limited response's body.
+/// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The media type of a body that the rule wrote, where it names none.
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+fn content_type(response: &Response) -> String {
+    let default = if response.body.is_some() { TEXT_TYPE } else { PROBLEM_TYPE };
+    response.content_type.as_deref().unwrap_or(default).into()
+}
+
+fn retry_after_s(standing: &Standing, jitter_s: u32) -> u64 {
+    seconds_up(standing.more_ns).max(1).saturating_add(jitter_s.into())
+}
+
+fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
+    match rule.response.reset {
+        Reset::Delta => seconds_up(standing.full_ns),
+        Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.full_ns)),
+    }
+}
 
 fn seconds_up(ns: u64) -> u64 {
     ns.div_ceil(SECOND_NS)
@@ -142,15 +196,16 @@ mod tests {
         errors.into_result(rules).unwrap().rules()[0].clone()
     }
 
-    fn value(headers: &[Header], name: &str) -> Option<String> {
-        headers.iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone())
+    fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
+        headers.iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone().into_owned())
     }
 
     #[test]
     fn a_limited_response_says_when_to_come_back() {
         let rule = rule(&json!({}));
         let standing = Standing { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
-        let headers = Answers::of(&rule).limited(&rule, &standing, 0);
+        let answers = Answers::of(&rule);
+        let headers = answers.limited(&rule, &standing, 0, 0).headers;
         for (name, expected) in [
             ("retry-after", "1"),
             ("ratelimit-policy", "\"r-1\";q=10;w=4"),
@@ -168,11 +223,21 @@ mod tests {
     #[test]
     fn retry_after_is_never_earlier_than_the_token() {
         let rule = rule(&json!({}));
+        let answers = Answers::of(&rule);
         for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
             let standing = Standing { remaining: 0, more_ns, full_ns: more_ns };
-            let headers = Answers::of(&rule).limited(&rule, &standing, 0);
-            let after: u64 = value(&headers, "retry-after").unwrap().parse().unwrap();
+            let exact = answers.limited(&rule, &standing, 0, 0).headers;
+            let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
             assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
+            let late = answers.limited(&rule, &standing, 0, 7).headers;
+            assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
+            let others = |headers: &[Header<'_>]| {
+                let others = headers.iter().filter(|(name, _)| *name != "retry-after");
+                others.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+            };
+            assert_eq!(others(&exact), others(&late), "what is told of the quota stays exact");
+            let denied = Answers::denied(&standing, 7);
+            assert_eq!(value(&denied, "retry-after"), Some((after + 7).to_string()));
         }
     }
 
@@ -180,7 +245,8 @@ mod tests {
     fn families_and_the_form_of_reset_are_the_rules_choice() {
         let standing = Standing { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
         let epoch = rule(&json!({"headers": ["x_ratelimit"], "reset": "epoch"}));
-        let headers = Answers::of(&epoch).quota(&epoch, &standing, 1_700_000_000 * SECOND_NS);
+        let answers = Answers::of(&epoch);
+        let headers = answers.quota(&epoch, &standing, 1_700_000_000 * SECOND_NS);
         assert_eq!(value(&headers, "x-ratelimit-reset").as_deref(), Some("1700000002"));
         assert_eq!(headers.len(), 3);
         let none = rule(&json!({"headers": []}));
@@ -189,9 +255,39 @@ mod tests {
 
     #[test]
     fn the_body_is_a_problem() {
-        let answers = Answers::of(&rule(&json!({"status": 430})));
-        let body: serde_json::Value = serde_json::from_str(answers.body()).unwrap();
+        let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
+        let answers = Answers::of(&rule);
+        let limited = answers.limited(&rule, &Standing { remaining: 0, more_ns: 1, full_ns: 1 }, 0, 0);
+        let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
         assert_eq!(body["status"], 430);
         assert_eq!(body["violated-policies"], json!(["r-1"]));
+        assert_eq!(value(&limited.headers, "content-type").as_deref(), Some("application/json"));
+    }
+
+    #[test]
+    fn body_and_headers_are_the_rules_choice() {
+        let rule = rule(&json!({
+            "reset": "epoch", "body": "{{rule}}: {{remaining}} of {{limit}}, wait {{retry_after}} s, full at {{reset}}",
+            "set_headers": {"X-Why": "{{rule}} {{retry_after}}", "cache-control": "private", "x-ratelimit-limit": "few"},
+        }));
+        let answers = Answers::of(&rule);
+        let standing = Standing { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
+        let limited = answers.limited(&rule, &standing, 1_700_000_000 * SECOND_NS, 3);
+        assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, full at 1700000005");
+        for (name, expected) in [
+            ("x-why", "r-1 5"),
+            ("cache-control", "private"),
+            ("x-ratelimit-limit", "few"),
+            ("retry-after", "5"),
+            ("ratelimit", "\"r-1\";r=0;t=2"),
+            ("content-type", "text/plain; charset=utf-8"),
+        ] {
+            assert_eq!(value(&limited.headers, name).as_deref(), Some(expected), "{name}");
+        }
+        let mut names: Vec<_> = limited.headers.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), limited.headers.len(), "each name once");
+        assert!(answers.quota(&rule, &standing, 0).iter().all(|(name, _)| *name != "x-why"));
     }
 }

@@ -10,8 +10,9 @@
 //! 6. [`heard`] remembers how budgets stood, [`pops`] who reports here, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! Beside them: [`floors`] evens out what is a region's own, [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how
-//! far above the quota all POPs together can get.
+//! Beside them: [`floors`] evens out what is a region's own, [`spill`] pays for late reports, [`spread`]
+//! remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
+//! [`boxed`] sees to it that every POP hears of the keys that a penalty holds.
 //!
 //! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
 //! tokens before they are spent.
@@ -28,6 +29,7 @@ extern crate std;
 pub mod alone;
 pub mod bound;
 mod bounded;
+pub mod boxed;
 pub mod budget;
 pub mod demand;
 pub mod divide;

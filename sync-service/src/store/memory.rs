@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use weir_budget::boxed::{BoxedKey, BoxedList};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
@@ -39,6 +40,7 @@ struct State {
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
     hot: HotList,
+    boxed: BoxedList,
     budgets_max: usize,
 }
 
@@ -53,6 +55,7 @@ impl Memory {
             escrows: Escrows::new(budgets_max.max(1)),
             pops: BTreeMap::new(),
             hot: HotList::default(),
+            boxed: BoxedList::default(),
             budgets_max: budgets_max.max(1),
         };
         Self { state: Mutex::new(state), started: Instant::now(), pop_ttl_us: micros(pop_ttl) }
@@ -99,6 +102,11 @@ impl Store for Memory {
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         let list = self.with(|state| state.hot.exchange(mine, self.now_us()));
+        Box::pin(async move { Ok(list) })
+    }
+
+    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
+        let list = self.with(|state| state.boxed.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
     }
 

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use thiserror::Error;
+use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
@@ -51,6 +52,10 @@ pub trait Store: Send + Sync {
     /// Puts a region's hot keys on the list that all share and returns the list (see
     /// [`weir_budget::hot::HotList`]).
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
+
+    /// Puts a region's boxed keys on the list that all share and returns the list, in no order: for how long
+    /// from now each is boxed (see [`weir_budget::boxed::BoxedList`]).
+    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>>;
 
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;

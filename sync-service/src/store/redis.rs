@@ -5,6 +5,7 @@
 //! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
 //! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way.
 
+mod boxed;
 mod draw;
 
 use std::fmt::Write as _;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, TlsCertificates};
 use tokio::time::timeout;
+use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
     MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
@@ -39,6 +41,8 @@ pub struct Redis {
     draw: Script,
     register: Script,
     hot: Script,
+    boxed: Script,
+    known_boxed: boxed::Known,
     response_timeout: Duration,
     pop_ttl_us: u64,
 }
@@ -69,13 +73,16 @@ impl Redis {
         let draw = draw::script();
         let register = register_script();
         let hot = hot_script();
-        let scripts = vec![charge.clone(), draw.clone(), register.clone(), hot.clone()];
+        let boxed = boxed::script();
+        let scripts = vec![charge.clone(), draw.clone(), register.clone(), hot.clone(), boxed.clone()];
         Ok(Self {
             link: Link::new(client, options.response_timeout, scripts),
             charge: Script::new(&charge),
             draw: Script::new(&draw),
             register: Script::new(&register),
             hot: Script::new(&hot),
+            boxed: Script::new(&boxed),
+            known_boxed: boxed::Known::default(),
             response_timeout: options.response_timeout,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -170,6 +177,15 @@ impl Store for Redis {
             let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
             // What cannot be read was put there by a newer version, or by nobody of ours.
             Ok(list.iter().filter_map(|text| text.parse().ok()).collect())
+        })
+    }
+
+    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
+        Box::pin(async move {
+            let since_us = self.known_boxed.since_us();
+            let pipeline = boxed::pipeline(self.boxed.get_hash(), since_us, mine);
+            let (row,): (boxed::Row,) = self.send(&pipeline, &self.boxed).await?;
+            Ok(self.known_boxed.heard(since_us, &row))
         })
     }
 

@@ -1,6 +1,7 @@
 //! The real server over real TCP: the exchange, every refusal, the pages, the end.
 
 mod alone;
+mod boxed;
 mod client;
 mod exchange;
 mod figures;

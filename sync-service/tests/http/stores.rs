@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
@@ -81,6 +82,16 @@ impl Store for Shared {
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         self.or_gone(self.memory.hot(mine))
+    }
+
+    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
+        Box::pin(async move {
+            // Not even asked while it is gone.
+            if self.is_gone.load(Ordering::SeqCst) {
+                return Err(StoreError::Unreachable("taken away".into()));
+            }
+            self.memory.boxed(mine).await
+        })
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -69,6 +69,47 @@ fn the_answer_is_as_the_rule_says() {
 }
 
 #[test]
+fn body_and_headers_are_as_the_rule_says() {
+    let response = json!({
+        "body": r#"{"rule":"{{rule}}","wait":{{retry_after}},"of":{{limit}},"left":{{remaining}}}"#,
+        "content_type": "application/json",
+        "set_headers": {"X-Why": "limited by {{rule}}", "cache-control": "private"},
+    });
+    let mut worker = Worker::configured(&shared(), &plugin(&with(rule("10/m", 5), "response", response)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    let served = worker.request(&client(1));
+    let answer = served.answer();
+    assert_eq!(answer.body, r#"{"rule":"per-address","wait":6,"of":5,"left":0}"#);
+    for (name, value) in [
+        ("content-type", "application/json"),
+        ("x-why", "limited by per-address"),
+        ("cache-control", "private"),
+        ("retry-after", "6"),
+    ] {
+        assert_eq!(answer.header(name), value, "{name}");
+    }
+    assert_eq!(answer.headers.len(), 9, "{:?}", answer.headers);
+}
+
+#[test]
+fn clients_are_told_to_return_at_different_times() {
+    let response = json!({"retry_after_jitter_s": 60});
+    let mut worker = Worker::configured(&shared(), &plugin(&with(rule("10/m", 1), "response", response)));
+    let mut told = std::collections::BTreeSet::new();
+    for n in 1..=20 {
+        assert!(worker.request(&client(n)).allowed());
+        let served = worker.request(&client(n));
+        let again = worker.request(&client(n));
+        assert_eq!(served.answer().header("retry-after"), again.answer().header("retry-after"), "client {n}");
+        let after: u64 = served.answer().header("retry-after").parse().unwrap();
+        assert!((6..=66).contains(&after), "{after}");
+        assert_eq!(served.answer().header("ratelimit"), r#""per-address";r=0;t=6"#, "this stays exact");
+        told.insert(after);
+    }
+    assert!(told.len() >= 10, "{told:?}");
+}
+
+#[test]
 fn an_allowed_response_says_what_is_left_where_asked() {
     let loud = with(rule("10/m", 5), "response", json!({"on_allowed": true}));
     let mut worker = Worker::configured(&shared(), &plugin(&loud));

@@ -4,6 +4,7 @@ mod equality;
 mod failing;
 #[macro_use]
 mod suite;
+mod boxed;
 mod strict;
 mod strict_equality;
 

@@ -14,6 +14,7 @@ mod draw;
 mod exchange;
 mod grants;
 mod inspect;
+mod jitter;
 mod judge;
 mod penalty;
 mod shadow;

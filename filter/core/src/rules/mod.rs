@@ -1,7 +1,8 @@
 //! Rules: what an operator writes (match, key, quota, behaviour), checked and made ready.
 //!
 //! [`parse`] reads configuration into a [`RuleSet`]; [`matching`] holds what a rule matches, [`key_spec`] what it
-//! counts by, [`cost`] how many tokens a request takes. A rule set is made once, when configuration arrives; nothing on the request path parses or formats.
+//! counts by, [`algorithm`] how, [`cost`] how many tokens a request takes, [`response`] what it answers. A rule set
+//! is made once, when configuration arrives; nothing on the request path parses or formats.
 
 pub mod after;
 pub mod algorithm;
@@ -11,6 +12,7 @@ pub mod matching;
 pub mod mode;
 mod parse;
 pub mod penalty;
+pub mod response;
 pub mod wider;
 
 use alloc::string::String;
@@ -29,6 +31,7 @@ use key_spec::{KeySpec, Missing};
 use matching::{Bits, Condition, Index};
 use mode::Enforcement;
 use penalty::Penalty;
+pub use response::{HeaderFamilies, Reset, Response};
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,46 +62,6 @@ pub struct Rule {
     pub when_unsynced: WhenUnsynced,
     /// What it answers.
     pub response: Response,
-}
-
-/// What a rule answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The status of a limited request, 400 to 599.
-    pub status: u16,
-    /// Which families of headers it carries.
-    pub headers: HeaderFamilies,
-    /// Whether allowed responses carry the quota headers too.
-    pub on_allowed: bool,
-    /// How X-RateLimit-Reset counts.
-    pub reset: Reset,
-}
-
-impl Default for Response {
-    fn default() -> Self {
-        let headers = HeaderFamilies { retry_after: true, ratelimit: true, x_ratelimit: true };
-        Self { status: 429, headers, on_allowed: false, reset: Reset::Delta }
-    }
-}
-
-/// Which families of headers a response carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeaderFamilies {
-    /// `Retry-After` (RFC 9110, 10.2.3), on limited responses only.
-    pub retry_after: bool,
-    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10).
-    pub ratelimit: bool,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
-    pub x_ratelimit: bool,
-}
-
-/// How X-RateLimit-Reset counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
-    /// Seconds from now.
-    Delta,
-    /// Seconds since 1970.
-    Epoch,
 }
 
 /// The most conditions in one list.

@@ -17,10 +17,10 @@ use super::matching::Condition;
 use super::mode::Enforcement;
 use super::penalty::Penalty;
 use super::wider::{expanded, wider};
-use super::{HeaderFamilies, Reset, Response, Rule};
+use super::{Response, Rule};
 use crate::algorithm::Algorithm;
 use crate::quota::{Quota, TOKENS_MAX};
-use crate::reading::{Errors, Fields, choice, number};
+use crate::reading::{Errors, Fields, number};
 use crate::request::Attributes;
 use crate::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
 use crate::wire::{RULE_NAME_MAX, RULES_MAX};
@@ -102,7 +102,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     let wider = wider(&mut fields, key.as_ref(), errors);
     let response_place = fields.place("response");
     let response = match fields.take("response") {
-        Some(value) => response(value, &response_place, errors),
+        Some(value) => Response::parse(value, &response_place, errors),
         None => Some(Response::default()),
     };
     if let (Some(limit), Some(_)) = (&limit, &after) {
@@ -221,41 +221,4 @@ fn floors(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Floor>>
         errors.note(place, format!("expected parts that add up to at most 100, found {sum}"));
     }
     Some(floors)
-}
-
-fn response(value: &Value, place: &str, errors: &mut Errors) -> Option<Response> {
-    let mut fields = Fields::of(value, place, errors)?;
-    let default = Response::default();
-    let status = fields.number("status", 400..=599, errors).and_then(|n| u16::try_from(n).ok());
-    let on_allowed = fields.boolean("on_allowed", errors);
-    let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)], errors);
-    let headers_place = fields.place("headers");
-    let headers = fields.take("headers").and_then(|value| header_families(value, &headers_place, errors));
-    fields.finish(errors);
-    Some(Response {
-        status: status.unwrap_or(default.status),
-        headers: headers.unwrap_or(default.headers),
-        on_allowed: on_allowed.unwrap_or(default.on_allowed),
-        reset: reset.unwrap_or(default.reset),
-    })
-}
-
-fn header_families(value: &Value, place: &str, errors: &mut Errors) -> Option<HeaderFamilies> {
-    type Family = fn(&mut HeaderFamilies) -> &mut bool;
-    let choices: [(&str, Family); 3] = [
-        ("retry_after", |families| &mut families.retry_after),
-        ("ratelimit", |families| &mut families.ratelimit),
-        ("x_ratelimit", |families| &mut families.x_ratelimit),
-    ];
-    let Some(items) = value.as_array() else {
-        errors.note_found(place, "a list of retry_after, ratelimit, x_ratelimit", value);
-        return None;
-    };
-    let mut families = HeaderFamilies::default();
-    for (i, item) in items.iter().enumerate() {
-        if let Some(family) = choice(item, &format!("{place}[{i}]"), &choices, errors) {
-            *family(&mut families) = true;
-        }
-    }
-    Some(families)
 }

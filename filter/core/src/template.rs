@@ -1,0 +1,211 @@
+//! Texts with placeholders: what a rule answers, made ready when configuration arrives.
+//!
+//! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. Everything else is taken as
+//! it is written, single braces and a closing `}}` on its own too, so that a template may be JSON.
+
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+/// The most characters of an unknown placeholder that an error repeats.
+const FOUND_CHARS_MAX: usize = 40;
+
+/// What a placeholder stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    /// The rule's name.
+    Rule,
+    /// Seconds until a request can succeed, as `Retry-After` has them.
+    RetryAfter,
+    /// The quota's burst, as `X-RateLimit-Limit` has it.
+    Limit,
+    /// Whole tokens left.
+    Remaining,
+    /// When the bucket is full, as `X-RateLimit-Reset` has it.
+    Reset,
+}
+
+/// Every placeholder, as it is written.
+const PLACEHOLDERS: [(&str, Placeholder); 5] = [
+    ("rule", Placeholder::Rule),
+    ("retry_after", Placeholder::RetryAfter),
+    ("limit", Placeholder::Limit),
+    ("remaining", Placeholder::Remaining),
+    ("reset", Placeholder::Reset),
+];
+
+/// What is known only when a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Of [`Placeholder::RetryAfter`].
+    pub retry_after_s: u64,
+    /// Of [`Placeholder::Remaining`].
+    pub remaining: u32,
+    /// Of [`Placeholder::Reset`].
+    pub reset_s: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Placeholder(Placeholder),
+}
+
+/// A text with placeholders, cut into pieces. No two literals lie side by side, and none is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+impl Template {
+    /// Cuts `text` into pieces. An error says what was expected, and what was found.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut template = Self::default();
+        let mut rest = text;
+        while let Some((literal, after)) = rest.split_once("{{") {
+            template.push_literal(literal);
+            let known = after.split_once("}}").and_then(|(name, after)| {
+                let (_, placeholder) = PLACEHOLDERS.iter().find(|(known, _)| *known == name)?;
+                Some((*placeholder, after))
+            });
+            let Some((placeholder, after)) = known else { return Err(unknown(after)) };
+            template.pieces.push(Piece::Placeholder(placeholder));
+            rest = after;
+        }
+        template.push_literal(rest);
+        Ok(template)
+    }
+
+    /// The template with what a rule knows in advance put in.
+    #[must_use]
+    pub fn prepared(&self, rule: &str, limit: &str) -> Self {
+        let mut prepared = Self::default();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => prepared.push_literal(text),
+                Piece::Placeholder(Placeholder::Rule) => prepared.push_literal(rule),
+                Piece::Placeholder(Placeholder::Limit) => prepared.push_literal(limit),
+                Piece::Placeholder(_) => prepared.pieces.push(piece.clone()),
+            }
+        }
+        prepared
+    }
+
+    /// The text of a prepared template; borrowed where there is nothing to put in.
+    pub fn text(&self, numbers: &Numbers) -> Cow<'_, str> {
+        let pieces = match self.pieces.as_slice() {
+            [] => return Cow::Borrowed(""),
+            [Piece::Literal(text)] => return Cow::Borrowed(text),
+            pieces => pieces,
+        };
+        let mut text = String::new();
+        for piece in pieces {
+            // Writing to a string cannot fail.
+            let _ = match piece {
+                Piece::Literal(literal) => text.write_str(literal),
+                Piece::Placeholder(Placeholder::RetryAfter) => write!(text, "{}", numbers.retry_after_s),
+                Piece::Placeholder(Placeholder::Remaining) => write!(text, "{}", numbers.remaining),
+                Piece::Placeholder(Placeholder::Reset) => write!(text, "{}", numbers.reset_s),
+                // Put in before.
+                Piece::Placeholder(Placeholder::Rule | Placeholder::Limit) => Ok(()),
+            };
+        }
+        Cow::Owned(text)
+    }
+
+    fn push_literal(&mut self, text: &str) {
+        match self.pieces.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Piece::Literal(last)) => last.push_str(text),
+            _ => self.pieces.push(Piece::Literal(text.to_owned())),
+        }
+    }
+}
+
+/// The error for what stands after two opening braces.
+fn unknown(after: &str) -> String {
+    let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
+    let expected = expected.join(", ");
+    let Some((name, _)) = after.split_once("}}") else {
+        return format!("expected }}}} after {{{{, as in {expected}");
+    };
+    let found: String = name.chars().take(FOUND_CHARS_MAX).flat_map(char::escape_default).collect();
+    format!("expected only the placeholders {expected}, found {{{{{found}}}}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NUMBERS: Numbers = Numbers { retry_after_s: 7, remaining: 3, reset_s: 90 };
+
+    fn text(template: &str) -> String {
+        Template::parse(template).unwrap().prepared("api", "100").text(&NUMBERS).into_owned()
+    }
+
+    #[test]
+    fn placeholders_are_replaced_and_the_rest_is_as_written() {
+        assert_eq!(
+            text("{{rule}}: {{retry_after}} {{limit}}/{{remaining}}/{{reset}}{{rule}}"),
+            "api: 7 100/3/90api"
+        );
+        for as_is in ["", "plain", "{", "}}", r#"{"a":{"b":1}}"#, "{ {rule} }", "\u{e9}{"] {
+            assert_eq!(text(as_is), as_is);
+        }
+        assert_eq!(text(r#"{"wait":{{retry_after}},"of":{"a":{}}}"#), r#"{"wait":7,"of":{"a":{}}}"#);
+    }
+
+    #[test]
+    fn what_a_rule_knows_is_put_in_before_and_then_borrowed() {
+        let prepared = Template::parse("{{rule}} of {{limit}}").unwrap().prepared("api", "100");
+        assert!(matches!(prepared.text(&NUMBERS), Cow::Borrowed("api of 100")));
+        let late = Template::parse("a{{rule}}b{{remaining}}c").unwrap().prepared("api", "100");
+        assert_eq!(late.pieces.len(), 3);
+    }
+
+    #[test]
+    fn an_unknown_placeholder_is_an_error_that_names_it_and_is_short() {
+        for (bad, found) in [
+            ("x {{key}} y", "{{key}}"),
+            ("{{ rule }}", "{{ rule }}"),
+            ("{{}}", "{{}}"),
+            ("{{{rule}}}", "{{{rule}}"),
+        ] {
+            let error = Template::parse(bad).unwrap_err();
+            assert!(
+                error.contains("{{retry_after}}") && error.ends_with(&format!("found {found}")),
+                "{error}"
+            );
+        }
+        assert!(Template::parse("a {{rule").unwrap_err().starts_with("expected }} after {{"));
+        let long = format!("{{{{{}}}}}", "\u{1}".repeat(8_000));
+        assert!(Template::parse(&long).unwrap_err().len() < 500);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_plain_replacing(parts in prop::collection::vec(
+            prop_oneof![
+                "[a-z \\[\\]é]{0,5}",
+                prop::sample::select(PLACEHOLDERS.map(|(name, _)| format!("{{{{{name}}}}}")).to_vec()),
+            ], 0..12,
+        )) {
+            let written = parts.concat();
+            let mut expected = written.clone();
+            for (name, value) in
+                [("rule", "api"), ("retry_after", "7"), ("limit", "100"), ("remaining", "3"), ("reset", "90")]
+            {
+                expected = expected.replace(&format!("{{{{{name}}}}}"), value);
+            }
+            prop_assert_eq!(text(&written), expected);
+        }
+
+        #[test]
+        fn reads_anything_without_a_panic(text in "\\PC{0,40}|[{}a-z_]{0,40}") {
+            let _ = Template::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Boxed keys, within a region and on the list that regions share.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use weir_budget::boxed::{AGAIN_US, BOXED_KEPT_MAX, BoxedKey, BoxedKeys, BoxedList, SHARED_MAX};
+use weir_budget::budget::BudgetId;
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::Time;
+use weir_limiter::wire::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report, Rule};
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(ms * 1_000_000)
+}
+
+fn key(n: usize, for_ms: u32) -> BoxedKey {
+    BoxedKey { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
+}
+
+/// A report of `pop`, which boxed these keys.
+fn report(pop: &str, boxed: &[BoxedKey]) -> Report {
+    let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
+    let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
+    let boxed = boxed.iter().map(|key| Boxed { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
+    Report { pop: pop.into(), table: 1, rules, boxed: boxed.collect(), ..Report::default() }
+}
+
+/// What a POP that has nothing to say is told.
+fn told(keys: &mut BoxedKeys, ms: u64, pop: &str) -> Vec<BoxedKey> {
+    told_as(keys, ms, &report(pop, &[]))
+}
+
+fn told_as(keys: &mut BoxedKeys, ms: u64, report: &Report) -> Vec<BoxedKey> {
+    let mut rules = vec![];
+    let told = keys.tell(at(ms), report, &mut rules);
+    let key = |boxed: Boxed| BoxedKey {
+        id: BudgetId { rule: rules[usize::from(boxed.rule)].clone(), value: boxed.value },
+        for_ms: boxed.for_ms,
+    };
+    told.into_iter().map(key).collect()
+}
+
+#[test]
+fn the_other_pops_are_told_once_and_who_boxed_it_is_not() {
+    let mut keys = BoxedKeys::default();
+    assert!(keys.hear(at(0), &report("fra1", &[key(1, 60_000)])));
+    assert_eq!(told(&mut keys, 0, "fra1"), []);
+    assert_eq!(told(&mut keys, 250, "fra2"), [key(1, 59_750)]);
+    assert_eq!(told(&mut keys, 500, "fra2"), []);
+    assert!(!keys.hear(at(600), &report("fra1", &[key(1, 60_000)])), "half a second longer is no news");
+    assert_eq!(told(&mut keys, 700, "fra2"), []);
+    assert!(keys.hear(at(1_200), &report("fra1", &[key(1, 60_000)])), "by now it is");
+    assert_eq!(told(&mut keys, 1_200, "fra2"), [key(1, 60_000)]);
+    assert_eq!(told(&mut keys, 1_300, "iad1"), [key(1, 59_900)], "a POP that is new hears of it");
+    assert_eq!(told(&mut keys, 61_200, "new1"), [], "its time is over");
+    assert!(keys.is_empty());
+}
+
+#[test]
+fn a_pop_with_another_table_is_told_all_again() {
+    let mut keys = BoxedKeys::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
+    keys.hear(at(0), &report("fra2", &[key(2, 9_000)]));
+    assert_eq!(told(&mut keys, 0, "fra1"), [key(2, 9_000)]);
+    let restarted = Report { table: 2, ..report("fra1", &[]) };
+    assert_eq!(told_as(&mut keys, 0, &restarted), [key(1, 9_000), key(2, 9_000)], "its own too");
+    assert_eq!(told_as(&mut keys, 0, &restarted), []);
+}
+
+#[test]
+fn what_may_have_been_lost_is_told_again_and_news_go_first() {
+    let mut keys = BoxedKeys::default();
+    let many: Vec<_> = (0..BOXED_MAX * 2).map(|n| key(n, BOXED_MS_MAX)).collect();
+    for some in many.chunks(BOXED_MAX) {
+        keys.hear(at(0), &report("fra1", some));
+    }
+    let mut seen = vec![];
+    for _ in 0..3 {
+        let some = told(&mut keys, 0, "fra2");
+        assert!(some.len() <= BOXED_MAX);
+        seen.extend(some);
+    }
+    assert_eq!(seen, many, "each once, and not too many at a time");
+    let later = AGAIN_US / 1_000;
+    keys.hear(at(later), &report("fra1", &[key(9_999, 1_000)]));
+    let first = told(&mut keys, later, "fra2");
+    assert_eq!((first.len(), first[0].clone()), (BOXED_MAX, key(9_999, 1_000)));
+    let rest: usize = (0..3).map(|_| told(&mut keys, later, "fra2").len()).sum();
+    assert_eq!(first.len() + rest, many.len() + 1);
+    assert_eq!(told(&mut keys, later + 1, "fra2"), []);
+}
+
+#[test]
+fn what_pops_boxed_is_shared_until_the_store_has_taken_it() {
+    let mut keys = BoxedKeys::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
+    let mine = keys.to_share(at(100));
+    assert_eq!(mine, [key(1, 8_900)]);
+    assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "nobody took it");
+    // It was boxed for longer while the store was asked.
+    keys.hear(at(5_000), &report("fra1", &[key(1, 9_000)]));
+    keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
+    keys.merge(at(5_000), &[key(1, 4_000)], &[key(1, 4_000)]);
+    let mine = keys.to_share(at(5_000));
+    assert_eq!(mine, [key(1, 9_000)], "and what came from the store does not go back there");
+    keys.merge(at(5_000), &mine, &mine);
+    assert_eq!(keys.to_share(at(5_000)), []);
+    assert_eq!(told(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
+}
+
+#[test]
+fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
+    let mut keys = BoxedKeys::default();
+    for (ms, delay) in [(0, 0), (250, 90), (500, 3), (750, 400)] {
+        keys.merge(at(ms + delay), &[], &[key(1, 60_000 - u32::try_from(ms).unwrap())]);
+        let told = told(&mut keys, ms + delay, "fra1");
+        assert_eq!(told.len(), usize::from(ms == 0), "{told:?} at {ms}");
+    }
+}
+
+#[test]
+fn everything_is_bounded() {
+    let mut keys = BoxedKeys::default();
+    let all: Vec<_> = (0..BOXED_KEPT_MAX + 500).map(|n| key(n, 10_000 + u32::try_from(n).unwrap())).collect();
+    for some in all.chunks(BOXED_MAX) {
+        keys.hear(at(0), &report("fra1", some));
+    }
+    assert_eq!(keys.len(), BOXED_KEPT_MAX);
+    assert_eq!(keys.to_share(at(0)).len(), SHARED_MAX);
+    assert_eq!(told(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
+    assert!(!keys.hear(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
+    let mut rules: Vec<String> = (0..RULES_MAX).map(|n| format!("r{n}")).collect();
+    let before = told(&mut keys, 0, "fra2").len();
+    assert_eq!(keys.tell(at(0), &report("fra2", &[]), &mut rules), [], "no room for the rule's name");
+    assert_eq!(rules.len(), RULES_MAX);
+    assert_eq!(
+        (before, told(&mut keys, 0, "fra2")[0].clone()),
+        (BOXED_MAX, all[500 + 2 * BOXED_MAX].clone())
+    );
+}
+
+#[test]
+fn nothing_is_boxed_for_longer_than_the_longest() {
+    let mut list = BoxedList::default();
+    assert_eq!(list.exchange(&[key(1, u32::MAX), key(2, 0)], 7), [key(1, BOXED_MS_MAX)]);
+    assert_eq!(list.exchange(&[], 999), [key(1, BOXED_MS_MAX - 1)], "rounded down");
+    assert_eq!(list.exchange(&[], 7 + u64::from(BOXED_MS_MAX) * 1_000), []);
+    assert!(list.is_empty());
+}
+
+#[test]
+fn refuses_what_is_no_boxed_key() {
+    assert_eq!("a b 0aff".parse::<BoxedKey>().unwrap().id.rule, "a b");
+    for bad in ["", " 0a", "a ", "a 0", "a +0", "a 0g", "a \u{e9}", "a0a"] {
+        assert!(bad.parse::<BoxedKey>().is_err(), "{bad:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn reads_what_it_writes(rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64)) {
+        let key = BoxedKey { id: BudgetId { rule, value }, for_ms: 0 };
+        prop_assert_eq!(key.to_string().parse::<BoxedKey>(), Ok(key));
+    }
+
+    /// However reports, the store and time mix: what a POP has been told and still holds is what is boxed,
+    /// to within what is no news.
+    #[test]
+    fn a_pop_knows_what_holds(
+        steps in prop::collection::vec((0..4_u64, 0..6_usize, 0..5_000_u32, 0..900_u64), 1..120),
+    ) {
+        let (mut keys, mut now) = (BoxedKeys::default(), 0);
+        // Until when, as the plain model has it, and as the POP was told.
+        let (mut holds, mut known): (BTreeMap<usize, u64>, BTreeMap<usize, u64>) = Default::default();
+        for (kind, n, for_ms, ms) in steps {
+            now += ms;
+            match kind {
+                0 => drop(keys.hear(at(now), &report("fra1", &[key(n, for_ms)]))),
+                1 => keys.merge(at(now), &[], &[key(n, for_ms)]),
+                2 => drop(keys.hear(at(now), &report("fra3", &[key(n, for_ms)]))),
+                _ => {}
+            }
+            if kind < 3 {
+                let until = holds.entry(n).or_default();
+                *until = (*until).max(now + u64::from(for_ms));
+            }
+            for boxed in told(&mut keys, now, "fra2") {
+                let n = usize::from_be_bytes(boxed.id.value.try_into().unwrap());
+                let until = known.entry(n).or_default();
+                *until = (*until).max(now + u64::from(boxed.for_ms));
+            }
+            for (n, until) in &holds {
+                let told = known.get(n).copied().unwrap_or_default();
+                prop_assert!(told <= *until, "{n} told until {told}, holds until {until}");
+                prop_assert!(*until <= now || told + 1_000 >= *until, "{n} told until {told}, holds until {until}");
+            }
+        }
+    }
+}

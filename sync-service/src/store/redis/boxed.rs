@@ -1,0 +1,86 @@
+//! Boxed keys in Redis: two sorted sets, changed by one script.
+//!
+//! A list may be long and is asked for every interval, so Redis says what changed since it was last asked, and
+//! all of it now and then: what was lost on the way, or by a clock that stepped back, is made good by that.
+
+use std::sync::{Mutex, PoisonError};
+
+use redis::Pipeline;
+use weir_budget::boxed::{BOXED_KEPT_MAX, BoxedKey, BoxedList};
+use weir_limiter::wire::BOXED_MS_MAX;
+
+use super::with_maxima;
+
+/// The list, and when its keys were last boxed; in one slot of a cluster.
+const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];
+/// How far back changes are asked for, in microseconds: two Redis's clocks may differ by as much, and answers
+/// may overtake each other.
+const OVERLAP_US: u64 = 2_000_000;
+/// After this, in microseconds, the whole list is asked for.
+const WHOLE_US: u64 = 10_000_000;
+
+/// What the script returns: `now_us`, and keys with until when.
+pub(super) type Row = (u64, Vec<(String, u64)>);
+
+/// The list as Redis was last heard of it.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    list: BoxedList,
+    /// When that was, and when all of it was asked for; zero if never.
+    at_us: u64,
+    whole_at_us: u64,
+}
+
+/// The script, with the maxima in front.
+pub(super) fn script() -> String {
+    let maxima =
+        [("BOXED_KEPT_MAX", BOXED_KEPT_MAX as u64), ("BOXED_US_MAX", u64::from(BOXED_MS_MAX) * 1_000)];
+    with_maxima(&maxima, include_str!("../boxed.lua"))
+}
+
+/// One call of the script.
+pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[BoxedKey]) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    let command = pipeline.cmd("EVALSHA").arg(hash).arg(KEYS.len()).arg(&KEYS).arg(since_us);
+    for key in mine {
+        command.arg(u64::from(key.for_ms.min(BOXED_MS_MAX)) * 1_000).arg(key.to_string());
+    }
+    pipeline
+}
+
+impl Known {
+    /// Since when to ask for changes; 0 for everything.
+    pub(super) fn since_us(&self) -> u64 {
+        self.with(|state| {
+            let is_whole_due = state.at_us.saturating_sub(state.whole_at_us) >= WHOLE_US;
+            if is_whole_due { 0 } else { state.at_us.saturating_sub(OVERLAP_US) }
+        })
+    }
+
+    /// Takes in what the script said of the changes since `since_us`; all that is boxed.
+    pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<BoxedKey> {
+        self.with(|state| {
+            if since_us == 0 {
+                *state = State { list: BoxedList::default(), at_us: 0, whole_at_us: *now_us };
+            }
+            for (text, until_us) in rows {
+                // What cannot be read was put there by a newer version, or by nobody of ours.
+                if let Ok(key) = text.parse::<BoxedKey>() {
+                    state.list.add(&key.id, *until_us, *now_us);
+                }
+            }
+            state.list.expire(*now_us);
+            // A clock that stepped back: everything anew.
+            state.at_us = if *now_us < since_us { 0 } else { *now_us };
+            state.list.live(*now_us)
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        // Nothing in here panics; should it, the list is still good.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

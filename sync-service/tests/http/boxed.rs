@@ -1,0 +1,88 @@
+//! Boxed keys: reported by one point of presence, told to every other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use weir_limiter::wire::{Boxed, Reply, Report};
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{greeting, one_key, report};
+use crate::exchange::reply;
+use crate::stores::Shared;
+
+/// Far above what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Longer than any test.
+const HOUR_MS: u32 = 3_600_000;
+
+async fn server(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
+    let config = Config { region: region.into(), replica: Some(replica.into()), ..Config::default() };
+    Server::start_over(config, store.clone()).await
+}
+
+/// A report of `pop` that boxed the key of [`one_key`].
+fn boxing(pop: &str) -> Report {
+    let said = one_key(pop, 1, 1, 1, 1);
+    let boxed = vec![Boxed { rule: 0, value: said.keys[0].value.clone(), for_ms: HOUR_MS }];
+    Report { keys: vec![], boxed, ..said }
+}
+
+async fn answered(server: &Server, said: &Report) -> Reply {
+    reply(&report(server.address, "", said).await)
+}
+
+/// The first answer to `pop` that tells of boxed keys; it comes within the deadline.
+async fn told(server: &Server, pop: &str) -> Reply {
+    let started = Instant::now();
+    loop {
+        let reply = answered(server, &greeting(pop)).await;
+        if !reply.boxed.is_empty() {
+            return reply;
+        }
+        assert!(started.elapsed() < DEADLINE, "{pop} was never told");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn is_the_key(reply: &Reply) {
+    let [boxed] = &reply.boxed[..] else { panic!("{reply:?}") };
+    assert_eq!(reply.rules[usize::from(boxed.rule)], "per-address");
+    assert_eq!(boxed.value, b"192.0.2.1");
+    assert!(boxed.for_ms <= HOUR_MS && boxed.for_ms > HOUR_MS / 2, "{boxed:?}");
+}
+
+#[tokio::test]
+async fn a_key_boxed_at_one_pop_is_told_to_the_others_once() {
+    for (region, replica) in [("fra", "b"), ("iad", "a")] {
+        let store = Shared::new(Config::default().pop_ttl);
+        let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
+        let own = answered(&here, &boxing("fra1")).await;
+        assert!(own.boxed.is_empty(), "who boxed it knows: {own:?}");
+        is_the_key(&told(&other, "pop2").await);
+        // Several intervals, in which both servers hear the fleet's list again.
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            let again = answered(&other, &greeting("pop2")).await;
+            assert!(again.boxed.is_empty(), "told twice: {again:?}");
+            assert!(answered(&here, &greeting("fra1")).await.boxed.is_empty());
+            sleep(Duration::from_millis(50)).await;
+        }
+        let restarted = Report { table: 2, ..greeting("pop2") };
+        is_the_key(&answered(&other, &restarted).await);
+    }
+}
+
+#[tokio::test]
+async fn with_the_store_out_of_reach_the_regions_own_pops_are_told_and_the_others_once_it_is_back() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (here, elsewhere) = (server("fra", "a", &store).await, server("iad", "a", &store).await);
+    store.set_gone(true);
+    assert!(!answered(&here, &boxing("fra1")).await.settled);
+    let own = answered(&here, &greeting("fra2")).await;
+    is_the_key(&own);
+    assert!(answered(&elsewhere, &greeting("iad1")).await.boxed.is_empty());
+    store.set_gone(false);
+    is_the_key(&told(&elsewhere, "iad1").await);
+}

@@ -1,0 +1,165 @@
+//! The list of boxed keys: the same in every store.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use weir_budget::boxed::{BOXED_KEPT_MAX, BoxedKey, BoxedList};
+use weir_budget::budget::BudgetId;
+use weir_limiter::wire::BOXED_MS_MAX;
+use weir_sync::store::Store;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::equality::Random;
+use crate::{POP_TTL, connected, connected_with, memory, memory_with};
+
+/// Longer than any test.
+const HOUR_MS: u32 = 3_600_000;
+
+fn key(rule: &str, value: &[u8], for_ms: u32) -> BoxedKey {
+    BoxedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
+}
+
+/// The list by key.
+async fn list(store: &dyn Store, mine: &[BoxedKey]) -> BTreeMap<BudgetId, u32> {
+    store.boxed(mine).await.unwrap().into_iter().map(|key| (key.id, key.for_ms)).collect()
+}
+
+for_every_store!(
+    lists_what_any_region_boxed,
+    keeps_the_longest,
+    a_key_leaves_when_its_time_is_over,
+    bounds_the_boxed_keys,
+    agrees_with_the_reference,
+);
+
+async fn lists_what_any_region_boxed(store: &dyn Store) {
+    let mine = [key("a b:", &[0, 255], HOUR_MS), key("\u{e9}\0\r\n", b"}{", HOUR_MS)];
+    let listed = list(store, &mine).await;
+    assert!(mine.iter().all(|key| listed.contains_key(&key.id)) && listed.len() == 2, "{listed:?}");
+    let more = list(store, &[key("r", b"v", BOXED_MS_MAX)]).await;
+    assert_eq!(more.len(), 3, "those of others, and one's own");
+    assert!(more.values().all(|for_ms| *for_ms > HOUR_MS / 2 && *for_ms <= BOXED_MS_MAX));
+    assert_eq!(list(store, &[]).await.len(), 3);
+}
+
+async fn keeps_the_longest(store: &dyn Store) {
+    let id = key("r", b"v", 0).id;
+    for (for_ms, least) in [(2_000_000, 1_900_000), (1_000, 1_900_000), (HOUR_MS, HOUR_MS - 100_000)] {
+        let listed = list(store, &[key("r", b"v", for_ms)]).await;
+        assert!(listed[&id] > least && listed[&id] <= for_ms.max(2_000_000), "{listed:?} after {for_ms}");
+    }
+}
+
+async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
+    let started = Instant::now();
+    assert_eq!(
+        list(store, &[key("r", b"v", 1_000), key("r", b"w", HOUR_MS), key("r", b"x", 0)]).await.len(),
+        2
+    );
+    until("the first to leave", async || (list(store, &[]).await.len() == 1).then_some(())).await;
+    assert!(started.elapsed() >= Duration::from_millis(999), "{:?}", started.elapsed());
+    assert!(list(store, &[]).await.contains_key(&key("r", b"w", 0).id));
+}
+
+async fn bounds_the_boxed_keys(store: &dyn Store) {
+    let all: Vec<_> = (0..BOXED_KEPT_MAX + 100)
+        .map(|n| key("r", &n.to_be_bytes(), HOUR_MS + u32::try_from(n).unwrap() * 1_000))
+        .collect();
+    // Not in the order in which they end.
+    let (first, last) = all.split_at(all.len() / 2);
+    let mut listed = BTreeMap::new();
+    for some in last.chunks(1_000).chain(first.chunks(1_000)) {
+        listed = list(store, some).await;
+    }
+    assert_eq!(listed.len(), BOXED_KEPT_MAX);
+    assert!(
+        !listed.contains_key(&all[99].id) && listed.contains_key(&all[100].id),
+        "those that end soonest went"
+    );
+}
+
+/// At random, against the list in weir-budget; the times agree to within what the calls took.
+async fn agrees_with_the_reference(store: &dyn Store) {
+    for seed in [1, 2, 0x5eed] {
+        let (mut random, mut reference) = (Random(seed), BoxedList::default());
+        let (started, rule) = (Instant::now(), format!("seed-{seed}"));
+        for _ in 0..100 {
+            let mine: Vec<_> = (0..random.below(4))
+                .map(|_| {
+                    let for_ms = random.pick(&[0, 1, HOUR_MS, BOXED_MS_MAX]);
+                    key(&rule, &[random.pick(b"abcdefgh")], for_ms)
+                })
+                .collect();
+            let before_us = u64::try_from(started.elapsed().as_micros()).unwrap();
+            let mut listed = list(store, &mine).await;
+            let after_us = u64::try_from(started.elapsed().as_micros()).unwrap();
+            // What holds for a millisecond only may be on the one and not on the other.
+            listed.retain(|id, for_ms| id.rule == rule && *for_ms > 1_000);
+            let earliest = reference.exchange(&mine, before_us);
+            let expected: BTreeMap<_, _> = earliest
+                .into_iter()
+                .filter(|key| key.for_ms > 1_000)
+                .map(|key| (key.id, key.for_ms))
+                .collect();
+            assert!(listed.keys().eq(expected.keys()), "seed {seed}: {listed:?}, expected {expected:?}");
+            let slack_ms = u32::try_from(after_us / 1_000).unwrap() + 2;
+            for (id, for_ms) in &listed {
+                assert!(for_ms.abs_diff(expected[id]) <= slack_ms, "seed {seed}: {id:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn regions_hear_of_each_others_keys_and_of_all_after_a_flush() {
+    let redis = Redis::start().await;
+    let (fra, iad) = (connected(&redis).await, connected(&redis).await);
+    let mut connection = redis.connection().await;
+    list(&fra, &[key("r", b"a", HOUR_MS)]).await;
+    assert_eq!(list(&iad, &[key("r", b"b", HOUR_MS)]).await.len(), 2);
+    assert_eq!(list(&fra, &[]).await.len(), 2, "what changed since");
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    let listed = list(&iad, &[key("r", b"c", HOUR_MS)]).await;
+    assert!(listed.contains_key(&key("r", b"c", 0).id));
+    assert!(list(&fra, &[]).await.contains_key(&key("r", b"c", 0).id));
+}
+
+#[tokio::test]
+async fn what_lies_in_the_lists_place_is_replaced_and_odd_members_are_left_out() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let () = connection.set("weir:{boxed}", "no set").await.unwrap();
+    let () = connection.set("weir:{boxed}:changed", "no set").await.unwrap();
+    assert_eq!(list(&store, &[key("r", b"a", HOUR_MS)]).await.len(), 1);
+    let until_us: f64 = connection.zscore("weir:{boxed}", "r 61").await.unwrap();
+    for odd in ["", "r", "r 6", "\u{e9}"] {
+        let () = connection.zadd("weir:{boxed}", odd, until_us).await.unwrap();
+        let () = connection.zadd("weir:{boxed}:changed", odd, until_us).await.unwrap();
+    }
+    assert_eq!(list(&store, &[]).await.len(), 1);
+    for name in ["weir:{boxed}", "weir:{boxed}:changed"] {
+        let ttl_ms: i64 = connection.pttl(name).await.unwrap();
+        assert!(ttl_ms > 0 && ttl_ms <= i64::from(HOUR_MS) + 1_000, "{name}: {ttl_ms}");
+    }
+    // From a clock that has stepped back since.
+    let () = connection.zadd("weir:{boxed}", "r 61", until_us * 2.0).await.unwrap();
+    let another = connected(&redis).await;
+    assert_eq!(list(&another, &[]).await.len(), 0);
+}
+
+/// Redis says only what changed: another region's list is no longer for it.
+#[tokio::test]
+async fn two_stores_agree_however_they_take_turns() {
+    let redis = Redis::start().await;
+    let stores = [connected(&redis).await, connected(&redis).await];
+    let (mut random, reference) = (Random(7), memory());
+    for _ in 0..200 {
+        let store = &stores[usize::try_from(random.below(2)).unwrap()];
+        let mine: Vec<_> =
+            (0..random.below(3)).map(|_| key("r", &[random.pick(b"abcdefghijklmnop")], HOUR_MS)).collect();
+        let expected = list(&reference, &mine).await;
+        assert!(list(store, &mine).await.keys().eq(expected.keys()));
+    }
+}
