@@ -5,6 +5,7 @@
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
+//!   live.rs    the rule set that the fleet is to run: fetched, shared, put in force
 //! holding.rs   requests that wait for their turn
 //! sync.rs      calls to weir-sync, and their answers
 //! plugin.rs    root context: configure, tick, the exchange with weir-sync

@@ -1,13 +1,27 @@
 //! Counters in the host's metrics.
 //!
 //! A decision counts in the worker's own memory; the tick hands the sums to the host, so that a
-//! request pays for no metric call.
+//! request pays for no metric call. No host forgets a metric, so those of rules are bounded in number.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use weir_limiter::counters::{Counters, Event};
 use weir_limiter::ladder::Step;
 use weir_limiter::rules::RuleSet;
+use weir_limiter::wire::{RULES_MAX, Running};
 
 use crate::host;
+
+/// The most rules that a VM defines metrics for, however often rules are replaced; any beyond have none.
+/// The VMs of one process meet the same rules.
+const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
+
+thread_local! {
+    /// The rules that this VM has defined metrics for. A host gives a name one number, so a rule that comes
+    /// back counts on where it was.
+    static DEFINED: RefCell<BTreeMap<String, RuleMetrics>> = const { RefCell::new(BTreeMap::new()) };
+}
 
 /// The host's numbers for the limiter's counters; `None` where the host would not define one.
 pub(crate) struct Metrics {
@@ -15,8 +29,12 @@ pub(crate) struct Metrics {
     rules: Vec<RuleMetrics>,
     /// The step of the ladder; only where there is a weir-sync to be in touch with.
     ladder: Option<u32>,
+    /// Likewise the rule set that runs, and the latest that was refused.
+    running: Option<u32>,
+    refused: Option<u32>,
 }
 
+#[derive(Clone, Copy, Default)]
 struct RuleMetrics {
     allowed: Option<u32>,
     limited: Option<u32>,
@@ -27,20 +45,33 @@ struct RuleMetrics {
 impl Metrics {
     /// Defines every metric, so that a zero is there to be seen before anything happened.
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
-        let counter = |name: &str| host::define_counter(name).ok();
-        Self {
+        let gauge = |name: &str| has_sync.then(|| host::define_gauge(name).ok()).flatten();
+        let mut metrics = Self {
             events: Event::ALL.map(|event| (event, counter(event.name()))).into(),
-            rules: rules
-                .rules()
-                .iter()
-                .map(|rule| RuleMetrics {
-                    allowed: counter(&format!("weir.rule.{}.allowed", rule.name)),
-                    limited: counter(&format!("weir.rule.{}.limited", rule.name)),
-                    denied: counter(&format!("weir.rule.{}.denied", rule.name)),
-                    shadow_limited: counter(&format!("weir.rule.{}.shadow_limited", rule.name)),
+            rules: Vec::new(),
+            ladder: gauge("weir.sync.ladder"),
+            running: gauge("weir.rule_set.running"),
+            refused: gauge("weir.rule_set.refused"),
+        };
+        metrics.define_rules(rules);
+        metrics
+    }
+
+    /// Defines those of other rules.
+    pub(crate) fn define_rules(&mut self, rules: &RuleSet) {
+        let mut without = 0;
+        self.rules = rules
+            .rules()
+            .iter()
+            .map(|rule| {
+                RuleMetrics::of(&rule.name).unwrap_or_else(|| {
+                    without += 1;
+                    RuleMetrics::default()
                 })
-                .collect(),
-            ladder: has_sync.then(|| host::define_gauge("weir.sync.ladder").ok()).flatten(),
+            })
+            .collect();
+        if without > 0 {
+            log::warn!("{without} rules have no metrics: {RULES_DEFINED_MAX} others had theirs before");
         }
     }
 
@@ -60,10 +91,50 @@ impl Metrics {
 
     /// Shows the step of the ladder: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Step) {
-        if let Some(gauge) = self.ladder {
-            // Shown again at the next tick.
-            let _ = host::record(gauge, step as u64);
-        }
+        // Shown again at the next tick.
+        show(self.ladder, step as u64);
+    }
+
+    /// Shows the version of the rule set that runs, 0 where that is the plugin configuration's, and of the
+    /// latest that was refused.
+    pub(crate) fn show_rule_set(&self, running: Running) {
+        show(self.running, running.version);
+        show(self.refused, running.refused);
+    }
+}
+
+impl RuleMetrics {
+    /// Those of the rule `name`; none where too many others were there before.
+    fn of(name: &str) -> Option<Self> {
+        DEFINED.with_borrow_mut(|defined| {
+            if let Some(known) = defined.get(name) {
+                return Some(*known);
+            }
+            if defined.len() >= RULES_DEFINED_MAX {
+                return None;
+            }
+            let metrics = Self {
+                allowed: counter(&format!("weir.rule.{name}.allowed")),
+                limited: counter(&format!("weir.rule.{name}.limited")),
+                denied: counter(&format!("weir.rule.{name}.denied")),
+                shadow_limited: counter(&format!("weir.rule.{name}.shadow_limited")),
+            };
+            // What the host would not define costs no place, and is tried again with the next rules.
+            if [metrics.allowed, metrics.limited, metrics.denied].iter().any(Option::is_some) {
+                defined.insert(name.to_owned(), metrics);
+            }
+            Some(metrics)
+        })
+    }
+}
+
+fn counter(name: &str) -> Option<u32> {
+    host::define_counter(name).ok()
+}
+
+fn show(gauge: Option<u32>, value: u64) {
+    if let Some(gauge) = gauge {
+        let _ = host::record(gauge, value);
     }
 }
 

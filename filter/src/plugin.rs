@@ -11,7 +11,7 @@ use weir_limiter::limiter::REPORTS_MAX;
 
 use crate::host::{self, Buffer};
 use crate::request::RequestContext;
-use crate::sync::read_answer;
+use crate::sync::read_reply;
 use crate::worker::Worker;
 
 /// The tick of a POP on its own, in milliseconds: it only hands over metrics.
@@ -124,19 +124,33 @@ impl Plugin {
         }
     }
 
-    /// Takes in the answer to a report.
+    /// Runs the rule set that the fleet is to run.
+    fn follow_rules(&mut self) {
+        let (Some(worker), Some(sync)) = (&self.worker, &self.sync) else { return };
+        if let Ok(mut worker) = worker.try_borrow_mut() {
+            worker.follow_rules(sync.interval_ns);
+        }
+    }
+
+    /// Takes in the answer to a report, or to the fetch of a rule set.
     fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
+        let Ok(mut worker) = worker.try_borrow_mut() else { return };
+        if worker.fetched_rules(call, headers, body_size, sync.interval_ns) {
+            return;
+        }
         let Some(at) = sync.calls.iter().position(|(under_way, _)| *under_way == call) else { return };
         let (_, sequence) = sync.calls.remove(at);
-        let Ok(mut worker) = worker.try_borrow_mut() else { return };
-        let outcome = read_answer(headers, body_size).and_then(|body| {
+        let outcome = read_reply(headers, body_size).and_then(|body| {
             worker
                 .apply(sequence, &body)
                 .map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
         });
         if outcome.is_err() {
             worker.report_failed(sequence);
+        } else {
+            // What the reply says of a newer rule set does not wait for the next tick.
+            worker.follow_rules(sync.interval_ns);
         }
         sync.note(outcome.err());
     }
@@ -188,6 +202,7 @@ impl RootContext for Plugin {
         self.resume_held();
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(self.ticks_per_interval.max(1)) {
+            self.follow_rules();
             self.exchange();
             self.flush_metrics();
         }

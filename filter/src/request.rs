@@ -10,16 +10,21 @@ use weir_limiter::limiter::{Afterwards, Draw};
 use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, blocked_headers};
 
 use crate::host::{self, Headers, Status};
-use crate::sync::read_answer;
-use crate::worker::{Worker, note_in_filter_state};
+use crate::sync::read_reply;
+use crate::worker::{RuleIndex, Worker, note_in_filter_state};
+
+/// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
+const WAITS_MAX: u8 = 2;
 
 /// One request. Without a worker (no good configuration yet) it lets everything through.
 pub(crate) struct RequestContext {
     worker: Option<Rc<RefCell<Worker>>>,
     /// What an allowed response is to say of its strictest rule.
-    standing: Option<(u16, Standing)>,
+    standing: Option<(RuleIndex, Standing)>,
     /// What a strict rule's request waits for: the call, and what it asked.
     waiting: Option<(u32, Draw)>,
+    /// How often it has waited.
+    waits: u8,
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
     context: u32,
@@ -27,7 +32,7 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>, context: u32) -> Self {
-        Self { worker, standing: None, waiting: None, afterwards: Vec::new(), context }
+        Self { worker, standing: None, waiting: None, waits: 0, afterwards: Vec::new(), context }
     }
 
     /// Carries out a decision; whether the request goes on.
@@ -43,6 +48,7 @@ impl RequestContext {
         if outcome == Outcome::Wait {
             self.waiting = worker.send_draw();
             if self.waiting.is_some() {
+                self.waits = self.waits.saturating_add(1);
                 return Action::Pause;
             }
             let decision = worker.decide_again(false);
@@ -57,7 +63,7 @@ impl RequestContext {
             note_in_filter_state(&decision, &rule.name);
         }
         if outcome == Outcome::Allow {
-            self.standing = Some((rule, standing));
+            self.standing = Some((worker.index(rule), standing));
             self.afterwards = worker.afterwards();
             let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);
             return if is_held { Action::Pause } else { Action::Continue };
@@ -96,13 +102,19 @@ impl Context for RequestContext {
         let Some((_, draw)) = self.waiting.take_if(|(waiting, _)| *waiting == call) else { return };
         let Some(worker) = self.worker.clone() else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
-        let answered = if let Ok(body) = read_answer(headers, body_size) {
+        let has_other_rules = draw.generation() != worker.generation();
+        let answered = if let Ok(body) = read_reply(headers, body_size) {
             worker.drawn(draw, &body)
         } else {
             worker.draw_failed(draw);
             false
         };
-        let decision = worker.decide_again(answered);
+        // What was asked for is not what other rules want; a token that came all the same is spent first.
+        let decision = if answered && has_other_rules && self.waits < WAITS_MAX {
+            worker.decide()
+        } else {
+            worker.decide_again(answered)
+        };
         if self.carry_out(&mut worker, decision) == Action::Continue {
             // The host may have dropped the request meanwhile.
             let _ = host::resume_request();

@@ -2,13 +2,15 @@
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
 //! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, how many
-//! slots there are, one key per slot.
+//! slots there are, one key per slot, and of pushed rule sets three.
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_limiter::time::Time;
+
+use weir_limiter::document::DOCUMENT_BYTES_MAX;
 
 use crate::host::{self, Status};
 
@@ -23,6 +25,13 @@ const OWN_SLOTS_MAX: u32 = 16_384;
 const HEARD_KEY: &[u8] = b"weir.heard";
 /// Holds when a worker last sent a report, as eight bytes of the monotonic clock.
 const GREETED_KEY: &[u8] = b"weir.greeted";
+/// Holds the rule set that was pushed: eight bytes of version, and the document.
+const RULES_KEY: &[u8] = b"weir.rules";
+/// Holds what workers look at to see whether [`RULES_KEY`] is news to them: eight bytes of its version, and
+/// eight of the latest version that was refused.
+const RULES_WORD_KEY: &[u8] = b"weir.rules.version";
+/// Holds until when no worker fetches a rule set, as eight bytes of the monotonic clock.
+const FETCH_KEY: &[u8] = b"weir.rules.fetch";
 /// Holds how many slots were made, as four bytes.
 const CREATED_KEY: &[u8] = b"weir.slots";
 
@@ -79,21 +88,81 @@ pub(crate) fn set_heard(pops: u32, at: Time) {
 
 /// Whether no worker of this process has sent a report for `interval_ns`; if so, this one does.
 pub(crate) fn is_my_turn_to_greet(now: Time, interval_ns: u64) -> bool {
-    let (before, cas) = greeted();
+    let (before, cas) = time(GREETED_KEY);
     // Ticks come a little early now and then; nobody should wait two intervals for that.
     if now.nanos_since(before) < interval_ns / 10 * 9 {
         return false;
     }
     let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
     // Another worker was quicker: it greets. A host whose shared data fails lets every worker greet.
-    taken != Err(Status::CAS_MISMATCH) || greeted().0 == before
+    taken != Err(Status::CAS_MISMATCH) || time(GREETED_KEY).0 == before
 }
 
-/// When a worker of this process last sent a report.
-fn greeted() -> (Time, u32) {
-    let (bytes, cas) = host::shared_data(GREETED_KEY).unwrap_or_default();
+/// The time at `key`, long ago if there is none, and its compare-and-swap number.
+fn time(key: &[u8]) -> (Time, u32) {
+    let (bytes, cas) = host::shared_data(key).unwrap_or_default();
     let at = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
     (Time::from_nanos(at), cas)
+}
+
+/// What workers tell each other of pushed rule sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RulesWord {
+    /// The version of the document that is there; 0 is none.
+    pub(crate) version: u64,
+    /// The latest version that could not be used; 0 is none.
+    pub(crate) refused: u64,
+}
+
+/// What is there of pushed rule sets.
+pub(crate) fn rules_word() -> RulesWord {
+    let (bytes, _) = host::shared_data(RULES_WORD_KEY).unwrap_or_default();
+    match bytes.split_first_chunk::<8>() {
+        Some((version, refused)) => RulesWord {
+            version: u64::from_le_bytes(*version),
+            refused: refused.try_into().map_or(0, u64::from_le_bytes),
+        },
+        None => RulesWord::default(),
+    }
+}
+
+pub(crate) fn set_rules_word(word: RulesWord) {
+    let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
+    set_corrected_later(RULES_WORD_KEY, bytes.as_flattened());
+}
+
+/// The document that was pushed, if it is that of `version`.
+pub(crate) fn rules(version: u64) -> Option<Vec<u8>> {
+    let (mut bytes, _) = host::shared_data(RULES_KEY).ok()?;
+    let (head, document) = bytes.split_first_chunk::<8>()?;
+    if u64::from_le_bytes(*head) != version || document.len() > DOCUMENT_BYTES_MAX {
+        return None;
+    }
+    Some(bytes.split_off(8))
+}
+
+/// Puts a document there for the other workers; whether they will find it.
+pub(crate) fn set_rules(version: u64, document: &[u8]) -> bool {
+    let bytes = [&version.to_le_bytes(), document].concat();
+    let cas = host::shared_data(RULES_KEY).map_or(0, |(_, cas)| cas);
+    host::set_shared_data(RULES_KEY, &bytes, cas).is_ok()
+}
+
+/// Whether no worker of this process fetches a rule set now; if so, this one may, and has `fetch_ns` for it.
+pub(crate) fn is_my_turn_to_fetch(now: Time, fetch_ns: u64) -> bool {
+    let (before, cas) = time(FETCH_KEY);
+    // A time that is further ahead is none that this clock gave.
+    if before > now && before.nanos_since(now) <= fetch_ns {
+        return false;
+    }
+    let taken = host::set_shared_data(FETCH_KEY, &(now + fetch_ns).as_nanos().to_le_bytes(), cas);
+    // A host whose shared data fails lets every worker fetch.
+    taken != Err(Status::CAS_MISMATCH) || time(FETCH_KEY).0 == before
+}
+
+/// The fetch has ended: the next may begin at `at`.
+pub(crate) fn end_fetch(at: Time) {
+    set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
 }
 
 fn number(key: &[u8]) -> Option<u32> {

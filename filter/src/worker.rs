@@ -1,5 +1,7 @@
 //! One configuration in one worker.
 
+mod live;
+
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::ladder::{Ladder, Step};
@@ -16,6 +18,7 @@ use crate::host::{self, Headers};
 use crate::metrics::Metrics;
 use crate::shared::{self, Table};
 use crate::sync::Caller;
+use live::Live;
 
 /// The limiter with everything it needs of the host.
 pub(crate) struct Worker {
@@ -28,7 +31,15 @@ pub(crate) struct Worker {
     holding: Holding,
     /// The step of the ladder that was last logged.
     step: Option<Step>,
+    live: Live,
     clock: Clock,
+}
+
+/// Names a rule as long as the rules are not replaced.
+#[derive(Clone, Copy)]
+pub(crate) struct RuleIndex {
+    generation: u32,
+    index: u16,
 }
 
 impl Worker {
@@ -46,8 +57,10 @@ impl Worker {
             limiter.note_heard(pops, at);
         }
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
-        let (holding, clock) = (Holding::default(), Clock::default());
-        Ok(Self { limiter, table, answers, metrics, caller, holding, step: None, clock })
+        let (holding, live, clock) = (Holding::default(), Live::default(), Clock::default());
+        let mut worker = Self { limiter, table, answers, metrics, caller, holding, step: None, live, clock };
+        worker.take_shared_rules();
+        Ok(worker)
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -101,9 +114,8 @@ impl Worker {
         let now = self.clock.now();
         let mut left = Vec::new();
         for done in std::mem::take(afterwards) {
-            let rule = self.limiter.rules().rules().get(usize::from(done.rule));
-            let after = rule.and_then(|rule| rule.after.as_ref()).filter(|_| done.what == What::Charge);
-            match after.and_then(&cost_of) {
+            let cost = if let What::Charge(after) = &done.what { cost_of(after) } else { None };
+            match cost {
                 Some(cost) => self.limiter.charge(done, cost, &mut self.table, now),
                 None => left.push(done),
             }
@@ -124,9 +136,23 @@ impl Worker {
         self.limiter.jitter_s(rule, self.clock.latest())
     }
 
-    /// The quota headers that an allowed response carries, if its strictest rule wants them.
-    pub(crate) fn quota_headers(&self, rule: u16, standing: &Standing) -> Vec<Header<'_>> {
-        match self.rule(rule) {
+    /// The rule at `index` of those in force now.
+    pub(crate) fn index(&self, index: u16) -> RuleIndex {
+        RuleIndex { generation: self.generation(), index }
+    }
+
+    /// Counts the rule sets that were in force.
+    pub(crate) fn generation(&self) -> u32 {
+        self.limiter.generation()
+    }
+
+    /// The quota headers that an allowed response carries, if its strictest rule wants them; none where
+    /// the rules were replaced since.
+    pub(crate) fn quota_headers(&self, rule: RuleIndex, standing: &Standing) -> Vec<Header<'_>> {
+        if rule.generation != self.generation() {
+            return Vec::new();
+        }
+        match self.rule(rule.index) {
             Some((rule, answers)) if rule.response.on_allowed => {
                 answers.quota(rule, standing, host::unix_ns())
             }

@@ -122,6 +122,16 @@ impl Counters {
         Self { events: [0; Event::ALL.len()], rules: alloc::vec![RuleCounts::default(); rules] }
     }
 
+    /// Makes room for so many other rules; what the rule at `i` counted goes to `to(i)`, or is lost.
+    pub(crate) fn rearrange(&mut self, rules: usize, to: impl Fn(usize) -> Option<usize>) {
+        let before = core::mem::replace(&mut self.rules, alloc::vec![RuleCounts::default(); rules]);
+        for (i, counts) in before.into_iter().enumerate() {
+            if let Some(place) = to(i).and_then(|to| self.rules.get_mut(to)) {
+                *place = counts;
+            }
+        }
+    }
+
     pub(crate) fn add(&mut self, event: Event, n: u32) {
         if let Some(count) = self.events.get_mut(event as usize) {
             *count = count.saturating_add(n);

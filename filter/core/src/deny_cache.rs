@@ -57,6 +57,11 @@ impl DenyCache {
         }
     }
 
+    /// Forgets everything: other rules are in force.
+    pub(crate) fn clear(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.believed_until = Time::ZERO);
+    }
+
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
         if let Some(entry) = self.entries.get_mut(place(tag)) {
             let believed_until = denial.until.min(now + BELIEVED_NS_MAX);

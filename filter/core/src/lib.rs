@@ -25,6 +25,7 @@ pub mod config;
 pub mod counters;
 pub mod decision;
 mod deny_cache;
+pub mod document;
 pub mod fleet_secret;
 pub mod key;
 pub mod ladder;

@@ -172,6 +172,11 @@ impl WatchList {
         self.keys.remove(&tag);
     }
 
+    /// Gives each key's rule the index that `to` says, and forgets the keys of rules that have none.
+    pub(crate) fn renumber(&mut self, to: impl Fn(u16) -> Option<u16>) {
+        self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
+    }
+
     /// Tags of up to `most` keys that are due to be reported at `now`, beginning behind `after` and
     /// going round. In a list that fills up, all are that have something to say.
     pub(crate) fn due_after(&mut self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {

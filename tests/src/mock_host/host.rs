@@ -75,6 +75,13 @@ pub struct HttpCall {
     pub timeout_ms: u32,
 }
 
+impl HttpCall {
+    /// The path with its query.
+    pub fn path(&self) -> &str {
+        self.headers.iter().find(|(name, _)| name == ":path").map_or("", |(_, path)| path)
+    }
+}
+
 /// The answer to an HTTP call.
 #[derive(Clone, Debug, Default)]
 pub struct CallAnswer {

@@ -7,7 +7,7 @@
 //! guest.rs     the VM's memory
 //! imports.rs   every function that the module imports
 //! worker.rs    a VM, driven through its exports in a real host's order
-//! waiting.rs   requests that the filter holds until a call of theirs is answered
+//! waiting.rs   requests that the filter holds until a call of theirs is answered, or that their upstream has
 //! message.rs   configurations and weir-sync's answers, as bytes
 //! ```
 //!
@@ -28,5 +28,5 @@ pub use imports::function_names;
 pub use message::{grant, protobuf_struct, reply};
 pub use script::{Answer, Script};
 pub use shared::{SharedData, ZeroCas};
-pub use waiting::{Begun, Waiting};
+pub use waiting::{Begun, Passing, Waiting};
 pub use worker::{Decision, Served, Trap, Worker};

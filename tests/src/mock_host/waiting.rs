@@ -1,7 +1,8 @@
-//! Requests that the filter holds until a call of theirs is answered.
+//! Requests in the middle: those that the filter holds until a call of theirs is answered, and those
+//! whose upstream has not answered yet.
 
 use super::host::{Ask, CallAnswer, HttpCall};
-use super::worker::{CONTINUE, PAUSE, Served, Worker, expect};
+use super::worker::{CONTINUE, Decision, PAUSE, Served, Worker, expect};
 
 /// A request after its headers.
 #[derive(Debug)]
@@ -13,13 +14,17 @@ pub enum Begun {
 }
 
 /// A request that is held.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Waiting {
     context: u32,
     ask: Ask,
     /// The call whose answer it waits for.
     pub call: HttpCall,
 }
+
+/// A request whose upstream has not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Passing(u32);
 
 impl Worker {
     /// A request up to its decision, or until it is held with a call under way.
@@ -59,6 +64,34 @@ impl Worker {
         };
         let decision = expect(self.decision(action));
         expect(self.end(waiting.context, decision))
+    }
+
+    /// A request that goes on to its upstream, which has not answered yet; panics if it does not.
+    pub fn passing(&mut self, ask: &Ask) -> Passing {
+        let (context, action) = expect(self.begin(ask));
+        assert_eq!(expect(self.decision(action)), Decision::Continue);
+        Passing(context)
+    }
+
+    /// Its upstream answers.
+    pub fn respond(&mut self, passing: Passing) -> Served {
+        self.host_mut().added_headers.clear();
+        expect(self.end(passing.0, Decision::Continue))
+    }
+
+    /// Answers the call that a request waits for, after which it has to wait for another; panics if not.
+    pub fn answer_and_hold(&mut self, waiting: &Waiting, answer: CallAnswer) -> Waiting {
+        let host = self.host_mut();
+        host.ask = waiting.ask.clone();
+        host.responses.clear();
+        let (resumed, before) = (host.resumed, host.http_calls.len());
+        self.answer_call(waiting.call.token, answer);
+        let host = self.host();
+        let is_held = host.resumed == resumed && host.responses.is_empty() && host.http_calls.len() == before;
+        match host.http_calls.last() {
+            Some(call) if is_held => Waiting { call: call.clone(), ..waiting.clone() },
+            _ => panic!("it does not wait any more"),
+        }
     }
 
     /// The client of a request that is held goes away.

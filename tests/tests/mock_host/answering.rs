@@ -166,6 +166,8 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.rule.per-address.allowed",
             "weir.rule.per-address.denied",
             "weir.rule.per-address.limited",
+            "weir.rule_set.refused",
+            "weir.rule_set.running",
             "weir.strict.paused",
             "weir.sync.answered",
             "weir.sync.dropped",

@@ -7,6 +7,7 @@ mod exchange;
 mod harness;
 mod keys;
 mod limitations;
+mod live;
 mod memory;
 mod random;
 mod requests;

@@ -1,24 +1,68 @@
 //! Random answers of the host under random events: never a trap, always a decision.
 
 use proptest::prelude::*;
-use weir_limiter::wire::{Message, Report};
+use serde_json::json;
+use weir_limiter::wire::{Allowance, Message, RULES_PATH, Reply, Report};
 use weir_tests::mock_host::{
-    Answer, Ask, CallAnswer, Host, Script, SharedData, Trap, Worker, ZeroCas, grant, reply,
+    Answer, Ask, Begun, CallAnswer, Host, HttpCall, Script, SharedData, Trap, Waiting, Worker, ZeroCas, grant,
 };
 
 use crate::harness::{plugin, rule, synced};
 
 #[derive(Clone, Debug)]
 enum Event {
-    Request { worker: usize, client: u8 },
-    StrangeRequest { worker: usize, bytes: Vec<u8> },
-    Tick { worker: usize },
-    Reply { worker: usize, ratio: u64, level: i64, pops: u32 },
-    StrangeReply { worker: usize, status: Vec<u8>, body: Vec<u8>, claimed: Option<u32> },
-    Clock { worker: usize, monotonic: u64, unix: u64 },
-    Advance { worker: usize, ms: u64 },
-    Reload { worker: usize },
-    Tamper { at: usize, with: u8 },
+    Request {
+        worker: usize,
+        client: u8,
+    },
+    StrangeRequest {
+        worker: usize,
+        bytes: Vec<u8>,
+    },
+    Tick {
+        worker: usize,
+    },
+    Reply {
+        worker: usize,
+        ratio: u64,
+        level: i64,
+        pops: u32,
+    },
+    StrangeReply {
+        worker: usize,
+        status: Vec<u8>,
+        body: Vec<u8>,
+        claimed: Option<u32>,
+    },
+    Clock {
+        worker: usize,
+        monotonic: u64,
+        unix: u64,
+    },
+    Advance {
+        worker: usize,
+        ms: u64,
+    },
+    Reload {
+        worker: usize,
+    },
+    Tamper {
+        at: usize,
+        with: u8,
+    },
+    /// The fleet is to run another rule set.
+    Push {
+        version: u64,
+    },
+    /// What shared data says of rule sets is something else.
+    TamperRules {
+        at: usize,
+        with: u8,
+    },
+    /// The client of the request that has waited for the longest goes away.
+    Leave {
+        worker: usize,
+    },
 }
 
 const WORKERS: usize = 2;
@@ -38,8 +82,11 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (worker.clone(), any::<u64>(), any::<u64>())
             .prop_map(|(worker, monotonic, unix)| Event::Clock { worker, monotonic, unix }),
         3 => (worker.clone(), 0u64..20_000).prop_map(|(worker, ms)| Event::Advance { worker, ms }),
+        1 => worker.clone().prop_map(|worker| Event::Leave { worker }),
         1 => worker.prop_map(|worker| Event::Reload { worker }),
         1 => (0usize..512, 1u8..).prop_map(|(at, with)| Event::Tamper { at, with }),
+        2 => (0u64..9).prop_map(|version| Event::Push { version }),
+        1 => (0usize..40, 1u8..).prop_map(|(at, with)| Event::TamperRules { at, with }),
     ]
 }
 
@@ -76,66 +123,135 @@ fn anything(seed: u64, odd: u8) -> Script {
     })
 }
 
-fn start(shared: &SharedData, seed: u64, odd: u8, with_sync: bool) -> Result<Worker, Trap> {
-    let mut worker = Worker::try_start(Host::new(shared).with(anything(seed, odd)))?;
-    let rule = rule("1/s", 3);
-    let plugin = if with_sync { synced(&rule) } else { plugin(&rule) };
-    // Refused, where the host hands over nonsense: then everything passes.
-    worker.try_configure(plugin.to_string())?;
-    Ok(worker)
-}
-
-fn happen(
-    event: &Event,
-    workers: &mut [Worker],
-    shared: &SharedData,
-    seed: u64,
-    odd: u8,
-) -> Result<(), Trap> {
-    match event {
-        Event::Request { worker, client } => {
-            workers[*worker].try_request(&Ask::from(format!("192.0.2.{client}:1"))).map(drop)
-        }
-        Event::StrangeRequest { worker, bytes } => {
-            workers[*worker].try_request(&Ask::from(bytes).header(":path", bytes)).map(drop)
-        }
-        Event::Tick { worker } => workers[*worker].try_tick(),
-        Event::Reply { worker, ratio, level, pops } => answer_first(&mut workers[*worker], |report| {
-            let grants = report.keys.iter().map(|_| grant(*ratio, level / 1_000, 3_000)).collect();
-            CallAnswer::new("200", reply(report.sequence, *pops, grants))
-        }),
-        Event::StrangeReply { worker, status, body, claimed } => {
-            let headers = vec![(":status".to_owned(), status.clone())];
-            let answer = CallAnswer { headers, body: body.clone(), claimed_size: *claimed };
-            answer_first(&mut workers[*worker], |_| answer)
-        }
-        Event::Clock { worker, monotonic, unix } => {
-            let host = workers[*worker].host_mut();
-            (host.monotonic_ns, host.unix_ns) = (*monotonic, *unix);
-            Ok(())
-        }
-        Event::Advance { worker, ms } => {
-            let host = workers[*worker].host_mut();
-            host.monotonic_ns = host.monotonic_ns.saturating_add(ms * 1_000_000);
-            Ok(())
-        }
-        Event::Reload { worker } => {
-            workers[*worker] = start(shared, seed ^ 0xabcd, odd, true)?;
-            Ok(())
-        }
-        Event::Tamper { at, with } => {
-            shared
-                .tamper(b"weir.s.", |slot| slot.iter_mut().skip(*at).take(1).for_each(|byte| *byte ^= with));
-            Ok(())
-        }
+/// What weir-sync serves of `version`: good sets, and everything else.
+fn document(version: &str) -> CallAnswer {
+    let rules =
+        |rules: serde_json::Value| CallAnswer::new("200", json!({"rules": rules}).to_string().into_bytes());
+    let strict = |name: &str| json!({"name": name, "key": ["client_address"], "rate": "5/m", "strict": true});
+    match version {
+        "1" => rules(json!([rule("1/s", 3)])),
+        "2" => rules(json!([rule("2/s", 3), strict("login")])),
+        "3" => rules(json!([strict("login"), strict("other"), rule("1/s", 3)])),
+        "4" => rules(json!([{"name": "login", "key": ["client_address"], "rate": "5/parsec"}])),
+        "5" => CallAnswer::new("200", b"\xff no document".to_vec()),
+        "6" => CallAnswer { claimed_size: Some(u32::MAX), ..CallAnswer::new("200", Vec::new()) },
+        "7" => CallAnswer::new("404", Vec::new()),
+        _ => CallAnswer::timeout(),
     }
 }
 
-/// Answers the oldest call, if there is one.
-fn answer_first(worker: &mut Worker, answer: impl FnOnce(&Report) -> CallAnswer) -> Result<(), Trap> {
-    let Some(call) = worker.host().http_calls.first().cloned() else { return Ok(()) };
-    let report = Report::decode(&call.body).expect("weir-sync could not read this report");
-    worker.try_answer_call(call.token, answer(&report))
+/// Workers of one proxy, their requests that wait, and the fleet's rule set.
+struct World {
+    shared: SharedData,
+    seed: u64,
+    odd: u8,
+    workers: Vec<Worker>,
+    waiting: Vec<Vec<Waiting>>,
+    rule_set: u64,
+}
+
+impl World {
+    fn start(&self, seed: u64, with_sync: bool) -> Result<Worker, Trap> {
+        let mut worker = Worker::try_start(Host::new(&self.shared).with(anything(seed, self.odd)))?;
+        let rule = rule("1/s", 3);
+        let plugin = if with_sync { synced(&rule) } else { plugin(&rule) };
+        // Refused, where the host hands over nonsense: then everything passes.
+        worker.try_configure(plugin.to_string())?;
+        Ok(worker)
+    }
+
+    fn happen(&mut self, event: &Event) -> Result<(), Trap> {
+        match event {
+            Event::Request { worker, client } => {
+                self.request(*worker, &Ask::from(format!("192.0.2.{client}:1")));
+            }
+            Event::StrangeRequest { worker, bytes } => {
+                self.request(*worker, &Ask::from(bytes).header(":path", bytes));
+            }
+            Event::Tick { worker } => return self.workers[*worker].try_tick(),
+            Event::Reply { worker, ratio, level, pops } => {
+                let rule_set = self.rule_set;
+                return self.answer_first(*worker, |call| {
+                    if call.path().starts_with(RULES_PATH) {
+                        return document(call.path().strip_prefix("/v1/rules?version=").unwrap_or_default());
+                    }
+                    let report = Report::decode(&call.body).expect("weir-sync could not read this report");
+                    let allow = |_| Allowance::Hot(grant(*ratio, level / 1_000, 3_000));
+                    let (grants, pops) = (report.keys.iter().map(allow).collect(), *pops);
+                    let (sequence, settled) = (report.sequence, true);
+                    let reply = Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() };
+                    CallAnswer::new("200", reply.encode())
+                });
+            }
+            Event::StrangeReply { worker, status, body, claimed } => {
+                let headers = vec![(":status".to_owned(), status.clone())];
+                let answer = CallAnswer { headers, body: body.clone(), claimed_size: *claimed };
+                return self.answer_first(*worker, |_| answer);
+            }
+            Event::Clock { worker, monotonic, unix } => {
+                let host = self.workers[*worker].host_mut();
+                (host.monotonic_ns, host.unix_ns) = (*monotonic, *unix);
+            }
+            Event::Advance { worker, ms } => {
+                let host = self.workers[*worker].host_mut();
+                host.monotonic_ns = host.monotonic_ns.saturating_add(ms * 1_000_000);
+            }
+            Event::Reload { worker } => {
+                self.waiting[*worker].clear();
+                self.workers[*worker] = self.start(self.seed ^ 0xabcd, true)?;
+            }
+            Event::Push { version } => self.rule_set = *version,
+            Event::TamperRules { at, with } => self.tamper(b"weir.rules", *at, *with),
+            Event::Tamper { at, with } => self.tamper(b"weir.s.", *at, *with),
+            Event::Leave { worker } if !self.waiting[*worker].is_empty() => {
+                let left = self.waiting[*worker].remove(0);
+                self.workers[*worker].abandon(&left);
+            }
+            Event::Leave { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, worker: usize, ask: &Ask) {
+        if let Begun::Waiting(waiting) = self.workers[worker].begin_request(ask) {
+            self.waiting[worker].push(waiting);
+        }
+    }
+
+    fn tamper(&self, keys: &[u8], at: usize, with: u8) {
+        self.shared.tamper(keys, |value| value.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= with));
+    }
+
+    /// Answers the oldest call, if there is one. A request that waited for it is decided then, unless the host
+    /// does not let it, or waits once more.
+    fn answer_first(
+        &mut self,
+        worker: usize,
+        answer: impl FnOnce(&HttpCall) -> CallAnswer,
+    ) -> Result<(), Trap> {
+        let (waiting, worker) = (&mut self.waiting[worker], &mut self.workers[worker]);
+        let Some(call) = worker.host().http_calls.first().cloned() else { return Ok(()) };
+        let Some(at) = waiting.iter().position(|waiting| waiting.call.token == call.token) else {
+            return worker.try_answer_call(call.token, answer(&call));
+        };
+        let mut held = waiting.remove(at);
+        let outcomes = ["proxy_continue_stream", "proxy_send_local_response"];
+        let decided =
+            |worker: &Worker| -> u32 { outcomes.map(|outcome| worker.host().called(outcome)).iter().sum() };
+        let (calls, before) = (worker.host().http_calls.len(), decided(worker));
+        worker.try_answer_call(call.token, answer(&call))?;
+        match worker.host().http_calls.last() {
+            Some(call) if worker.host().http_calls.len() == calls => {
+                held.call = call.clone();
+                waiting.push(held);
+            }
+            _ => {
+                assert!(decided(worker) > before, "a request waits for nothing");
+                worker.abandon(&held);
+            }
+        }
+        Ok(())
+    }
 }
 
 proptest! {
@@ -147,18 +263,19 @@ proptest! {
         odd in prop_oneof![Just(0u8), 1u8..40, Just(255u8)],
         inserts: bool,
         with_sync in prop::bool::weighted(0.8),
-        events in prop::collection::vec(event(), 1..60),
+        events in prop::collection::vec(event(), 1..120),
     ) {
         let shared = SharedData::new(if inserts { ZeroCas::Inserts } else { ZeroCas::Overwrites });
-        let mut workers = Vec::new();
+        let (workers, waiting) = (Vec::new(), vec![Vec::new(); WORKERS]);
+        let mut world = World { shared, seed, odd, workers, waiting, rule_set: 0 };
         for i in 0..WORKERS as u64 {
-            match start(&shared, seed ^ i, odd, with_sync) {
-                Ok(worker) => workers.push(worker),
+            match world.start(seed ^ i, with_sync) {
+                Ok(worker) => world.workers.push(worker),
                 Err(trap) => prop_assert!(false, "at the start: {trap:?}"),
             }
         }
         for event in &events {
-            if let Err(trap) = happen(event, &mut workers, &shared, seed, odd) {
+            if let Err(trap) = world.happen(event) {
                 prop_assert!(false, "{event:?}: {trap:?}");
             }
         }

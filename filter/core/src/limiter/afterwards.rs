@@ -1,6 +1,7 @@
 //! What a decision leaves to be done when its request ends: release it, where requests in flight are
 //! counted; charge it, where the response tells what it cost.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cells::Cells;
@@ -9,6 +10,7 @@ use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Cell, Receipt};
 use crate::bucket::Bucket;
 use crate::counters::Event;
+use crate::rules::after::After;
 use crate::slot::{Entry, Slot, Tag};
 use crate::table::Slots;
 use crate::time::Time;
@@ -19,8 +21,6 @@ use crate::time::Time;
 /// under.
 #[derive(Debug)]
 pub struct Afterwards {
-    /// The rule, by its index in the rule set it was made under.
-    pub rule: u16,
     /// What is to be done.
     pub what: What,
     algorithm: Algorithm,
@@ -29,7 +29,7 @@ pub struct Afterwards {
 }
 
 /// What is to be done when a request ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Release what it holds: [`Limiter::release`].
     Release {
@@ -38,8 +38,8 @@ pub enum What {
         /// And how much.
         cost: u32,
     },
-    /// Charge what it turns out to have cost: [`Limiter::charge`].
-    Charge,
+    /// Charge what this tells of its response: [`Limiter::charge`].
+    Charge(Arc<After>),
 }
 
 impl Limiter {
@@ -52,21 +52,15 @@ impl Limiter {
     /// Notes what `hit`, which has its room, leaves to be done.
     pub(super) fn note_afterwards(&mut self, hit: &Hit) {
         let Some(rule) = self.rule(hit.rule) else { return };
-        let what = match (rule.algorithm, hit.judged.taken) {
-            (Algorithm::Concurrency(_), Some(taken)) => {
+        let what = match (rule.algorithm, hit.judged.taken, &rule.after) {
+            (Algorithm::Concurrency(_), Some(taken), _) => {
                 What::Release { receipt: taken.receipt, cost: hit.cost }
             }
-            _ if rule.after.is_some() => What::Charge,
+            (.., Some(after)) => What::Charge(Arc::clone(after)),
             _ => return,
         };
         let algorithm = rule.algorithm;
-        self.afterwards.push(Afterwards {
-            rule: hit.rule,
-            what,
-            algorithm,
-            tag: hit.judged.tag,
-            slot: hit.slot,
-        });
+        self.afterwards.push(Afterwards { what, algorithm, tag: hit.judged.tag, slot: hit.slot });
     }
 
     /// Releases what `done` holds, if it is to be released.
@@ -87,7 +81,7 @@ impl Limiter {
     /// Charges `cost` tokens to the bucket of `done`, into debt if need be.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
-        if cost == 0 || done.what != What::Charge {
+        if cost == 0 || !matches!(done.what, What::Charge(_)) {
             return;
         }
         let parts = self.exchange.as_ref().map(super::exchange::Exchange::cold_parts);

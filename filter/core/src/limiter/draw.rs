@@ -25,7 +25,17 @@ pub const DRAWS_MAX: usize = 1_000;
 pub struct Draw {
     sequence: u64,
     sent_at: Time,
+    /// The rule set that `told` refers to.
+    generation: u32,
     told: Vec<Told>,
+}
+
+impl Draw {
+    /// The rule set that it was made for, as [`Limiter::generation`] counts them. A request whose rules were
+    /// replaced while it waited may meet others: it can be decided anew.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
 }
 
 impl Limiter {
@@ -49,7 +59,7 @@ impl Limiter {
         let (report, told) = self.say(saying)?;
         self.drawing += 1;
         self.counters.add(Event::Paused, 1);
-        let draw = Draw { sequence: report.sequence, sent_at: now, told };
+        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told };
         Some((report, draw))
     }
 
@@ -86,11 +96,14 @@ impl Limiter {
     /// request is to be decided as unanswered.
     pub fn drawn(
         &mut self,
-        draw: Draw,
+        mut draw: Draw,
         bytes: &[u8],
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<bool, WireError> {
+        if draw.generation != self.generation {
+            self.find_again(&mut draw.told);
+        }
         let reply = Reply::decode(bytes).and_then(|reply| {
             let fits = is_answer(&reply, draw.sequence, draw.told.len());
             if fits { Ok(reply) } else { Err(WireError::Limit("sequence or grants")) }

@@ -9,6 +9,7 @@ use core::cell::Cell;
 
 use super::grants::unsay;
 use super::penalty::BoxedHere;
+use super::versions::Versions;
 use super::watched::{Place, Updated};
 use super::{Limiter, Reporter};
 use crate::counters::Event;
@@ -16,7 +17,7 @@ use crate::ladder::{FALLBACK_NS, Ladder};
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, Boxed, KEYS_MAX, Report, Running};
+use crate::wire::{self, Boxed, KEYS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -34,6 +35,7 @@ pub(super) struct Exchange {
     /// Live POPs, as weir-sync last said.
     pub(super) pops: u32,
     pub(super) ladder: Ladder,
+    pub(super) versions: Versions,
     in_flight: Vec<InFlight>,
     /// The tag after which the next report begins, so that every key gets its turn.
     cursor: u64,
@@ -52,6 +54,9 @@ pub(super) struct InFlight {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) place: Place,
+    /// Its index; [`GONE`] where the rule is not in force any more.
+    ///
+    /// [`GONE`]: super::replace::GONE
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
@@ -72,6 +77,7 @@ impl Exchange {
             sequence: 0,
             pops: 1,
             ladder,
+            versions: Versions::default(),
             in_flight: Vec::new(),
             cursor: 0,
             boxed: Vec::new(),
@@ -95,9 +101,14 @@ impl Exchange {
         Some(self.in_flight.remove(at))
     }
 
-    /// The number that the next report has at least.
-    pub(super) fn next_sequence(&self) -> u64 {
-        self.sequence + 1
+    /// The number of the latest report.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// What the reports under way said.
+    pub(super) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
+        self.in_flight.iter_mut().flat_map(|sent| &mut sent.keys)
     }
 
     /// The next report, of these keys.
@@ -109,7 +120,7 @@ impl Exchange {
             worker,
             sequence: self.sequence,
             table: self.table_id,
-            running: Running::default(),
+            running: self.versions.running(),
             rules,
             keys,
             boxed,

@@ -2,6 +2,7 @@
 
 use super::Limiter;
 use super::exchange::Told;
+use super::replace::GONE;
 use super::watched::{Place, Updated};
 use crate::counters::Event;
 use crate::key::KeyValue;
@@ -59,6 +60,7 @@ impl Limiter {
         if let Some(exchange) = self.exchange.as_mut() {
             exchange.pops = reply.pops;
             exchange.ladder.hear(now);
+            exchange.versions.hear(reply.rule_set, reply.sequence, now);
         }
         self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);
         for pushed in &reply.pushed {
@@ -67,7 +69,8 @@ impl Limiter {
             }
         }
         self.box_pushed(reply, slots, now);
-        for (told, allowance) in told.iter().zip(&reply.grants) {
+        let said = told.iter().zip(&reply.grants);
+        for (told, allowance) in said.filter(|(told, _)| told.rule != GONE) {
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
                 Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),

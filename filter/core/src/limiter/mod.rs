@@ -17,9 +17,11 @@ mod inspect;
 mod jitter;
 mod judge;
 mod penalty;
+mod replace;
 mod shadow;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod watched;
 
 use alloc::vec::Vec;
@@ -75,6 +77,8 @@ pub struct Reporter {
 pub struct Limiter {
     rules: RuleSet,
     tags: Vec<RuleTags>,
+    /// Counts the rule sets that were in force; a rule's index means something in one of them.
+    generation: u32,
     secret: Secret,
     /// What hides the parts of keys that leave the POP.
     fleet_secret: FleetSecret,
@@ -115,6 +119,14 @@ struct Touch {
 struct RuleTags {
     salt: u64,
     overflow: Tag,
+}
+
+impl RuleTags {
+    /// Those of every rule, in the rules' order.
+    fn of(rules: &RuleSet, secret: &Secret) -> Vec<Self> {
+        let salts = rules.salts(secret).into_iter();
+        salts.map(|salt| Self { salt, overflow: Tag::of_overflow(salt) }).collect()
+    }
 }
 
 /// Room that is used again for every request.
@@ -163,12 +175,11 @@ impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
     /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
-        let salts = rules.salts(&identity.secret);
-        let tags = salts.iter().map(|&salt| RuleTags { salt, overflow: Tag::of_overflow(salt) }).collect();
         Self {
             counters: Counters::new(rules.rules().len()),
+            tags: RuleTags::of(&rules, &identity.secret),
             rules,
-            tags,
+            generation: 0,
             secret: identity.secret,
             fleet_secret: if reporter.is_some() {
                 FleetSecret::UNKEYED

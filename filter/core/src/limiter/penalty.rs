@@ -96,9 +96,20 @@ fn entry_cell(entry: &Entry) -> Cell {
 impl Exchange {
     fn tell_of_box(&mut self, rule: u16, value: KeyValue, until: Time) {
         if self.boxed.len() < BOXED_MAX {
-            let first_said = self.next_sequence();
+            let first_said = self.sequence() + 1;
             self.boxed.push(BoxedHere { rule, value, until, first_said });
         }
+    }
+
+    /// Gives the rules other indices; a key of a rule that has none is told of no more.
+    pub(super) fn renumber_boxes(&mut self, to: impl Fn(u16) -> Option<u16>) {
+        self.boxed.retain_mut(|boxed| match to(boxed.rule) {
+            Some(rule) => {
+                boxed.rule = rule;
+                true
+            }
+            None => false,
+        });
     }
 
     /// Report `sequence` was answered: what it told of needs no telling any more.

@@ -16,6 +16,7 @@ pub mod response;
 pub mod wider;
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::algorithm::Algorithm;
@@ -51,7 +52,7 @@ pub struct Rule {
     /// How much it allows; of other algorithms than the token bucket, as near as a rate and a burst say it.
     pub quota: Quota,
     /// What a request costs, where only its response tells.
-    pub after: Option<After>,
+    pub after: Option<Arc<After>>,
     /// Whether its word counts.
     pub enforcement: Enforcement,
     /// When a key is refused for longer than its quota asks.

@@ -5,6 +5,7 @@ mod condition;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::Value;
@@ -121,7 +122,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         cost: cost?,
         algorithm: limit?.algorithm,
         quota: quota?,
-        after,
+        after: after.map(Arc::new),
         enforcement,
         penalty,
         sharing: sharing?,

@@ -1,0 +1,83 @@
+//! Other rules while requests come: what is known of the rules that did not change lives on.
+
+use alloc::collections::BTreeMap;
+
+use super::exchange::{Exchange, Told};
+use super::{Limiter, RuleTags, Scratch};
+use crate::rules::RuleSet;
+use crate::time::Time;
+use crate::wire::{RULES_MAX, Running};
+
+/// The index of a rule that is not in force any more: no rule has it.
+pub(super) const GONE: u16 = u16::MAX;
+
+const _: () = assert!(RULES_MAX <= GONE as usize);
+
+impl Limiter {
+    /// Puts `rules` in force from now on.
+    ///
+    /// A rule is unchanged where its name, its key and its quota are: then its buckets keep their level, its
+    /// counts that no report has said are still to be reported, its grants and leases hold, and the answers
+    /// that are under way are taken in. Watched keys of other rules are forgotten, and what weir-sync
+    /// answers about them changes nothing. The exchange itself goes on.
+    ///
+    /// What was counted is kept for rules whose name stays; whoever needs that of the others takes it before.
+    pub fn replace_rules(&mut self, rules: RuleSet) {
+        let tags = RuleTags::of(&rules, &self.secret);
+        let indices: BTreeMap<u64, u16> = tags.iter().map(|tags| tags.salt).zip(0..GONE).collect();
+        let moved: alloc::vec::Vec<Option<u16>> =
+            self.tags.iter().map(|tags| indices.get(&tags.salt).copied()).collect();
+        let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
+        self.watch.renumber(to);
+        for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
+            told.rule = to(told.rule).unwrap_or(GONE);
+        }
+        let named: BTreeMap<&str, usize> =
+            rules.rules().iter().map(|rule| rule.name.as_str()).zip(0..).collect();
+        let before = self.rules.rules();
+        if let Some(exchange) = &mut self.exchange {
+            exchange.renumber_boxes(to);
+        }
+        let same_name = |i: usize| before.get(i).and_then(|rule| named.get(rule.name.as_str()).copied());
+        self.counters.rearrange(rules.rules().len(), same_name);
+        // A rule may be looser now; and no hit of the rules before may be found in the next draw.
+        self.deny_cache.clear();
+        self.scratch = Scratch::default();
+        (self.rules, self.tags) = (rules, tags);
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Counts the rule sets that were in force: an index into [`Limiter::rules`] that was given while this
+    /// was another means nothing any more.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The version of the rule set that the fleet is to run, as weir-sync last said; 0 if it said nothing of one.
+    pub fn rule_set_wanted(&self) -> u64 {
+        self.exchange.as_ref().map_or(0, |exchange| exchange.versions.wanted())
+    }
+
+    /// Another worker heard that the fleet is to run `version`. What answers to the reports until now say
+    /// of it is older.
+    pub fn note_rule_set_wanted(&mut self, version: u64) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.versions.hear_of(version, exchange.sequence());
+        }
+    }
+
+    /// What reports say from `now` on of the rule set in force.
+    pub fn note_running(&mut self, running: Running, now: Time) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.versions.run(running, now);
+        }
+    }
+
+    /// Finds the rules of what a draw said, which was made before the rules were replaced.
+    pub(super) fn find_again(&mut self, told: &mut [Told]) {
+        for told in told {
+            // The key waits in the list until its draw ends, or until its rule is gone.
+            told.rule = self.watch.get_mut(told.place.tag.bits()).map_or(GONE, |key| key.rule);
+        }
+    }
+}

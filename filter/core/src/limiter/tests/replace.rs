@@ -1,0 +1,264 @@
+//! Rules that are replaced while requests come, reports are under way and requests wait.
+
+use super::*;
+use crate::wire::{Leased, Pushed, Running};
+
+fn rule(name: &str, rate: &str, burst: u32) -> Value {
+    json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst})
+}
+
+fn strict(name: &str, rate: &str) -> Value {
+    json!({"name": name, "key": ["client_address"], "rate": rate, "strict": true})
+}
+
+/// A worker among 101 POPs: every key is watched from its first request.
+fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
+    let mut limiter = limiter(rules(set), Some(1));
+    limiter.note_heard(101, T0);
+    (limiter, LocalSlots::new(4))
+}
+
+fn answer(sequence: u64, grants: Vec<Allowance>) -> Vec<u8> {
+    Reply { sequence, pops: 101, settled: true, grants, ..Reply::default() }.encode()
+}
+
+fn nothing() -> Allowance {
+    Allowance::Hot(Grant { ratio: AdmitRatio::ZERO, level_milli: 0, burst: 9, parts: 1, lease_ms: 60_000 })
+}
+
+fn said(report: &Report) -> Vec<(&str, u64)> {
+    report.keys.iter().map(|key| (report.rules[usize::from(key.rule)].name.as_str(), key.admitted)).collect()
+}
+
+fn kept(report: &Report) -> Option<u64> {
+    said(report).into_iter().find(|(name, _)| *name == "kept").map(|(_, admitted)| admitted)
+}
+
+#[test]
+fn unchanged_rules_keep_their_level_wherever_they_move() {
+    let (mut limiter, mut slots) =
+        (limiter(rules(&json!([rule("a", "1/h", 5), rule("b", "1/h", 9)])), None), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
+    limiter.replace_rules(rules(&json!([rule("new", "1/h", 9), rule("a", "1/h", 5)])));
+    let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
+    assert_eq!(decision.strictest.map(|(rule, standing)| (rule, standing.remaining)), Some((1, 1)));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
+    // Another quota is another bucket.
+    limiter.replace_rules(rules(&json!([rule("a", "1/h", 6)])));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 6);
+}
+
+#[test]
+fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("old", "1/h", 90), rule("kept", "1/h", 50)]));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
+    limiter.replace_rules(rules(&json!([rule("kept", "1/h", 50), rule("new", "1/h", 99)])));
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    assert_eq!((said(&report), report.sequence), (vec![("kept", 3)], 1));
+    assert_eq!(report.keys[0].unconfirmed, 3);
+}
+
+#[test]
+fn an_answer_under_way_counts_for_unchanged_rules_alone() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("old", "1/h", 90), rule("kept", "1/h", 50)]));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    assert_eq!(report.keys.len(), 2);
+    // The rule at the index of the one that is gone must not be granted anything.
+    limiter.replace_rules(rules(&json!([rule("new", "1/h", 90), rule("kept", "1/h", 50)])));
+    let kept = said(&report).iter().position(|(name, _)| *name == "kept").unwrap();
+    let grants = (0..2).map(|i| if i == kept { Allowance::Warm } else { nothing() }).collect();
+    limiter.apply(report.sequence, &answer(report.sequence, grants), &mut slots, T0 + MS).unwrap();
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 2 * MS), 1);
+    let next = limiter.report(&mut slots, false, T0 + 3_000 * MS).unwrap();
+    assert_eq!(next.sequence, 2);
+    for key in &next.keys {
+        let expected = if next.rules[usize::from(key.rule)].name == "kept" { (4, 1) } else { (1, 1) };
+        assert_eq!((key.admitted, key.unconfirmed), expected);
+    }
+    // And the other way round: what is kept is thinned.
+    let grants = vec![nothing(); next.keys.len()];
+    limiter.replace_rules(rules(&json!([rule("kept", "1/h", 50)])));
+    limiter.apply(2, &answer(2, grants), &mut slots, T0 + 3_001 * MS).unwrap();
+    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 3_002 * MS));
+}
+
+#[test]
+fn a_rule_that_comes_back_takes_no_answer_from_its_first_life() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 90)]));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 30, T0), 30);
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    limiter.replace_rules(rules(&json!([rule("b", "1/h", 90)])));
+    limiter.replace_rules(rules(&json!([rule("a", "1/h", 90)])));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS));
+    limiter.apply(1, &answer(1, vec![Allowance::Warm]), &mut slots, T0 + 2 * MS).unwrap();
+    let next = limiter.report(&mut slots, false, T0 + 3 * MS).unwrap();
+    assert_eq!((next.keys[0].admitted, next.keys[0].asked_recently), (31, 1));
+    assert_eq!(report.keys[0].admitted, 30);
+}
+
+fn leased(sequence: u64, charged: u64) -> Vec<u8> {
+    answer(sequence, vec![Allowance::Leased(Leased { charged, lease_ms: 2_000 })])
+}
+
+fn wait(limiter: &mut Limiter, slots: &mut LocalSlots) -> (Report, Draw) {
+    assert_eq!(ask(limiter, slots, "192.0.2.1", T0).outcome, Outcome::Wait);
+    limiter.draw(slots, T0).unwrap()
+}
+
+#[test]
+fn a_strict_rules_lease_survives() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+    let (report, draw) = wait(&mut limiter, &mut slots);
+    limiter.drawn(draw, &leased(report.sequence, 3), &mut slots, T0).unwrap();
+    limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, Outcome::Wait);
+}
+
+#[test]
+fn who_was_refused_while_its_rule_was_strict_is_not_refused_from_memory() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+    let (report, draw) = wait(&mut limiter, &mut slots);
+    limiter.drawn(draw, &leased(report.sequence, 0), &mut slots, T0).unwrap();
+    let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
+    assert_eq!(decision.outcome, Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, Outcome::Limit);
+    limiter.replace_rules(rules(&json!([rule("login", "5/m", 5)])));
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+}
+
+#[test]
+fn a_request_that_waits_spends_its_token_where_its_rule_is_unchanged() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+    let (report, draw) = wait(&mut limiter, &mut slots);
+    let generation = limiter.generation();
+    limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
+    assert!(generation == draw.generation() && generation != limiter.generation());
+    assert!(limiter.drawn(draw, &leased(report.sequence, 1), &mut slots, T0).unwrap());
+    let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
+    assert_eq!(decision.outcome, Outcome::Allow);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, Outcome::Wait);
+    assert_eq!(limiter.drawing, 0);
+}
+
+#[test]
+fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() {
+    let others = [
+        (json!([rule("wide", "9/s", 99)]), Outcome::Allow),
+        // Another quota: nothing of what came is its, and it is not asked for again by this call.
+        (json!([strict("login", "6/m")]), Outcome::Limit),
+    ];
+    for (others, expected) in others {
+        let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+        let (report, draw) = wait(&mut limiter, &mut slots);
+        limiter.replace_rules(rules(&others));
+        assert!(limiter.drawn(draw, &leased(report.sequence, 1), &mut slots, T0).unwrap());
+        let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
+        assert_eq!(decision.outcome, expected);
+        assert_eq!(limiter.drawing, 0);
+    }
+    // One that fails, and one whose client left.
+    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+    let ((_, failed), (_, left)) = (wait(&mut limiter, &mut slots), wait(&mut limiter, &mut slots));
+    limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99)])));
+    limiter.draw_failed(failed);
+    limiter.draw_abandoned(left);
+    assert_eq!(limiter.drawing, 0);
+}
+
+#[test]
+fn what_waits_cannot_be_drawn_for_once_the_rules_are_others() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, Outcome::Wait);
+    limiter.replace_rules(one_rule("1/s", 1));
+    assert!(limiter.draw(&mut slots, T0).is_none());
+}
+
+#[test]
+fn counts_go_with_the_rules_name() {
+    let mut limiter = limiter(rules(&json!([rule("a", "1/h", 1), rule("b", "1/h", 9)])), None);
+    let mut slots = LocalSlots::new(4);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 2, T0), 1);
+    limiter.replace_rules(rules(&json!([rule("c", "1/h", 9), rule("b", "1/h", 8), rule("a", "1/h", 2)])));
+    let counts = [0, 1, 2].map(|i| limiter.counters().take_rule(i));
+    assert_eq!(counts.map(|counts| (counts.allowed, counts.limited)), [(0, 0), (1, 0), (1, 1)]);
+}
+
+#[test]
+fn reports_say_what_runs_and_answers_what_is_to_run() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    assert_eq!((report.running, limiter.rule_set_wanted()), (Running::default(), 0));
+    let reply = Reply { sequence: 1, pops: 1, settled: true, rule_set: 7, ..Reply::default() };
+    limiter.apply(1, &reply.encode(), &mut slots, T0).unwrap();
+    assert_eq!(limiter.rule_set_wanted(), 7);
+    let running = Running { version: 7, refused: 6 };
+    limiter.note_running(running, T0);
+    assert_eq!(limiter.report(&mut slots, true, T0).unwrap().running, running);
+}
+
+#[test]
+fn a_push_names_a_rule_of_those_in_force() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    limiter.replace_rules(rules(&json!([rule("b", "1/h", 9)])));
+    let Allowance::Hot(grant) = nothing() else { return };
+    let value = vec![4, 32, 192, 0, 2, 1];
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 1,
+        settled: true,
+        rules: vec!["a".into(), "b".into()],
+        pushed: vec![Pushed { rule: 0, value: value.clone(), grant }],
+        ..Reply::default()
+    };
+    limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    let (sequence, pushed) = (report.sequence, vec![Pushed { rule: 1, value, grant }]);
+    let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
+    let reply = Reply { sequence, grants, pushed, ..reply };
+    limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
+}
+
+proptest! {
+    /// Whatever is replaced when, a rule that stays lets through what it would have, and is reported in full.
+    #[test]
+    fn a_rule_that_stays_does_not_notice(
+        steps in prop::collection::vec((0u8..6, 0usize..4), 1..60),
+    ) {
+        let sets = [
+            json!([rule("kept", "1/s", 20)]),
+            json!([rule("x", "5/s", 1_000), rule("kept", "1/s", 20)]),
+            json!([rule("y", "5/s", 1_000), rule("x", "6/s", 1_000), rule("kept", "1/s", 20)]),
+            json!([rule("kept", "1/s", 20), rule("x", "5/s", 1_000)]),
+        ];
+        let (mut changed, mut slots) = in_a_fleet(&sets[0]);
+        let (mut still, mut other_slots) = in_a_fleet(&sets[0]);
+        let (mut now, mut under_way, mut through, mut confirmed) = (T0, Vec::new(), 0u64, 0u64);
+        for (step, which) in steps {
+            now += 100 * MS;
+            match step {
+                0 => changed.replace_rules(rules(&sets[which])),
+                1 => under_way.extend(changed.report(&mut slots, false, now)),
+                2 if !under_way.is_empty() => {
+                    let report: Report = under_way.remove(which % under_way.len());
+                    let grants = vec![Allowance::Warm; report.keys.len()];
+                    if changed.apply(report.sequence, &answer(report.sequence, grants), &mut slots, now).is_ok() {
+                        confirmed = kept(&report).map_or(confirmed, |admitted| admitted.max(confirmed));
+                    }
+                }
+                _ => {
+                    let goes_on = allows(&mut changed, &mut slots, "192.0.2.1", now);
+                    prop_assert_eq!(goes_on, allows(&mut still, &mut other_slots, "192.0.2.1", now));
+                    through += u64::from(goes_on);
+                }
+            }
+        }
+        // Late enough that no report is under way, and a warm key is due.
+        let report = changed.report(&mut slots, true, now + 20 * SECOND_NS);
+        let reported = report.as_ref().and_then(kept);
+        prop_assert_eq!(reported.unwrap_or(confirmed), through);
+    }
+}
