@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::alone::Share;
 use weir_budget::budget::Account;
@@ -99,6 +99,7 @@ impl Exchange {
         self.figures.hear(now, &report.rules);
         self.boxed.hear(now, &report);
         let mut plan = lock(&self.state).hear(now, &report);
+        plan.draws.date(unix_us());
         let settled = self.settle(&report, &mut plan).await.ok();
         Ok(self.reply(&report, &plan, settled.as_ref()).encode())
     }
@@ -266,6 +267,12 @@ impl Exchange {
     fn now(&self) -> Time {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
+}
+
+/// The wall clock, in microseconds since 1970.
+fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Nothing that runs under these locks panics; should it, what they guard is still good.

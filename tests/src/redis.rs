@@ -1,7 +1,8 @@
-//! A real Redis for one test: on a free port, in a folder of its own, without persistence.
+//! A real Redis for one test: on a free port, in a folder of its own, without persistence if it is not
+//! asked for.
 //!
-//! Killed and started again it is empty and at the same address, as a Redis without persistence is
-//! after a crash.
+//! Killed and started again it is at the same address, and empty, as a Redis without persistence is
+//! after a crash; an append-only one has what it wrote.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub struct Setup {
     pub password: Option<String>,
     /// Certificate and key (PEM); with them it speaks TLS only.
     pub tls: Option<(String, String)>,
+    /// Whether it keeps an append-only file, and writes it before each answer.
+    pub append_only: bool,
 }
 
 /// A running Redis. Dropping it ends it.
@@ -70,7 +73,7 @@ impl Redis {
         self.process.kill();
     }
 
-    /// Starts it again where it was, empty, and waits until it takes connections.
+    /// Starts it again where it was, with what it kept, and waits until it takes connections.
     pub async fn restart(&mut self) {
         self.process = spawn(self.port, &self.setup, self.folder.path());
         self.up().await;
@@ -110,7 +113,9 @@ impl Redis {
 
 fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
     let mut command = Command::new(binary());
-    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
+    command.args(["--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
+    let is_kept = if setup.append_only { "yes" } else { "no" };
+    command.args(["--appendfsync", "always", "--appendonly", is_kept]);
     let password = setup.password.as_deref();
     match (&setup.user, password) {
         (Some(user), password) => {

@@ -21,6 +21,7 @@ extern crate std;
 pub mod address;
 pub mod algorithm;
 pub mod bucket;
+pub mod calendar;
 pub mod config;
 pub mod counters;
 pub mod decision;

@@ -5,6 +5,8 @@
 //!   (draft-ietf-httpapi-ratelimit-headers-10). For a token bucket, `q` is the burst and `w` the time
 //!   in which an empty bucket fills, so that q/w is the rate; `t` is the time until there is one more
 //!   token than now, rounded up, and is never later than `Retry-After`.
+//!   For a quota of the calendar, `q` is the count, `w` the length of a day or of thirty days, and `t` the
+//!   time until its window ends, by the wall clock; where a request is refused, what `Retry-After` says.
 //! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full; seconds
 //!   from now or since 1970, as the rule says).
 //! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or what the
@@ -16,6 +18,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::calendar::Calendar;
 use crate::decision::Standing;
 use crate::rules::{Reset, Response, Rule};
 use crate::template::{Numbers, Template};
@@ -56,7 +59,8 @@ impl Answers {
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, quota.burst().to_string());
-        let window_s = quota.fill_ns().div_ceil(SECOND_NS);
+        let fill_s = quota.fill_ns().div_ceil(SECOND_NS);
+        let window_s = rule.sharing.calendar.map_or(fill_s, Calendar::nominal_s);
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
         let problem = || {
             format!(
@@ -100,12 +104,15 @@ impl Answers {
 
     /// A limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
     pub fn limited(&self, rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Limited<'_> {
+        let left_ns = window_left_ns(rule, unix_ns);
+        let full_ns = left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns));
+        let standing = &Standing { full_ns, ..*standing };
         let numbers = Numbers {
             retry_after_s: retry_after_s(standing, jitter_s),
             remaining: standing.remaining,
             reset_s: reset_s(rule, standing, unix_ns),
         };
-        let mut headers = self.quota(rule, standing, unix_ns);
+        let mut headers = self.families(rule, standing, unix_ns);
         if rule.response.headers.retry_after {
             headers.push(("retry-after", numbers.retry_after_s.to_string().into()));
         }
@@ -124,6 +131,12 @@ impl Answers {
 
     /// The quota headers, for an allowed response.
     pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
+        let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
+        let standing = window_left_ns(rule, unix_ns).map_or(*standing, whole_again);
+        self.families(rule, &standing, unix_ns)
+    }
+
+    fn families(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
         let families = rule.response.headers;
         let mut headers: Vec<Header<'_>> = Vec::with_capacity(8 + self.set_headers.len());
         if families.ratelimit {
@@ -138,6 +151,12 @@ impl Answers {
         }
         headers
     }
+}
+
+/// Of a calendar's quota, how long until it is whole again, by the wall clock, in nanoseconds.
+fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
+    let end_us = rule.sharing.calendar?.window(unix_ns / 1_000).end_us;
+    Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
 
 /// The status of a denied response: 503, never a limited one's.
@@ -251,6 +270,42 @@ mod tests {
         assert_eq!(headers.len(), 3);
         let none = rule(&json!({"headers": []}));
         assert!(Answers::of(&none).quota(&none, &standing, 0).is_empty());
+    }
+
+    /// Six hours before the end of the 10th of September 2001.
+    #[test]
+    fn a_calendars_quota_says_when_its_window_ends() {
+        let mut errors = Errors::default();
+        let value =
+            json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}]);
+        let rules = RuleSet::parse(&value, "rules", &mut errors).unwrap();
+        let (rule, hour_ns) = (&rules.rules()[0], 3_600 * SECOND_NS);
+        let unix_ns = 11_576 * 24 * hour_ns - 6 * hour_ns;
+        let allowed = Standing { remaining: 7, more_ns: 1, full_ns: 2 };
+        let answers = Answers::of(rule);
+        let headers = answers.quota(rule, &allowed, unix_ns);
+        for (name, expected) in [
+            ("ratelimit-policy", "\"q\";q=500;w=86400"),
+            ("ratelimit", "\"q\";r=7;t=21600"),
+            ("x-ratelimit-limit", "500"),
+            ("x-ratelimit-reset", "21600"),
+        ] {
+            assert_eq!(value_of(&headers, name), expected);
+        }
+        // A minute before it may be worth another try, or exhausted until the end.
+        for (wait_ns, retry, reset) in [(60 * SECOND_NS, "60", "21600"), (6 * hour_ns + 1, "21601", "21601")]
+        {
+            let refused = Standing::refused(wait_ns, wait_ns);
+            let answers = Answers::of(rule);
+            let headers = answers.limited(rule, &refused, unix_ns, 0).headers;
+            assert_eq!(value_of(&headers, "retry-after"), retry);
+            assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
+            assert_eq!(value_of(&headers, "x-ratelimit-reset"), reset);
+        }
+    }
+
+    fn value_of(headers: &[Header<'_>], name: &str) -> String {
+        value(headers, name).unwrap_or_default()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::calendar::Calendar;
 use crate::quota::Quota;
 
 /// The most regions that a rule may give a floor.
@@ -22,6 +23,9 @@ pub struct Sharing {
     pub local_burst: u32,
     /// The regions that have a part of the quota of their own.
     pub floors: Vec<Floor>,
+    /// Where the budget does not refill at the rate but is whole again at the begin of each window of
+    /// the calendar; only where `strict`, with no floors and the whole burst at every POP.
+    pub calendar: Option<Calendar>,
 }
 
 /// A part of a quota that is a region's own while it asks for it.
@@ -48,7 +52,7 @@ pub enum WhenUnsynced {
 impl Sharing {
     /// What a rule of `quota` has where nothing is written: no floors, and its burst at every POP.
     pub const fn of(quota: Quota) -> Self {
-        Self { strict: false, local_burst: quota.burst(), floors: Vec::new() }
+        Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), calendar: None }
     }
 
     /// Whether it fits `quota`, and the floors leave no more than the whole.
@@ -56,9 +60,14 @@ impl Sharing {
         let named =
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
         (1..=quota.burst()).contains(&self.local_burst)
+            && (self.calendar.is_none() || self.is_plain(quota))
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
+    }
+
+    fn is_plain(&self, quota: Quota) -> bool {
+        self.strict && self.floors.is_empty() && self.local_burst == quota.burst()
     }
 
     /// The part of the quota that is `region`'s own, in hundredths.
@@ -81,7 +90,7 @@ mod tests {
     fn sharing(floors: &[(&str, u8)]) -> Sharing {
         let floors =
             floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
-        Sharing { strict: false, local_burst: 10, floors }
+        Sharing { strict: false, local_burst: 10, floors, calendar: None }
     }
 
     #[test]
@@ -95,5 +104,15 @@ mod tests {
         assert!(!Sharing { local_burst: 0, ..sharing(&[]) }.fits(quota));
         assert_eq!(sharing(&[("eu", 30)]).floor("eu"), 30);
         assert_eq!(sharing(&[("eu", 30)]).floor("us"), 0);
+    }
+
+    #[test]
+    fn a_calendars_quota_is_strict_and_whole() {
+        let quota = Quota::new(Rate::new(10, Period::Day).unwrap(), 10).unwrap();
+        let daily = |floors| Sharing { strict: true, calendar: Some(Calendar::Day), ..sharing(floors) };
+        assert!(daily(&[]).fits(quota));
+        assert!(!daily(&[("eu", 30)]).fits(quota));
+        assert!(!Sharing { strict: false, ..daily(&[]) }.fits(quota));
+        assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
     }
 }

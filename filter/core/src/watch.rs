@@ -49,6 +49,8 @@ pub(crate) struct WatchedKey {
     pub(crate) waiting: u32,
     /// What it was asked for when weir-sync last called it warm.
     warm: Option<Warm>,
+    /// Before then it has nothing to say, unless it is asked for.
+    rests_until: Time,
     /// Error diffusion: the part of a request that is due, in steps of the admit ratio.
     credit: u32,
 }
@@ -121,6 +123,7 @@ impl WatchList {
             touched_at: now,
             waiting: 0,
             warm: None,
+            rests_until: Time::ZERO,
             credit: first_credit(tag),
         })
     }
@@ -182,11 +185,16 @@ impl WatchList {
     pub(crate) fn due_after(&mut self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.keys.values_mut().for_each(|key| key.look(since_ns));
-        let is_crowded = self.keys.len() > WATCH_MAX / 2;
+        let is_crowded = self.is_crowded();
         let behind = self.keys.range(after.saturating_add(1)..);
         let before = self.keys.range(..=after);
         let due = behind.chain(before).filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
         due.map(|(tag, _)| *tag).take(most).collect()
+    }
+
+    /// Whether it fills up.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.keys.len() > WATCH_MAX / 2
     }
 
     /// Forgets keys that nobody asked for and that have nothing to say.
@@ -200,6 +208,9 @@ impl WatchedKey {
     /// Whether it is to be reported now: a warm key in its own time, or at once where it is asked for
     /// twice as much as when it was called warm, or for a good part of its burst.
     fn is_due(&self, now: Time) -> bool {
+        if now < self.rests_until && self.asked_recently() == 0 && self.waiting == 0 {
+            return false;
+        }
         let Some(warm) = self.warm else { return true };
         let since_ns = now.nanos_since(warm.since);
         since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
@@ -254,6 +265,12 @@ impl WatchedKey {
         self.cost = cost;
         self.soil(now);
         self.touched_at = now;
+    }
+
+    /// There is nothing to say before `until`, unless it is asked for; and then there is.
+    pub(crate) fn rest(&mut self, until: Time, now: Time) {
+        self.soil(now);
+        self.rests_until = until;
     }
 
     /// There is something to say that began at `since`.

@@ -205,6 +205,21 @@ pub struct Leased {
     pub charged: u64,
     /// How long they may be spent, in milliseconds from when the report was made.
     pub lease_ms: u32,
+    /// How long from the answer until there may be more, in milliseconds, where fewer were debited than
+    /// wanted; 0 where that is not known.
+    pub wait_ms: u64,
+    /// Of a calendar's quota, what the budget has left.
+    pub left: u32,
+}
+
+impl Leased {
+    /// No lease: the epoch is over, or the store is out of reach.
+    pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, left: 0 };
+
+    /// `charged` tokens that may be spent for so long; nothing is known of what there will be.
+    pub const fn of(charged: u64, lease_ms: u32) -> Self {
+        Self { charged, lease_ms, ..Self::NONE }
+    }
 }
 
 /// What a POP may do with one hot key now.

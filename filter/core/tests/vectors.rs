@@ -14,7 +14,9 @@ use weir_limiter::request::{Attribute, Request};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Boxed, Grant, Key, Message, Reply, Report, Rule, Running};
+use weir_limiter::wire::{
+    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Reply, Report, Rule, Running,
+};
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -109,7 +111,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "03046672613107ac02808040050601017280ade204640064000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "03046672613107ac02808040050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -125,6 +127,10 @@ fn messages() {
         boxed: vec![],
     };
     assert_eq!(hex(&reply.encode()), "03ac0203010101d5aad5aa01b7170901d00f06000000");
+    assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+    let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
+    let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
+    assert_eq!(hex(&reply.encode()), "030101000102ac02c0cf2480b89929e44b00000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

@@ -65,7 +65,7 @@ impl Share {
     /// How the share of `quota` is shared: alone, no other region has a floor.
     pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
         let local_burst = sharing.local_burst.min(self.of(quota).burst());
-        Sharing { strict: sharing.strict, local_burst, floors: Vec::new() }
+        Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), calendar: sharing.calendar }
     }
 }
 

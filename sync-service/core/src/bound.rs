@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn sharing(local_burst: u32) -> Sharing {
-        Sharing { strict: false, local_burst, floors: alloc::vec![] }
+        Sharing { strict: false, local_burst, floors: alloc::vec![], calendar: None }
     }
 
     #[test]

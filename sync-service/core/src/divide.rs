@@ -50,6 +50,8 @@ pub struct Terms {
     pub lease_max_ns: u64,
     /// For how long a POP may spend the tokens of a strict rule that it is leased, in nanoseconds.
     pub strict_lease_ns: u64,
+    /// The same of a calendar's quota.
+    pub calendar_lease_ns: u64,
 }
 
 impl Default for Terms {
@@ -59,6 +61,7 @@ impl Default for Terms {
             lease_min_ns: 2 * SECOND_NS,
             lease_max_ns: 60 * SECOND_NS,
             strict_lease_ns: 2 * SECOND_NS,
+            calendar_lease_ns: 600 * SECOND_NS,
         }
     }
 }

@@ -3,8 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weir_limiter::quota::Quota;
+use weir_limiter::calendar::Window;
 use weir_limiter::wire::Allowance;
+use weir_limiter::wire::Rule;
 
 use crate::budget::BudgetId;
 use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
@@ -31,15 +32,24 @@ struct Place {
 
 impl Draws {
     /// Adds the claim of the report's key number `key`; keys are added in their order.
-    pub fn add(&mut self, key: usize, id: BudgetId, quota: Quota, lease_us: u64, claim: Claim) {
+    pub fn add(&mut self, key: usize, id: BudgetId, rule: &Rule, lease_us: u64, claim: Claim) {
         let list = &mut self.list;
         let draw = *self.known.entry(id).or_insert_with_key(|id| {
-            list.push(Draw { id: id.clone(), quota, lease_us, claims: Vec::new() });
+            let window = rule.sharing.calendar.map(Window::unknown);
+            list.push(Draw { id: id.clone(), quota: rule.quota, lease_us, window, claims: Vec::new() });
             list.len() - 1
         });
         let Some(at) = self.list.get_mut(draw) else { return };
         self.places.push(Place { key, draw, claim: at.claims.len() });
         at.claims.push(claim);
+    }
+
+    /// Looks up the windows of calendars' quotas at `unix_us` microseconds since 1970. Until then they are
+    /// in none, and nothing is drawn on them.
+    pub fn date(&mut self, unix_us: u64) {
+        for window in self.list.iter_mut().filter_map(|draw| draw.window.as_mut()) {
+            *window = window.calendar.window(unix_us);
+        }
     }
 
     /// The draws.

@@ -31,6 +31,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use weir_limiter::calendar::Window;
 use weir_limiter::quota::Quota;
 use weir_limiter::wire::Leased;
 
@@ -42,6 +43,8 @@ pub const HOLDERS_MAX: usize = 1_024;
 pub const LEASE_US_MIN: u64 = 1_000;
 /// The longest lease, in microseconds.
 pub const LEASE_US_MAX: u64 = 10_000_000;
+/// The longest lease of a calendar's quota, in microseconds.
+pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
 /// A lease lasts longer for the budget than for the POP by one part in this many: by so much may the
 /// POP's clock be slower.
 pub const DRIFT_PART: u64 = 64;
@@ -57,8 +60,10 @@ pub struct Draw {
     /// How large it is.
     pub quota: Quota,
     /// How long the POP may spend what it is given, in microseconds; cut to what is between
-    /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`].
+    /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`], of a calendar's quota [`CALENDAR_LEASE_US_MAX`].
     pub lease_us: u64,
+    /// Of a calendar's quota (see [`crate::tally`]), the window that it is in by the clock of who draws.
+    pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one.
     pub claims: Vec<Claim>,
 }
@@ -90,7 +95,7 @@ pub struct Drawn {
 }
 
 /// No lease: the epoch is over, or the store is out of reach.
-pub const NO_LEASE: Leased = Leased { charged: 0, lease_ms: 0 };
+pub const NO_LEASE: Leased = Leased::NONE;
 
 /// The state of one strict budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,13 +107,13 @@ pub struct Escrow {
 
 /// An epoch that tokens were leased to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Holder {
+pub(crate) struct Holder {
     /// All that was debited for it.
-    charged: u64,
+    pub(crate) charged: u64,
     /// What it is known to have spent, at most `charged`.
-    spent: u64,
+    pub(crate) spent: u64,
     /// When its lease ends, on the store's clock in microseconds.
-    until_us: u64,
+    pub(crate) until_us: u64,
 }
 
 impl Draw {
@@ -122,8 +127,15 @@ impl Draw {
         self.leased_us() + self.leased_us().div_ceil(DRIFT_PART)
     }
 
-    fn leased_us(&self) -> u64 {
-        self.lease_us.clamp(LEASE_US_MIN, LEASE_US_MAX)
+    /// What `tokens` of it are worth, in nanoseconds of refill.
+    pub fn price_ns(&self, tokens: u64) -> u64 {
+        price_ns(tokens, self.quota.token_ns())
+    }
+
+    /// For how long a POP may spend what it is given, in microseconds.
+    pub fn leased_us(&self) -> u64 {
+        let most_us = if self.window.is_some() { CALENDAR_LEASE_US_MAX } else { LEASE_US_MAX };
+        self.lease_us.clamp(LEASE_US_MIN, most_us)
     }
 }
 
@@ -230,7 +242,7 @@ impl Escrow {
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        (Leased { charged: holder.charged, lease_ms: draw.lease_ms() }, tokens)
+        (Leased::of(holder.charged, draw.lease_ms()), tokens)
     }
 
     /// Ends a lease before its time, and refunds what was not spent: the POP has said that it never
@@ -256,9 +268,9 @@ impl Escrow {
 }
 
 impl Holder {
-    const NEW: Self = Self { charged: 0, spent: 0, until_us: 0 };
+    pub(crate) const NEW: Self = Self { charged: 0, spent: 0, until_us: 0 };
 
-    fn unspent(&self) -> u64 {
+    pub(crate) fn unspent(&self) -> u64 {
         self.charged - self.spent
     }
 }

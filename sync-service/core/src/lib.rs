@@ -15,11 +15,11 @@
 //! [`boxed`] sees to it that every POP hears of the keys that a penalty holds.
 //!
 //! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
-//! tokens before they are spent.
+//! tokens before they are spent; [`tally`] does so for quotas of the calendar, and [`strict`] is either.
 //!
 //! This crate knows no clock, no socket and no store: time is an argument, a store keeps
 //! [`budget::Budget`]s (or does the same elsewhere: the Redis script of weir-sync is a translation
-//! of [`budget::Budget::charge`] and [`escrow::Escrow::draw`], and one test suite runs over both).
+//! of [`budget::Budget::charge`], [`escrow::Escrow::draw`] and [`tally::Tally::draw`], and one test suite runs over both).
 #![no_std]
 
 extern crate alloc;
@@ -42,3 +42,5 @@ pub mod pops;
 pub mod region;
 pub mod spill;
 pub mod spread;
+pub mod strict;
+pub mod tally;

@@ -94,8 +94,10 @@ impl Region {
             if rule.sharing.strict {
                 let claim = Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead };
                 let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
-                let (place, lease_us) = (plan.keys_len(), self.terms.strict_lease_ns / 1_000);
-                plan.draws.add(place, id, rule.quota, lease_us, claim);
+                let is_calendar = rule.sharing.calendar.is_some();
+                let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
+                let lease_ns = if is_calendar { calendar_lease_ns } else { strict_lease_ns };
+                plan.draws.add(plan.keys_len(), id, rule, lease_ns / 1_000, claim);
                 continue;
             }
             let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {

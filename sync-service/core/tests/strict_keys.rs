@@ -79,7 +79,7 @@ fn every_key_is_answered_in_the_reports_order() {
         .map(|allowance| if let Allowance::Leased(lease) = allowance { lease.charged } else { 0 })
         .collect();
     assert_eq!(charged, [10, 0, 20, 0, 30, 40]);
-    assert_eq!(all[0], Allowance::Leased(Leased { charged: 10, lease_ms: 2_000 }));
+    assert_eq!(all[0], Allowance::Leased(Leased::of(10, 2_000)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod escrows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::boxed::{BoxedKey, BoxedList};
 use weir_budget::budget::{Account, Budget, BudgetId};
@@ -17,16 +17,19 @@ use weir_budget::hot::{HotKey, HotList};
 use super::{Answer, Batch, Entry, POPS_MAX, Store};
 use escrows::Escrows;
 
-/// Where the store's clock begins, in microseconds: far enough from zero that a report which speaks of
-/// the time before this process began has a past to speak of.
+/// The earliest that the store's clock begins, in microseconds: far enough from zero that a report which
+/// speaks of the time before this process began has a past to speak of.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
 #[derive(Debug)]
 pub struct Memory {
     state: Mutex<State>,
-    /// Zero of the store's clock.
+    /// When the store began, ...
     started: Instant,
+    /// ... and what its clock showed then, in microseconds: since 1970, so that quotas of the calendar have
+    /// its windows. From then on it is monotonic.
+    begins_us: u64,
     pop_ttl_us: u64,
 }
 
@@ -58,7 +61,9 @@ impl Memory {
             boxed: BoxedList::default(),
             budgets_max: budgets_max.max(1),
         };
-        Self { state: Mutex::new(state), started: Instant::now(), pop_ttl_us: micros(pop_ttl) }
+        let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
+        let begins_us = unix_us.max(CLOCK_BEGINS_US);
+        Self { state: Mutex::new(state), started: Instant::now(), begins_us, pop_ttl_us: micros(pop_ttl) }
     }
 
     /// How many budgets are kept now.
@@ -67,7 +72,7 @@ impl Memory {
     }
 
     fn now_us(&self) -> u64 {
-        CLOCK_BEGINS_US + micros(self.started.elapsed())
+        self.begins_us + micros(self.started.elapsed())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {

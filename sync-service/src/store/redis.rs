@@ -3,10 +3,12 @@
 //! Keys are `weir:{<rule>:<value in hex>}`: the braces are Redis Cluster's hash tag, so all of a budget
 //! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
 //! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
-//! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way.
+//! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
+//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`.
 
 mod boxed;
 mod draw;
+mod tally;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -24,6 +26,7 @@ use weir_budget::spill::{SPILL_KEPT_US, SPILL_MOMENT_US};
 use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
+use weir_limiter::calendar::{Calendar, Window};
 
 use super::link::Link;
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
@@ -39,6 +42,7 @@ pub struct Redis {
     link: Link,
     charge: Script,
     draw: Script,
+    tally: Script,
     register: Script,
     hot: Script,
     boxed: Script,
@@ -70,15 +74,16 @@ impl Redis {
         };
         let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
         let charge = charge_script();
-        let draw = draw::script();
+        let (draw, tally) = (draw::script(), tally::script());
         let register = register_script();
         let hot = hot_script();
         let boxed = boxed::script();
-        let scripts = vec![charge.clone(), draw.clone(), register.clone(), hot.clone(), boxed.clone()];
+        let scripts = [&charge, &draw, &tally, &register, &hot, &boxed].map(Clone::clone).into();
         Ok(Self {
             link: Link::new(client, options.response_timeout, scripts),
             charge: Script::new(&charge),
             draw: Script::new(&draw),
+            tally: Script::new(&tally),
             register: Script::new(&register),
             hot: Script::new(&hot),
             boxed: Script::new(&boxed),
@@ -114,6 +119,22 @@ impl Redis {
         Err(error)
     }
 
+    async fn draw_escrows(&self, pop: &str, draws: &[&Draw]) -> Result<Vec<Drawn>, StoreError> {
+        if draws.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
+        draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
+    }
+
+    async fn draw_tallies(&self, pop: &str, draws: &[(&Draw, Window)]) -> Result<Vec<Drawn>, StoreError> {
+        if draws.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pipeline = tally::pipeline(self.tally.get_hash(), pop, draws);
+        tally::drawn(draws, &self.send::<Vec<tally::Row>>(&pipeline, &self.tally).await?)
+    }
+
     fn explain(&self, error: &RedisError) -> StoreError {
         match error.kind() {
             _ if error.is_timeout() => StoreError::Slow(self.response_timeout.as_millis()),
@@ -144,11 +165,12 @@ impl Store for Redis {
 
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
         Box::pin(async move {
-            if draws.is_empty() {
-                return Ok(Vec::new());
-            }
-            let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
-            draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
+            let escrows: Vec<_> = draws.iter().filter(|draw| draw.window.is_none()).collect();
+            let dated: Vec<_> = draws.iter().filter_map(|draw| Some((draw, draw.window?))).collect();
+            let answers = tokio::try_join!(self.draw_escrows(pop, &escrows), self.draw_tallies(pop, &dated))?;
+            let (mut refilled, mut counted) = (answers.0.into_iter(), answers.1.into_iter());
+            let next = |draw: &Draw| if draw.window.is_some() { counted.next() } else { refilled.next() };
+            Ok(draws.iter().filter_map(next).collect())
         })
     }
 
@@ -205,6 +227,11 @@ pub fn budget_key(id: &BudgetId) -> String {
 /// The name of a strict budget's hash.
 pub fn escrow_key(id: &BudgetId) -> String {
     key_under("weir:strict:", id)
+}
+
+/// The name of the hash of a calendar's quota.
+pub fn quota_key(calendar: Calendar, id: &BudgetId) -> String {
+    key_under(&format!("weir:quota:{}:", calendar.name()), id)
 }
 
 fn key_under(prefix: &str, id: &BudgetId) -> String {

@@ -89,7 +89,7 @@ async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
     mixed.keys.insert(0, strict);
     let answered = reply(&report(server.address, "", &mixed).await);
     assert!(!answered.settled);
-    assert_eq!(answered.grants[0], Allowance::Leased(Leased { charged: 0, lease_ms: 0 }));
+    assert_eq!(answered.grants[0], Allowance::Leased(Leased::of(0, 0)));
     assert_eq!(answered.grants[1].grant().unwrap().level_milli, 40_000);
     let other = reply(&report(server.address, "", &greeting("fra2")).await);
     assert!(other.rules.contains(&"per-address".to_owned()), "{other:?}");

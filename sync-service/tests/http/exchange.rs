@@ -217,11 +217,11 @@ async fn a_strict_key_is_leased_what_it_wants_beside_a_grant_for_another() {
     both.keys.insert(0, both.keys[0].clone());
     (both.keys[0].rule, both.keys[0].ahead) = (1, 30);
     let first = reply(&report(server.address, "", &both).await);
-    assert_eq!(first.grants[0], Allowance::Leased(Leased { charged: 30, lease_ms: 2_000 }));
+    assert_eq!(first.grants[0], Allowance::Leased(Leased::of(30, 2_000)));
     assert_eq!(first.grants[1], Allowance::Warm, "a budget of its own");
     both.pop = "iad1".into();
     both.keys[0].ahead = 90;
     let other = reply(&report(server.address, "", &both).await);
-    assert_eq!(other.grants[0], Allowance::Leased(Leased { charged: 70, lease_ms: 2_000 }), "what is left");
+    assert_eq!(other.grants[0], Allowance::Leased(Leased::of(70, 2_000)), "what is left");
     assert!(metric(&server, "weir_sync_tokens_charged_total").await >= 100.0);
 }

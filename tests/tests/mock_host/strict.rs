@@ -16,7 +16,7 @@ fn told(waiting: &Waiting) -> Report {
 }
 
 fn leased(report: &Report, charged: u64) -> CallAnswer {
-    let lease = Allowance::Leased(Leased { charged, lease_ms: 2_000 });
+    let lease = Allowance::Leased(Leased::of(charged, 2_000));
     let grants = vec![lease; report.keys.len()];
     let (sequence, rules, pushed) = (report.sequence, vec![], vec![]);
     CallAnswer::new(

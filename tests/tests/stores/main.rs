@@ -5,6 +5,8 @@ mod failing;
 #[macro_use]
 mod suite;
 mod boxed;
+mod quota;
+mod quota_equality;
 mod strict;
 mod strict_equality;
 

@@ -31,7 +31,7 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
-    Draw { id: id(value), quota, lease_us, claims }
+    Draw { id: id(value), quota, lease_us, window: None, claims }
 }
 
 async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
@@ -47,14 +47,14 @@ async fn claims(store: &dyn Store, claims: &[Claim]) -> Drawn {
 
 async fn gives_what_is_wanted_and_there(store: &dyn Store) {
     let first = claims(store, &[claim(1, 0, 10)]).await;
-    assert_eq!(first.leases, [Leased { charged: 10, lease_ms: 10_000 }]);
+    assert_eq!(first.leases, [Leased::of(10, 10_000)]);
     assert_eq!((first.given, first.outstanding, first.deficit_ns), (10, 10, 10 * slow().token_ns()));
     let second = claims(store, &[claim(1, 8, 10)]).await;
     assert_eq!((second.leases[0].charged, second.given, second.outstanding), (18, 8, 10));
     let third = claims(store, &[claim(2, 0, 1_000)]).await;
     assert_eq!((third.leases[0].charged, third.outstanding), (82, 92), "all that is left of 100");
     let none = claims(store, &[claim(3, 0, 1)]).await;
-    assert_eq!(none.leases, [Leased { charged: 0, lease_ms: 10_000 }], "empty, and not refused");
+    assert_eq!(none.leases, [Leased::of(0, 10_000)], "empty, and not refused");
 }
 
 async fn gives_once_what_is_asked_for_again(store: &dyn Store) {

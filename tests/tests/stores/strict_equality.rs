@@ -39,7 +39,7 @@ fn draw(random: &mut Random, quotas: [Quota; 3], charged: &BTreeMap<(BudgetId, u
     });
     let claims = claims.collect();
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 2_000_000, u64::MAX]);
-    Draw { id, quota, lease_us, claims }
+    Draw { id, quota, lease_us, window: None, claims }
 }
 
 /// What the runs must have come across, or they test too little.
@@ -121,6 +121,7 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
         id: id(b"a"),
         quota: hundred,
         lease_us: 2_000_000,
+        window: None,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
     let first = store.draw("fra1", &[one(1, 0, 60)]).await.unwrap().remove(0);
@@ -151,7 +152,7 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let slow = quota(1, Period::Day, 100);
     let claims = vec![Claim { epoch: 1, admitted: 0, ahead: 5 }];
-    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, claims }];
+    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, window: None, claims }];
     let first = store.draw("fra1", &five).await.unwrap().remove(0);
     for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
         let record = format!("5 0 {}", first.now_us - ended_us);
@@ -185,7 +186,7 @@ async fn redis_gives_whole_tokens_exactly() {
             let () = connection.del(&key).await.unwrap();
             let () = connection.hset_multiple(&key, &state).await.unwrap();
             let claims = vec![Claim { epoch: 1, admitted: 0, ahead: u32::MAX }];
-            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, claims }];
+            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, window: None, claims }];
             let drawn = store.draw("fra1", &all).await.unwrap().remove(0);
             assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
             assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);

@@ -205,7 +205,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
         sharing,
     };
     let mine = [
-        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors }),
+        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, calendar: None }),
         key("\u{e9}", b":", Sharing::of(slow())),
     ];
     let mut list = store.hot(&mine).await.unwrap();

@@ -9,6 +9,7 @@ use super::exchange::{Saying, Told};
 use super::grants::is_answer;
 use super::judge::Verdict;
 use super::watched::{Place, Updated};
+use super::wish::chunk_of;
 use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
@@ -63,9 +64,13 @@ impl Limiter {
         Some((report, draw))
     }
 
-    /// Wants the request's tokens for the key of `hit`, and those of all who wait for it already.
+    /// Wants the request's tokens for the key of `hit`, and those of all who wait for it already; of a calendar's
+    /// quota, a few for those who come next.
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
-        let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
+        let Some((quota, calendar)) = self.rule(hit.rule).map(|rule| (rule.quota, rule.sharing.calendar))
+        else {
+            return;
+        };
         let place = Place { tag: hit.tag, slot: hit.slot };
         let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
             if watched.is_over(now) {
@@ -88,7 +93,8 @@ impl Limiter {
             awaited: hit.cost,
             dirty_since: now,
         };
-        let ahead = watched.on_hand(now).saturating_add(key.waiting);
+        let chunk = calendar.map_or(0, |_| chunk_of(quota));
+        let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
         saying.add(told, hit.value.as_bytes(), &watched, 0, ahead, now);
     }
 

@@ -11,6 +11,7 @@ use super::grants::unsay;
 use super::penalty::BoxedHere;
 use super::versions::Versions;
 use super::watched::{Place, Updated};
+use super::wish::{Want, Wish, chunk_of};
 use super::{Limiter, Reporter};
 use crate::counters::Event;
 use crate::ladder::{FALLBACK_NS, Ladder};
@@ -23,9 +24,6 @@ use crate::wire::{self, Boxed, KEYS_MAX, Report};
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;
-/// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
-/// less often, a token that it does not use in time is worth more than the pause it saves.
-const AHEAD_MIN: u64 = 4;
 
 /// The state of one worker's exchange with weir-sync.
 pub(super) struct Exchange {
@@ -221,9 +219,16 @@ impl Limiter {
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
         let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
         let place = Place { tag: Tag::of_key(tag, 0), slot };
-        let is_strict = self.rule(rule).is_some_and(|rule| rule.sharing.strict);
-        let usual_cost = self.rule(rule).map_or(1, |rule| rule.cost.usual());
-        let is_rare = is_strict && asked_recently < AHEAD_MIN * u64::from(usual_cost) && !is_waited_for;
+        let is_crowded = self.watch.is_crowded();
+        let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
+        let wish = strict.map(|rule| Wish {
+            asked_recently,
+            usual_cost: rule.cost.usual(),
+            is_waited_for,
+            is_crowded,
+            chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
+        });
+        let is_strict = wish.is_some();
         let told = Cell::new(None);
         let updated = self.update_watched(place, None, slots, now, |watched| {
             if is_strict {
@@ -232,7 +237,7 @@ impl Limiter {
                 watched.count_asked(unadded, now);
             }
             told.set(Some(*watched));
-            if is_rare || is_strict && watched.is_over(now) {
+            if wish.is_some_and(|wish| wish.ends(watched, now)) {
                 watched.begin_epoch(now);
             }
         });
@@ -245,20 +250,19 @@ impl Limiter {
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
         let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
-        if is_strict && (watched.charged == 0 || watched.is_over(now)) {
-            // It holds nothing; who needs a token will draw it.
-            return;
-        }
-        // Nothing wanted gives the epoch back, which has ended here.
-        let recently = u32::try_from(asked_recently).unwrap_or(u32::MAX);
-        let ahead = if is_rare { 0 } else { recently.max(watched.on_hand(now)).max(usual_cost) };
+        let ahead = match wish.map(|wish| wish.of(&watched, now)) {
+            None => 0,
+            Some(Want::Ahead(ahead)) => ahead,
+            Some(Want::Nothing) => return,
+            Some(Want::Later(at)) => return key.rest(at, now),
+        };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = Told { place, rule, epoch, admitted, asked, asked_recently, awaited: 0, dirty_since };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
         let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);
         let missing = quota.map_or(0, |quota| watched.bucket.missing(&quota, now));
-        saying.add(told, value.as_bytes(), &watched, missing, if is_strict { ahead } else { 0 }, now);
+        saying.add(told, value.as_bytes(), &watched, missing, ahead, now);
     }
 }
 

@@ -4,14 +4,18 @@ use super::Limiter;
 use super::exchange::Told;
 use super::replace::GONE;
 use super::watched::{Place, Updated};
+use super::wish::rest_until;
 use crate::counters::Event;
 use crate::key::KeyValue;
-use crate::quota::Quota;
+use crate::quota::{Quota, TOKENS_MAX};
 use crate::slot::Tag;
 use crate::table::Slots;
 use crate::time::Time;
 use crate::watch::WatchList;
 use crate::wire::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+
+/// The longest that a key is believed to have no tokens, in milliseconds: more than any month.
+const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 
 impl Limiter {
     /// Applies the bytes of the reply to report `sequence`; nothing happens where that was given up. On
@@ -118,12 +122,15 @@ impl Limiter {
     /// was made, so it ends here before it ends where they were debited.
     fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
-        let is_strict = self.rule(told.rule).is_some_and(|rule| rule.sharing.strict);
+        let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
+        let (is_strict, is_calendar) =
+            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.calendar.is_some()));
         // Too late: what it leased counts as spent by now.
         if !is_strict || leased.lease_ms > 0 && until <= now {
             return;
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
+        let barred_until = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
         let updated = self.update_watched(told.place, None, slots, now, |watched| {
             if watched.epoch != told.epoch {
                 return;
@@ -133,14 +140,23 @@ impl Limiter {
                 watched.begin_epoch(now);
             } else {
                 watched.lease(charged, until);
+                if is_calendar {
+                    watched.burst = leased.left.min(TOKENS_MAX);
+                    if leased.wait_ms > 0 {
+                        watched.bar(barred_until, now);
+                    }
+                }
             }
         });
         self.deny_cache.forget(told.place.tag);
-        // What is not spent soon is given back with the next report.
+        // What is not spent soon is given back with the next report, of a calendar's quota with a later one.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
             key.soil(now);
+            if is_calendar {
+                key.rest(rest_until(watched.lease_until), now);
+            }
         }
     }
 

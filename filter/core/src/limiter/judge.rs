@@ -68,6 +68,7 @@ pub(super) struct Terms {
     is_strict: bool,
     has_box: bool,
     is_charged_after: bool,
+    is_calendar: bool,
     /// What the rule says to do out of touch with weir-sync, if the POP is.
     alone: Option<WhenUnsynced>,
 }
@@ -106,6 +107,7 @@ impl Limiter {
             is_strict,
             has_box: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
+            is_calendar: rule.sharing.calendar.is_some(),
             // Nobody waits for a rule that is not enforced.
             alone: if is_strict && hit.is_shadow {
                 Some(WhenUnsynced::Local)
@@ -122,11 +124,14 @@ impl Limiter {
         let quota = &terms.quota;
         let lodging = slot.lodge(hit.tag, terms.overflow, now);
         let refused = |verdict| Judged::refused(verdict, lodging.tag);
+        if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
+            return refused(Verdict::Short { wait_ns, full_ns: wait_ns });
+        }
         if terms.alone == Some(WhenUnsynced::Deny) {
             return refused(Verdict::Denied);
         }
         if terms.is_strict && terms.alone.is_none() {
-            return self.spend(lodging, hit.cost, quota, slot, now);
+            return self.spend(lodging, hit.cost, terms, slot, now);
         }
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
         let bucket = lodging.entry.bucket().held_to(quota, burst, now);
@@ -158,7 +163,8 @@ impl Limiter {
     }
 
     /// Spends tokens that were paid for.
-    fn spend(&self, lodging: Lodging, cost: u32, quota: &Quota, slot: &mut Slot, now: Time) -> Judged {
+    fn spend(&self, lodging: Lodging, cost: u32, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
+        let quota = &terms.quota;
         let refused = |verdict| Judged::refused(verdict, lodging.tag);
         let on_hand = match lodging.entry {
             Entry::Watched(watched) => watched.on_hand(now),
@@ -172,11 +178,16 @@ impl Limiter {
             return refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() });
         };
         watched.count_admitted(cost, now);
-        // What clients are told is left, is what is on hand.
-        watched.bucket = Bucket::FULL.held_to(quota, left, now);
+        // What clients are told is left, is what is on hand; of a calendar's quota, also what the budget
+        // had left when it last answered. That is not for the entry, which would stay for a month.
+        let elsewhere = if terms.is_calendar { watched.burst } else { 0 };
+        let told = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
+        if !terms.is_calendar {
+            watched.bucket = told;
+        }
         // The entry is there, so it has its room.
         let _ = slot.put(lodging.tag, &Entry::Watched(watched), now);
-        refused(Verdict::Fits(Standing::allowed(watched.bucket, quota, now)))
+        refused(Verdict::Fits(Standing::allowed(told, quota, now)))
     }
 
     /// The key's admit ratio, if that leaves this request out.
@@ -296,6 +307,12 @@ pub(super) fn after_taking(
             }
         }
     }
+}
+
+/// For how long it is known that a calendar's quota has no tokens for the key of `entry`, if so.
+fn barred_ns(entry: &Entry, terms: &Terms, now: Time) -> Option<u64> {
+    let Entry::Watched(watched) = entry else { return None };
+    Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
 }
 
 /// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut. Where it

@@ -23,6 +23,7 @@ mod shadow;
 mod tests;
 mod versions;
 mod watched;
+mod wish;
 
 use alloc::vec::Vec;
 

@@ -2,6 +2,7 @@ mod costs;
 mod in_a_fleet;
 mod keys;
 mod lists;
+mod quota;
 mod replace;
 mod reports;
 mod rule_model;

@@ -16,22 +16,25 @@ const EXPIRES_S_MAX: u32 = 86_400;
 
 /// The algorithms a rule may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
     SlidingLog,
     LeakyBucket,
     Concurrency,
+    /// So many in each day or month of the calendar.
+    Quota,
 }
 
-const KINDS: [(&str, Kind); 6] = [
+const KINDS: [(&str, Kind); 7] = [
     ("token_bucket", Kind::TokenBucket),
     ("fixed_window", Kind::FixedWindow),
     ("sliding_window", Kind::SlidingWindow),
     ("sliding_log", Kind::SlidingLog),
     ("leaky_bucket", Kind::LeakyBucket),
     ("concurrency", Kind::Concurrency),
+    ("quota", Kind::Quota),
 ];
 
 /// How much a rule allows, and how that is counted.
@@ -77,9 +80,13 @@ impl Limit {
     }
 }
 
-/// Reads `algorithm`, `rate`, `burst`, `queue`, `limit` and `expires_after_s`.
-pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit> {
-    let kind = fields.choice("algorithm", &KINDS, errors).unwrap_or(Kind::TokenBucket);
+/// Reads `algorithm`.
+pub(super) fn kind(fields: &mut Fields<'_>, errors: &mut Errors) -> Kind {
+    fields.choice("algorithm", &KINDS, errors).unwrap_or(Kind::TokenBucket)
+}
+
+/// Reads `rate`, `burst`, `queue`, `limit` and `expires_after_s`, of which `kind` has some.
+pub(super) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit> {
     let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", 1..=TOKENS_MAX, errors);
     let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", 1..=TOKENS_MAX - 1, errors);
     let is_concurrency = kind == Kind::Concurrency;
@@ -101,7 +108,9 @@ pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit
     let steady = || Quota::new(rate, count).ok();
     let window = |algorithm: Option<Algorithm>| Some(Limit { algorithm: algorithm?, quota: steady()? });
     let read = match kind {
-        Kind::TokenBucket | Kind::Concurrency => return token_bucket(fields, rate, burst, errors),
+        Kind::TokenBucket | Kind::Concurrency | Kind::Quota => {
+            return token_bucket(fields, rate, burst, errors);
+        }
         Kind::FixedWindow => window(FixedWindow::new(count, length_ns).ok().map(Algorithm::FixedWindow)),
         Kind::SlidingWindow => {
             window(SlidingWindow::new(count, length_ns).ok().map(Algorithm::SlidingWindow))

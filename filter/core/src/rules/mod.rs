@@ -6,6 +6,7 @@
 
 pub mod after;
 pub mod algorithm;
+mod calendar;
 pub mod cost;
 pub mod key_spec;
 pub mod matching;
@@ -20,6 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::algorithm::Algorithm;
+use crate::calendar::Calendar;
 use crate::key::Secret;
 use crate::quota::Quota;
 use crate::reading::{Errors, Fields};
@@ -221,6 +223,7 @@ impl Rule {
         if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
             bytes.push(self.algorithm.number());
         }
+        bytes.extend(self.sharing.calendar.map(Calendar::name).unwrap_or_default().as_bytes());
         bytes
     }
 }

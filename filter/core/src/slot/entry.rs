@@ -70,7 +70,8 @@ pub struct Cold {
 pub struct Watched {
     /// The rule's whole quota, capped by grants.
     pub bucket: Bucket,
-    /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent.
+    /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent, or,
+    /// where `ratio` is zero, until when there are no tokens.
     pub lease_until: Time,
     /// When the first of the tokens that are admitted and not known to be charged was admitted.
     pub unheard_since: Moment,
@@ -85,7 +86,8 @@ pub struct Watched {
     pub charged: u32,
     /// The fraction to admit while the lease lasts.
     pub ratio: AdmitRatio,
-    /// The most tokens that the bucket may hold while the lease lasts; below 2^20.
+    /// The most tokens that the bucket may hold while the lease lasts; below 2^20. Of a calendar's quota,
+    /// what the budget had left as of the last answer.
     pub burst: u32,
     /// Into how many parts the rate is cut by which it refills then, 1 to [`PARTS_MAX`].
     pub parts: u32,
@@ -153,31 +155,6 @@ impl Watched {
     /// says so.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         (now < self.lease_until).then_some((self.burst, self.parts))
-    }
-
-    /// Begins an epoch of a strict rule's key, under a name that it never had before.
-    pub fn begin_epoch(&mut self, now: Time) {
-        let next = self.epoch.wrapping_add(1);
-        let now_named = epoch_of(now);
-        let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
-        self.epoch = if is_later { now_named } else { next };
-        (self.admitted, self.asked, self.charged, self.lease_until) = (0, 0, 0, Time::ZERO);
-    }
-
-    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
-    pub fn is_over(&self, now: Time) -> bool {
-        self.admitted.max(self.charged) > 0 && self.lease_until <= now
-    }
-
-    /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
-    pub fn lease(&mut self, charged: u32, until: Time) {
-        self.charged = self.charged.max(charged);
-        self.lease_until = self.lease_until.max(stepped(until));
-    }
-
-    /// Tokens of a strict rule that are paid for and may be spent at `now`.
-    pub fn on_hand(&self, now: Time) -> u32 {
-        if now < self.lease_until { self.charged.saturating_sub(self.admitted) } else { 0 }
     }
 
     /// Takes in that what was `admitted` when a report was made at `sent_at` is charged.
@@ -272,7 +249,7 @@ impl Moment {
 }
 
 /// `time`, rounded down to what a slot stores of it.
-fn stepped(time: Time) -> Time {
+pub(super) fn stepped(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
 }
 

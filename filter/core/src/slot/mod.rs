@@ -11,6 +11,7 @@
 
 mod entry;
 mod layout;
+mod strict;
 #[cfg(test)]
 mod tests;
 

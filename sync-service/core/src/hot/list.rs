@@ -89,7 +89,7 @@ fn parse(text: &str) -> Option<HotKey> {
     let (token_ns, burst) = (number(parts.next()?)?, number(parts.next()?)?);
     let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
     let local_burst = u32::try_from(number(parts.next()?)?).ok()?;
-    let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)? };
+    let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, calendar: None };
     let value = from_hex(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
     sharing.fits(quota).then(|| HotKey { id: BudgetId { rule: rule.into(), value }, quota, sharing })
@@ -159,7 +159,7 @@ mod tests {
             let quota = Quota::from_token_ns(token_ns, burst).unwrap();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
             let local_burst = ((f64::from(burst) * part) as u32).max(1);
-            let sharing = Sharing { strict: false, local_burst, floors };
+            let sharing = Sharing { strict: false, local_burst, floors, calendar: None };
             HotKey { id: BudgetId { rule, value }, quota, sharing }
         }
     }

@@ -29,7 +29,7 @@ fn twenty() -> Quota {
 fn tokens_are_debited_before_they_are_spent() {
     let (quota, mut store) = (twenty(), Escrow::default());
     let drawn = store.draw(7, "a", &draw(quota, &[claim(1, 0, 5)]));
-    assert_eq!(drawn.leases, [Leased { charged: 5, lease_ms: 2_000 }]);
+    assert_eq!(drawn.leases, [Leased::of(5, 2_000)]);
     assert_eq!((drawn.given, drawn.outstanding, drawn.deficit_ns), (5, 5, 5 * quota.token_ns()));
     let spent = store.draw(7, "a", &draw(quota, &[claim(1, 4, 3)]));
     assert_eq!((spent.leases[0].charged, spent.given, spent.outstanding), (7, 2, 3));
@@ -173,7 +173,7 @@ fn absurd_numbers_saturate() {
     let mut long = draw(quota, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
     long.lease_us = u64::MAX;
     let drawn = store.draw(1, "a", &long);
-    assert_eq!(drawn.leases[0], Leased { charged: 400, lease_ms: 10_000 });
+    assert_eq!(drawn.leases[0], Leased::of(400, 10_000));
     assert_eq!((drawn.leases[1], drawn.leases[2].charged), (NO_LEASE, 0));
     assert_eq!(claim(1, u64::MAX, 1).spent(), COUNT_MAX);
     assert_eq!(u64::from(long.lease_ms()) * 1_000, LEASE_US_MAX);

@@ -5,6 +5,8 @@ mod drawing;
 mod liveness;
 mod overshoot;
 mod pop;
+mod tally;
+mod windows;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{Claim, Draw};
@@ -20,5 +22,5 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 
 fn draw(quota: Quota, claims: &[Claim]) -> Draw {
     let id = BudgetId { rule: "login".into(), value: vec![1] };
-    Draw { id, quota, lease_us: LEASE_US, claims: claims.to_vec() }
+    Draw { id, quota, lease_us: LEASE_US, window: None, claims: claims.to_vec() }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Draw, Drawn, Escrow, NO_LEASE};
+use weir_budget::escrow::{Draw, Drawn, NO_LEASE};
+use weir_budget::strict::{Strict, StrictId};
 
 /// The strict budgets of a store.
 ///
@@ -12,9 +12,9 @@ use weir_budget::escrow::{Draw, Drawn, Escrow, NO_LEASE};
 /// it has given. Where there are too many, a newcomer gets nothing.
 #[derive(Debug)]
 pub(super) struct Escrows {
-    by_id: HashMap<Arc<BudgetId>, Escrow>,
+    by_id: HashMap<Arc<StrictId>, Strict>,
     /// The same by when they are full with nothing leased.
-    full: BTreeSet<(u64, Arc<BudgetId>)>,
+    full: BTreeSet<(u64, Arc<StrictId>)>,
     max: usize,
 }
 
@@ -25,7 +25,7 @@ impl Escrows {
 
     pub(super) fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
         self.forget_expired(now_us);
-        let Some((id, mut escrow)) = self.take(now_us, &draw.id) else {
+        let Some((id, mut escrow)) = self.take(now_us, draw) else {
             let leases = vec![NO_LEASE; draw.claims.len()];
             return Drawn { deficit_ns: draw.quota.fill_ns(), outstanding: 0, given: 0, now_us, leases };
         };
@@ -35,9 +35,10 @@ impl Escrows {
         drawn
     }
 
-    /// The strict budget under `id`, out of the store; a new one where there is none and there is room.
-    fn take(&mut self, now_us: u64, id: &BudgetId) -> Option<(Arc<BudgetId>, Escrow)> {
-        if let Some((id, escrow)) = self.by_id.remove_entry(id) {
+    /// The strict budget of `draw`, out of the store; a new one where there is none and there is room.
+    fn take(&mut self, now_us: u64, draw: &Draw) -> Option<(Arc<StrictId>, Strict)> {
+        let id = Strict::id(draw);
+        if let Some((id, escrow)) = self.by_id.remove_entry(&id) {
             self.full.remove(&(escrow.full_us(), Arc::clone(&id)));
             return Some((id, escrow));
         }
@@ -45,7 +46,7 @@ impl Escrows {
         if is_full && !self.forget_first(|first| first.full_us() <= now_us) {
             return None;
         }
-        Some((Arc::new(id.clone()), Escrow::default()))
+        Some((Arc::new(id), Strict::of(draw)))
     }
 
     fn forget_expired(&mut self, now_us: u64) {
@@ -53,7 +54,7 @@ impl Escrows {
     }
 
     /// Forgets the one that is full first if it `may` go; says whether it did.
-    fn forget_first(&mut self, may: impl FnOnce(&Escrow) -> bool) -> bool {
+    fn forget_first(&mut self, may: impl FnOnce(&Strict) -> bool) -> bool {
         let Some((full_us, id)) = self.full.first().cloned() else { return false };
         if !self.by_id.get(&id).is_none_or(may) {
             return false;
@@ -66,6 +67,7 @@ impl Escrows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_budget::budget::BudgetId;
     use weir_budget::escrow::{Claim, ENDED_KEPT_US};
     use weir_limiter::quota::{Period, Quota, Rate};
 
@@ -77,7 +79,7 @@ mod tests {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId { rule: "r".into(), value: vec![value] };
         let claims = vec![Claim { epoch: now_us, admitted: 0, ahead: 3 }];
-        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, claims }).given
+        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, window: None, claims }).given
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) fn script() -> String {
 }
 
 /// Every draw as one call of the script.
-pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
+pub(super) fn pipeline(hash: &str, pop: &str, draws: &[&Draw]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(draws.len());
     for draw in draws {
         let token_ns = draw.quota.token_ns();
@@ -38,7 +38,7 @@ pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
 }
 
 /// What the script said, as it was asked.
-pub(super) fn drawn(draws: &[Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
+pub(super) fn drawn(draws: &[&Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
     if rows.len() != draws.len() {
         return Err(StoreError::Nonsense("another number of draws"));
     }
@@ -51,7 +51,7 @@ fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
         return Err(StoreError::Nonsense("another number of leases"));
     }
     let lease = |charged: &i64| match u64::try_from(*charged) {
-        Ok(charged) => Leased { charged, lease_ms: draw.lease_ms() },
+        Ok(charged) => Leased::of(charged, draw.lease_ms()),
         Err(_) => NO_LEASE,
     };
     Ok(Drawn {

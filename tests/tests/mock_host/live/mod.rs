@@ -19,7 +19,7 @@ fn named(name: &str, rate: &str, burst: u32) -> Value {
 
 /// The reply to `report` of a fleet that is to run `version`.
 fn word(report: &Report, version: u64) -> CallAnswer {
-    let leased = Allowance::Leased(Leased { charged: 0, lease_ms: 2_000 });
+    let leased = Allowance::Leased(Leased::of(0, 2_000));
     let allowance = |key: &weir_limiter::wire::Key| {
         if report.rules[usize::from(key.rule)].sharing.strict { leased } else { Allowance::Warm }
     };

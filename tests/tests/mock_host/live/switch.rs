@@ -41,7 +41,7 @@ fn requests_that_wait_across_the_switch_are_decided() {
     let mut worker = Worker::configured(&shared(), &synced(&strict("login")));
     let leased = |call: &HttpCall, charged| {
         let report = Report::decode(&call.body).expect("weir-sync could not read this report");
-        let lease = Allowance::Leased(Leased { charged, lease_ms: 2_000 });
+        let lease = Allowance::Leased(Leased::of(charged, 2_000));
         let (sequence, grants) = (report.sequence, vec![lease; report.keys.len()]);
         let reply = Reply { sequence, pops: 1, settled: true, grants, rule_set: 7, ..Reply::default() };
         CallAnswer::new("200", reply.encode())

@@ -98,7 +98,7 @@ fn a_rule_that_comes_back_takes_no_answer_from_its_first_life() {
 }
 
 fn leased(sequence: u64, charged: u64) -> Vec<u8> {
-    answer(sequence, vec![Allowance::Leased(Leased { charged, lease_ms: 2_000 })])
+    answer(sequence, vec![Allowance::Leased(Leased::of(charged, 2_000))])
 }
 
 fn wait(limiter: &mut Limiter, slots: &mut LocalSlots) -> (Report, Draw) {

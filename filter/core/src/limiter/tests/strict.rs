@@ -10,7 +10,7 @@ fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
 }
 
 fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
-    let grants = vec![Allowance::Leased(Leased { charged, lease_ms })];
+    let grants = vec![Allowance::Leased(Leased::of(charged, lease_ms))];
     Reply { sequence, pops: 1, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
         .encode()
 }
@@ -93,7 +93,7 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
 fn a_weir_sync_without_its_store_has_not_answered() {
     let (mut limiter, mut slots) = strict("deny");
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
-    let grants = vec![Allowance::Leased(Leased { charged: 0, lease_ms: 0 })];
+    let grants = vec![Allowance::Leased(Leased::of(0, 0))];
     let (sequence, rules) = (report.sequence, vec![]);
     let reply =
         Reply { sequence, pops: 1, settled: false, grants, rules, pushed: vec![], ..Reply::default() };

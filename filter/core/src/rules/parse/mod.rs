@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use serde_json::Value;
 
 use super::after::After;
-use super::algorithm::{self, Limit};
+use super::algorithm::{self, Kind, Limit};
+use super::calendar;
 use super::cost::{Cost, cost};
 use super::key_spec::{Missing, key};
 use super::matching::Condition;
@@ -85,12 +86,19 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     };
     let key = key(&mut fields, &mut reader.attributes, errors);
     let missing = fields.choice("missing", &MISSING, errors).unwrap_or_default();
-    let limit = algorithm::read(&mut fields, errors);
+    let (limit, sharing) = match algorithm::kind(&mut fields, errors) {
+        Kind::Quota => {
+            calendar::terms(&mut fields, errors).map(|(quota, sharing)| (Limit::of(quota), sharing)).unzip()
+        }
+        kind => {
+            let limit = algorithm::read(kind, &mut fields, errors);
+            (limit, sharing(&mut fields, limit.map(|limit| limit.quota), errors))
+        }
+    };
     let quota = limit.map(|limit| limit.quota);
     let after = after(&mut fields, errors);
     let enforcement = Enforcement::read(&mut fields, errors);
     let penalty = Penalty::read(&mut fields, errors);
-    let sharing = sharing(&mut fields, quota, errors);
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
     // What must never be overshot fails closed, unless its operator says otherwise.
     let default = if is_strict { WhenUnsynced::Deny } else { WhenUnsynced::default() };
@@ -194,7 +202,7 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>, errors: &mut Errors) -
     let floors_place = fields.place("floors");
     let floors = fields.take("floors").map(|value| floors(value, &floors_place, errors));
     let floors = floors.unwrap_or_else(|| Some(Vec::new()))?;
-    Some(Sharing { strict, local_burst: local_burst.unwrap_or(burst_max), floors })
+    Some(Sharing { strict, local_burst: local_burst.unwrap_or(burst_max), floors, calendar: None })
 }
 
 fn floors(value: &Value, place: &str, errors: &mut Errors) -> Option<Vec<Floor>> {

@@ -1,0 +1,199 @@
+//! Quotas of the calendar: long leases, few pauses, and silence until the next window.
+
+use super::*;
+use crate::wire::Leased;
+use std::format;
+
+const MINUTE: u64 = 60_000 * MS;
+const LEASE_MS: u32 = 600_000;
+
+fn daily(rate: &str) -> (Limiter, LocalSlots) {
+    let rule = json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": rate}]);
+    (limiter(rules(&rule), Some(1)), LocalSlots::new(64))
+}
+
+fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
+    let grants = vec![Allowance::Leased(leased)];
+    Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+}
+
+/// Asks once, which has to wait, and answers so.
+fn draw(limiter: &mut Limiter, slots: &mut LocalSlots, leased: Leased, now: Time) -> (Report, Decision) {
+    limiter.note_heard(1, now);
+    assert_eq!(ask(limiter, slots, "192.0.2.1", now).outcome, Outcome::Wait);
+    let (report, draw) = limiter.draw(slots, now).unwrap();
+    assert!(limiter.drawn(draw, &answer(report.sequence, leased), slots, now).unwrap());
+    let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
+    (report, decision)
+}
+
+/// A window's budget as weir-sync keeps it, for one POP.
+struct Budget {
+    left: u64,
+    charged: u64,
+    epoch: u32,
+}
+
+impl Budget {
+    fn answer(&mut self, report: &Report) -> Vec<u8> {
+        let key = &report.keys[0];
+        if key.epoch != self.epoch {
+            (self.epoch, self.charged) = (key.epoch, 0);
+        }
+        if key.ahead == 0 {
+            self.left += self.charged - key.admitted;
+            return answer(report.sequence, Leased::NONE);
+        }
+        let need = (key.admitted + u64::from(key.ahead)).saturating_sub(self.charged);
+        let given = need.min(self.left);
+        (self.charged, self.left) = (self.charged + given, self.left - given);
+        let wait_ms = if given < need { 86_400_000 } else { 0 };
+        let left = u32::try_from(self.left).unwrap();
+        answer(report.sequence, Leased { charged: self.charged, lease_ms: LEASE_MS, wait_ms, left })
+    }
+}
+
+/// Asks every `every_ns` for an hour, with a report every 250 ms; returns how many passed and how many of
+/// them waited.
+fn an_hour(rate: &str, every_ns: u64, budget: &mut Budget) -> (u32, u32) {
+    let (mut limiter, mut slots) = daily(rate);
+    let (mut passed, mut waited) = (0, 0);
+    for tick in 0..3_600 * 4 {
+        let now = T0 + tick * 250 * MS;
+        limiter.note_heard(1, now);
+        if (tick * 250 * MS).is_multiple_of(every_ns) {
+            let mut decision = ask(&mut limiter, &mut slots, "192.0.2.1", now);
+            if decision.outcome == Outcome::Wait {
+                waited += 1;
+                let (report, draw) = limiter.draw(&mut slots, now).unwrap();
+                assert!(limiter.drawn(draw, &budget.answer(&report), &mut slots, now).unwrap());
+                decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now);
+            }
+            passed += u32::from(decision.outcome == Outcome::Allow);
+        }
+        if let Some(report) = limiter.report(&mut slots, false, now) {
+            limiter.apply(report.sequence, &budget.answer(&report), &mut slots, now).unwrap();
+        }
+    }
+    (passed, waited)
+}
+
+#[test]
+fn a_steady_client_waits_once_and_loses_nothing() {
+    for (rate, every_ns, expected) in
+        [("1000/day", MINUTE, 60), ("1000/day", 5 * MINUTE, 12), ("100000/month", 500 * MS, 7_200)]
+    {
+        let mut budget = Budget { left: 50_000, charged: 0, epoch: 0 };
+        assert_eq!(an_hour(rate, every_ns, &mut budget), (expected, 1), "{rate}");
+        let chunk = if expected > 1_000 { 100 } else { 1 };
+        assert!(50_000 - budget.left <= u64::from(expected) + chunk, "{rate}");
+    }
+}
+
+#[test]
+fn a_rare_client_waits_each_time_and_loses_nothing() {
+    let mut budget = Budget { left: 50_000, charged: 0, epoch: 0 };
+    assert_eq!(an_hour("1000/day", 20 * MINUTE, &mut budget), (3, 3));
+    assert_eq!(budget.left, 50_000 - 3, "what was ahead is given back");
+}
+
+#[test]
+fn an_exhausted_quota_is_not_asked_for_before_its_window_ends() {
+    let mut budget = Budget { left: 10, charged: 0, epoch: 0 };
+    let (passed, waited) = an_hour("1000/day", 1_000 * MS, &mut budget);
+    assert_eq!(passed, 10);
+    assert!(waited <= 4, "{waited} of 3600");
+}
+
+#[test]
+fn a_refused_client_is_told_when_the_window_ends() {
+    let (mut limiter, mut slots) = daily("1000/day");
+    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    let (report, decision) = draw(&mut limiter, &mut slots, none, T0);
+    assert_eq!(report.keys[0].ahead, 2, "one to spend, one for the next");
+    let two_hours = 7_200_000 * MS;
+    for (after, left) in [(0, two_hours), (MINUTE, two_hours - MINUTE), (two_hours - MS, MS)] {
+        let decision =
+            if after == 0 { decision } else { ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after) };
+        let more_ns = decision.strictest.unwrap().1.more_ns;
+        assert_eq!(decision.outcome, Outcome::Limit);
+        assert!((left..left + 10 * MS).contains(&more_ns), "{more_ns} after {after}");
+        // The next report says nothing of it.
+        assert!(limiter.report(&mut slots, false, T0 + after).is_none());
+    }
+    let later = T0 + two_hours + 10 * MS;
+    let (_, decision) = draw(&mut limiter, &mut slots, Leased::of(2, LEASE_MS), later);
+    assert_eq!(decision.outcome, Outcome::Allow);
+}
+
+/// Known to be exhausted, it stays so where weir-sync is not heard of; and needs no word of it.
+#[test]
+fn an_exhausted_quota_stays_so_out_of_touch() {
+    let (mut limiter, mut slots) = daily("1000/day");
+    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    draw(&mut limiter, &mut slots, none, T0);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome, Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome, Outcome::Deny);
+}
+
+#[test]
+fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
+    let (mut limiter, _) = daily("1000/day");
+    let mut slots = LocalSlots::new(1);
+    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    draw(&mut limiter, &mut slots, none, T0);
+    // Others come and go, and each gives back what it was leased.
+    for n in 0..200 {
+        let now = T0 + MINUTE + n * 500 * MS;
+        limiter.note_heard(1, now);
+        let from = format!("198.51.100.{n}");
+        assert_eq!(ask(&mut limiter, &mut slots, &from, now).outcome, Outcome::Wait, "{from}");
+        let (report, draw) = limiter.draw(&mut slots, now).unwrap();
+        let two = Leased::of(2, 1);
+        assert!(limiter.drawn(draw, &answer(report.sequence, two), &mut slots, now).unwrap());
+        limiter.decide_again(true, &mut Client(from), &mut slots, now);
+    }
+    let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MINUTE);
+    assert_eq!(decision.outcome, Outcome::Limit);
+    assert!(decision.strictest.unwrap().1.more_ns > 100 * MINUTE);
+}
+
+#[test]
+fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
+    let (mut limiter, mut slots) = daily("10000/day");
+    let first = Leased { charged: 11, lease_ms: LEASE_MS, wait_ms: 0, left: 500 };
+    let (report, decision) = draw(&mut limiter, &mut slots, first, T0);
+    assert_eq!((report.keys[0].ahead, decision.strictest.unwrap().1.remaining), (11, 510));
+    let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS);
+    assert_eq!((next.outcome, next.strictest.unwrap().1.remaining), (Outcome::Allow, 509));
+}
+
+/// An answer that there is nothing more does not end what is on hand; nor does that last any longer.
+#[test]
+fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
+    for (after, outcome) in [(MINUTE, Outcome::Allow), (10 * MINUTE, Outcome::Wait)] {
+        let (mut limiter, mut slots) = daily("10000/day");
+        let last = Leased { charged: 2, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+        let (_, decision) = draw(&mut limiter, &mut slots, last, T0);
+        assert_eq!(decision.outcome, Outcome::Allow);
+        limiter.note_heard(1, T0 + after);
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after).outcome, outcome);
+    }
+}
+
+#[test]
+fn a_crowded_worker_holds_nothing_for_who_does_not_ask() {
+    let (mut limiter, _) = daily("1000/day");
+    let mut slots = LocalSlots::new(4_096);
+    for n in 0..2_500_u32 {
+        let from = format!("10.0.{}.{}", n / 250, n % 250);
+        assert_eq!(ask(&mut limiter, &mut slots, &from, T0).outcome, Outcome::Wait);
+        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let two = Leased::of(2, LEASE_MS);
+        assert!(limiter.drawn(draw, &answer(report.sequence, two), &mut slots, T0).unwrap());
+        limiter.decide_again(true, &mut Client(from), &mut slots, T0);
+    }
+    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!(report.keys.len(), crate::wire::KEYS_MAX);
+    assert!(report.keys.iter().all(|key| (key.admitted, key.ahead) == (1, 0)));
+}

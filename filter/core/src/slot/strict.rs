@@ -1,0 +1,122 @@
+//! A strict rule's key: the tokens that were paid for, and until when they may be spent.
+
+use super::entry::{STEP_BITS, Watched, epoch_of, stepped};
+use crate::time::Time;
+use crate::wire::AdmitRatio;
+
+impl Watched {
+    /// Begins an epoch of a strict rule's key, under a name that it never had before.
+    pub fn begin_epoch(&mut self, now: Time) {
+        let next = self.epoch.wrapping_add(1);
+        let now_named = epoch_of(now);
+        let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
+        self.epoch = if is_later { now_named } else { next };
+        (self.admitted, self.asked, self.charged, self.lease_until) = (0, 0, 0, Time::ZERO);
+        self.ratio = AdmitRatio::ONE;
+    }
+
+    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.admitted.max(self.charged) > 0 && self.lease_until <= now
+    }
+
+    /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
+    pub fn lease(&mut self, charged: u32, until: Time) {
+        self.charged = self.charged.max(charged);
+        if !self.has_none() {
+            self.lease_until = self.lease_until.max(stepped(until));
+        } else if self.charged > self.admitted {
+            // There are some after all. Until when there were none says nothing about how long they last.
+            (self.ratio, self.lease_until) = (AdmitRatio::ONE, stepped(until));
+        }
+    }
+
+    /// Takes in that there will be no tokens before `until`, unless there still are some on hand.
+    pub fn bar(&mut self, until: Time, now: Time) {
+        if self.on_hand(now) == 0 {
+            (self.ratio, self.lease_until) = (AdmitRatio::ZERO, stepped(until + (1 << STEP_BITS)));
+        }
+    }
+
+    /// Nanoseconds for which it is known at `now` that there are no tokens; zero where that is not known.
+    pub fn barred_ns(&self, now: Time) -> u64 {
+        if self.has_none() { self.lease_until.nanos_since(now) } else { 0 }
+    }
+
+    /// Tokens of a strict rule that are paid for and may be spent at `now`.
+    pub fn on_hand(&self, now: Time) -> u32 {
+        let is_leased = now < self.lease_until && !self.has_none();
+        if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }
+    }
+
+    /// Of a strict rule, a ratio of zero says that `lease_until` is when there may be tokens again.
+    fn has_none(&self) -> bool {
+        self.ratio == AdmitRatio::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+    use crate::slot::{Cold, Entry, Slot, Tag};
+    use crate::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(1 << 40);
+
+    fn begun() -> Watched {
+        let quota = Quota::from_token_ns(SECOND_NS, 100).unwrap();
+        Watched::begin(&Cold::NEW, &quota, 1, 0, T0)
+    }
+
+    #[test]
+    fn what_is_given_back_of_a_barred_key_is_not_on_hand_until_it_is_leased_again() {
+        let mut key = begun();
+        key.lease(1, T0 + 10 * SECOND_NS);
+        key.count_admitted(1, T0);
+        key.bar(T0 + 3_600 * SECOND_NS, T0);
+        key.admitted = 0;
+        assert_eq!(key.on_hand(T0), 0);
+        key.lease(2, T0 + 20 * SECOND_NS);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (2, 0));
+        assert_eq!(key.on_hand(T0 + 20 * SECOND_NS), 0, "and not for as long as it was barred");
+    }
+
+    #[test]
+    fn a_bar_is_told_to_the_step_and_ends_none_too_early() {
+        let until = T0 + 1_000_000_007;
+        let mut key = begun();
+        key.bar(until, T0);
+        let step = 1 << STEP_BITS;
+        assert!((until.nanos_since(T0)..=until.nanos_since(T0) + step).contains(&key.barred_ns(T0)));
+        assert_eq!(key.barred_ns(until + step), 0);
+        assert!(!key.is_over(T0));
+        key.lease(1, T0 + 1);
+        key.bar(until, T0);
+        key.begin_epoch(until);
+        assert_eq!(key.barred_ns(T0), 0);
+    }
+
+    #[test]
+    fn what_is_on_hand_is_not_barred() {
+        let mut key = begun();
+        key.lease(1, T0 + SECOND_NS);
+        key.bar(T0 + 9 * SECOND_NS, T0);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (1, 0));
+    }
+
+    #[test]
+    fn a_barred_key_is_in_its_slot_until_there_may_be_tokens() {
+        let (mut slot, tag) = (Slot::empty(), Tag::of_key(1, 0));
+        let mut key = begun();
+        key.bar(T0 + 3_600 * SECOND_NS, T0);
+        slot.put(tag, &Entry::Watched(key), T0).unwrap();
+        let mut slot = Slot::read(slot.sealed()).unwrap();
+        for n in 2..200 {
+            let now = T0 + 3_000 * SECOND_NS + n;
+            let _ = slot.put(Tag::of_key(n, 0), &Entry::Watched(begun()), now);
+        }
+        let Some(Entry::Watched(found)) = slot.get(tag) else { panic!("gone") };
+        assert_eq!(found.barred_ns(T0), key.barred_ns(T0));
+    }
+}

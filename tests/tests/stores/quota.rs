@@ -1,0 +1,148 @@
+//! Quotas of the calendar: what every store does, and what only Redis can: keep them through crashes.
+
+use std::time::SystemTime;
+
+use redis::AsyncCommands;
+use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use weir_budget::tally::WINDOW_KEPT_US;
+use weir_limiter::calendar::{Calendar, DAY_US, Window};
+use weir_limiter::quota::{Period, Quota};
+use weir_sync::store::Store;
+use weir_sync::store::redis::quota_key;
+use weir_tests::redis::{Redis, Setup};
+use weir_tests::wait::until;
+
+use crate::{POP_TTL, connected, connected_with, id, memory_with, quota};
+
+const LEASE_US: u64 = 600_000_000;
+
+for_every_store!(
+    gives_its_count_and_no_more,
+    takes_back_what_was_not_spent,
+    is_another_for_each_calendar,
+    gives_nothing_without_a_window,
+    answers_mixed_draws_in_order,
+);
+
+pub(crate) fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_micros()).unwrap()
+}
+
+fn hundred() -> Quota {
+    quota(100, Period::Day, 100)
+}
+
+fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
+    Claim { epoch, admitted, ahead }
+}
+
+/// A draw on this month's quota of a hundred.
+fn monthly(claims: &[Claim]) -> Draw {
+    let window = Some(Calendar::Month.window(unix_us()));
+    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, window, claims: claims.to_vec() }
+}
+
+async fn ask(store: &dyn Store, draw: Draw) -> Drawn {
+    store.draw("fra1", &[draw]).await.unwrap().remove(0)
+}
+
+async fn gives_its_count_and_no_more(store: &dyn Store) {
+    let first = ask(store, monthly(&[claim(1, 0, 70)])).await;
+    assert_eq!((first.leases[0].charged, first.leases[0].left, first.leases[0].wait_ms), (70, 30, 0));
+    let second = ask(store, monthly(&[claim(1, 70, 70), claim(2, 0, 1)])).await;
+    assert_eq!((second.given, second.outstanding), (30, 30));
+    let charged: Vec<_> = second.leases.iter().map(|lease| (lease.charged, lease.left)).collect();
+    assert_eq!(charged, [(100, 0), (0, 0)]);
+    let end_us = Calendar::Month.window(second.now_us).end_us;
+    assert_eq!(second.leases[0].wait_ms, (end_us - second.now_us).div_ceil(1_000));
+    assert_eq!(second.leases[1].wait_ms, 60_000.min(second.leases[0].wait_ms));
+}
+
+async fn takes_back_what_was_not_spent(store: &dyn Store) {
+    ask(store, monthly(&[claim(1, 0, 80)])).await;
+    for _ in 0..2 {
+        let back = ask(store, monthly(&[claim(1, 30, 0)])).await;
+        assert_eq!((back.leases[0], back.outstanding), (NO_LEASE, 0));
+        assert_eq!(back.deficit_ns, 30 * hundred().token_ns());
+    }
+    assert_eq!(ask(store, monthly(&[claim(2, 0, 100)])).await.given, 70);
+}
+
+async fn is_another_for_each_calendar(store: &dyn Store) {
+    let with = |window| Draw { window, ..monthly(&[claim(1, 0, 60)]) };
+    for window in [Some(Calendar::Month.window(unix_us())), Some(Calendar::Day.window(unix_us())), None] {
+        assert_eq!(ask(store, with(window)).await.given, 60, "{window:?}");
+    }
+}
+
+async fn gives_nothing_without_a_window(store: &dyn Store) {
+    for window in [Window::unknown(Calendar::Month), Calendar::Month.window(unix_us() + 100 * DAY_US)] {
+        let drawn = ask(store, Draw { window: Some(window), ..monthly(&[claim(1, 0, 1)]) }).await;
+        assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0));
+    }
+}
+
+async fn answers_mixed_draws_in_order(store: &dyn Store) {
+    let draws: Vec<Draw> = (1..=20_u32)
+        .map(|n| {
+            let draw = Draw { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
+            if n.is_multiple_of(3) { Draw { window: None, ..draw } } else { draw }
+        })
+        .collect();
+    let answers = store.draw("fra1", &draws).await.unwrap();
+    let given: Vec<_> = answers.iter().map(|drawn| drawn.given).collect();
+    assert_eq!(given, (1..=20).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn a_quota_is_one_key_that_outlives_its_window() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
+    let key = quota_key(Calendar::Month, &id(b"a"));
+    assert_eq!(key, "weir:quota:month:{per-address:61}");
+    let end_us = Calendar::Month.window(drawn.now_us).end_us;
+    let expected_ms = (end_us - drawn.now_us + WINDOW_KEPT_US).div_ceil(1_000);
+    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+    assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
+    // Who is given nothing leaves nothing behind.
+    ask(&store, Draw { id: id(b"b"), ..monthly(&[claim(1, 7, 1)]) }).await;
+    let keys: Vec<String> = connection.keys("weir:quota:*").await.unwrap();
+    assert_eq!(keys, [key]);
+}
+
+/// Nobody knows what was given of it: so it is exhausted, where one never seen is whole.
+#[tokio::test]
+async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let () = connection.set(quota_key(Calendar::Month, &id(b"a")), "no hash").await.unwrap();
+    for _ in 0..2 {
+        let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
+        assert_eq!((drawn.given, drawn.deficit_ns), (0, 100 * hundred().token_ns()));
+        assert!(drawn.leases[0].wait_ms > 0);
+    }
+}
+
+/// Part of a quota is used; Redis is killed and started again on what it had written, and so is who uses it.
+#[tokio::test]
+async fn a_count_survives_a_crash_of_redis_and_a_new_weir_sync() {
+    let setup = Setup { append_only: true, ..Setup::default() };
+    let mut redis = Redis::start_with(setup).await;
+    let store = connected(&redis).await;
+    assert_eq!(ask(&store, monthly(&[claim(1, 0, 40)])).await.given, 40);
+    assert_eq!(ask(&store, monthly(&[claim(1, 30, 0)])).await.given, 0);
+    for round in 0..2_u64 {
+        redis.kill();
+        redis.restart().await;
+        let store = connected(&redis).await;
+        let drawn = ask(&store, monthly(&[claim(10 + round, 0, 5)])).await;
+        let used = 30 + 5 * (round + 1);
+        assert_eq!((drawn.given, u64::from(drawn.leases[0].left)), (5, 100 - used));
+    }
+    // The store that lived through it goes on too.
+    until("the store to be in reach", async || store.draw("fra1", &[monthly(&[])]).await.ok()).await;
+    assert_eq!(ask(&store, monthly(&[claim(11, 5, 100)])).await.given, 60, "all that is left");
+    assert_eq!(ask(&store, monthly(&[claim(12, 0, 100)])).await.given, 0);
+}
