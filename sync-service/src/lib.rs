@@ -4,15 +4,23 @@
 //! a [`store`] charge it and weir-budget divide it, and encodes the grants. The thin binary only
 //! reads the [`config`] and waits for a signal.
 //!
+//! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their
+//! next replies, [`fleet`] hears which they run. [`rules_file`] watches a file of rules, [`check`] explains one.
+//!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
 pub mod boxed;
+pub mod check;
 pub mod config;
+pub mod document;
 pub mod figures;
+pub mod fleet;
 pub mod metrics;
 pub mod problem;
 pub mod report;
 pub mod routes;
+pub mod rules;
+pub mod rules_file;
 pub mod sequences;
 pub mod server;
 pub mod store;

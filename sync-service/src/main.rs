@@ -1,4 +1,4 @@
-//! The binary: reads the configuration, starts the logs, serves until a signal.
+//! The binary: reads the configuration, starts the logs, serves until a signal; or checks a file of rules.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -6,10 +6,24 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
+use weir_sync::check;
 use weir_sync::config::{self, Config, LogFormat};
 
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
+    if let Some(matches) = matches.subcommand_matches(check::NAME) {
+        return match check::run(matches) {
+            Ok(page) => {
+                // Nobody need read it to the end.
+                let _ = write!(std::io::stdout(), "{page}");
+                ExitCode::SUCCESS
+            }
+            Err(errors) => {
+                eprintln!("{errors}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let loaded = match config::load(&matches, std::env::vars_os()) {
         Ok(loaded) => loaded,
         Err(errors) => {

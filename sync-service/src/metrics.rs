@@ -77,6 +77,12 @@ pub struct Metrics {
     pub http_errors: Family<Status, Counter>,
     /// Open connections.
     pub connections: Gauge,
+    /// The version of the rule set that POPs are told to run; 0 if none.
+    pub rule_set: Gauge,
+    /// How often the watched file of rules was found not good.
+    pub rules_file_errors: Counter,
+    /// Whether what the watched file says is good, and the store has heard of it.
+    pub rules_file_taken: Gauge,
 }
 
 impl fmt::Debug for Metrics {
@@ -109,6 +115,9 @@ impl Metrics {
             store_up: Gauge::default(),
             http_errors: Family::default(),
             connections: Gauge::default(),
+            rule_set: Gauge::default(),
+            rules_file_errors: Counter::default(),
+            rules_file_taken: Gauge::default(),
         };
         metrics.register_reports();
         metrics.register_rest();
@@ -150,5 +159,11 @@ impl Metrics {
         r.register("store_up", "1 while the store is in reach", self.store_up.clone());
         r.register("http_errors", "Requests refused, by status", self.http_errors.clone());
         r.register("connections", "Open connections", self.connections.clone());
+        let help = "The version of the rule set that POPs are told to run; 0 if none";
+        r.register("rule_set_version", help, self.rule_set.clone());
+        let help = "How often the watched file of rules was found not good";
+        r.register("rules_file_errors", help, self.rules_file_errors.clone());
+        let help = "1 while what the watched file of rules says is good, and the store has heard of it";
+        r.register("rules_file_taken", help, self.rules_file_taken.clone());
     }
 }

@@ -20,7 +20,9 @@ use weir_limiter::wire::{AdmitRatio, Allowance, Message, POPS_MAX, Reply, Report
 
 use crate::boxed::Boxes;
 use crate::figures::Figures;
+use crate::fleet::{Seen, Workers};
 use crate::metrics::{Kind, Metrics, Outcome};
+use crate::rules::RuleSets;
 use crate::sequences::Sequences;
 use crate::store::{Batch, Store, StoreError};
 
@@ -55,11 +57,14 @@ pub struct Exchange {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
     figures: Figures,
+    /// The rule set that POPs are told to run.
+    pub rules: Arc<RuleSets>,
     place: Place,
     member: String,
     state: Mutex<Region>,
     sequences: Mutex<Sequences>,
     boxed: Boxes,
+    workers: Mutex<Workers>,
     /// Live POPs, as last heard from the store.
     pops: AtomicU32,
     /// Zero of the clock that demand is measured by.
@@ -76,6 +81,7 @@ impl Exchange {
     /// Charges `store` and grants as `place` says.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, place: Place) -> Self {
         Self {
+            rules: Arc::new(RuleSets::new(Arc::clone(&store), metrics.rule_set.clone())),
             store,
             metrics,
             figures: Figures::default(),
@@ -83,6 +89,7 @@ impl Exchange {
             member: place.member(),
             sequences: Mutex::default(),
             boxed: Boxes::default(),
+            workers: Mutex::default(),
             pops: AtomicU32::new(1),
             started: Instant::now(),
             place,
@@ -96,6 +103,7 @@ impl Exchange {
         if !lock(&self.sequences).is_fresh(now, &report.pop, report.worker, report.sequence) {
             self.metrics.reports_stale.inc();
         }
+        lock(&self.workers).hear(now, &report);
         self.figures.hear(now, &report.rules);
         self.boxed.hear(now, &report);
         let mut plan = lock(&self.state).hear(now, &report);
@@ -104,9 +112,27 @@ impl Exchange {
         Ok(self.reply(&report, &plan, settled.as_ref()).encode())
     }
 
+    /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which the POPs
+    /// run.
+    pub async fn listen(&self) -> Result<(), StoreError> {
+        let (hot, rules, noted) = tokio::join!(self.listen_hot(), self.rules.listen(), self.note_pops());
+        hot.and(rules).and(noted)
+    }
+
+    /// Every POP of the fleet, and the version of the rule set that is current; 0 if there is none.
+    pub async fn fleet(&self) -> Result<(u64, Vec<Seen>), StoreError> {
+        let (version, seen) = tokio::join!(self.store.rules_version(), self.store.fleet());
+        Ok((version?.unwrap_or_default(), seen?))
+    }
+
+    async fn note_pops(&self) -> Result<(), StoreError> {
+        let news = lock(&self.workers).news(self.now());
+        self.store.note_pops(&self.member, &news).await
+    }
+
     /// Hears which keys are hot in other regions, and looks at the budgets of those that this region
     /// has not seen lately, so that its POPs are told with their next reply.
-    pub async fn listen(&self) -> Result<(), StoreError> {
+    async fn listen_hot(&self) -> Result<(), StoreError> {
         self.figures.interval_over(&self.metrics.region);
         let mine = lock(&self.state).hot(self.now());
         self.metrics.region.hot_keys_here.set(gauge(mine.len()));
@@ -224,7 +250,7 @@ impl Exchange {
             pops: share.fleet(),
             settled: settled.is_some(),
             grants: of_keys,
-            rule_set: 0,
+            rule_set: self.rules.version(),
             rules,
             pushed,
             boxed,

@@ -1,5 +1,7 @@
 //! Which request does what, and who may.
 
+mod rules;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub struct Routes {
     pub metrics: Arc<Metrics>,
     /// The token that reports must carry; none lets everyone in.
     pub token: Option<Secret>,
+    /// The token that changes of the rule set must carry; none lets nobody.
+    pub admin_token: Option<Secret>,
     /// How long a body may take.
     pub body_timeout: Duration,
     /// The largest body, in bytes.
@@ -62,7 +66,7 @@ impl Routes {
                 self.exchange.refresh_metrics().await;
                 Ok(text(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()))
             }
-            _ => Err(Problem::NotFound),
+            _ => self.rules(request).await,
         }
     }
 
@@ -71,10 +75,10 @@ impl Routes {
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         self.authorize(request.headers())?;
-        if !is_report(request.headers()) {
+        if !essence(request.headers()).eq_ignore_ascii_case(wire::CONTENT_TYPE.as_bytes()) {
             return Err(Problem::MediaType(wire::CONTENT_TYPE));
         }
-        let body = self.read(request.into_body()).await?;
+        let body = self.read(request.into_body(), self.body_bytes_max).await?;
         let reply = self.exchange.answer(&body).await;
         let reply = reply.map_err(|error| match error {
             wire::WireError::TooLarge(_) => Problem::TooLarge(wire::MESSAGE_BYTES_MAX),
@@ -95,22 +99,32 @@ impl Routes {
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-        // Takes as long for a wrong first letter as for a wrong last one.
-        let same = given.is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into());
-        if same { Ok(()) } else { Err(Problem::Unauthorized) }
+        match &self.token {
+            Some(token) if !carries(headers, token) => Err(Problem::Unauthorized),
+            _ => Ok(()),
+        }
     }
 
-    async fn read<B>(&self, body: B) -> Result<Bytes, Problem>
+    /// Lets in who may change the rule set.
+    fn authorize_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let token = self.admin_token.as_ref().ok_or(Problem::NoAdmin)?;
+        if carries(headers, token) { Ok(()) } else { Err(Problem::Unauthorized) }
+    }
+
+    /// Lets in who may report, and who may change the rule set.
+    fn authorize_any(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        self.authorize(headers).or_else(|problem| self.authorize_admin(headers).map_err(|_| problem))
+    }
+
+    async fn read<B>(&self, body: B, bytes_max: usize) -> Result<Bytes, Problem>
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let too_large = Problem::TooLarge(self.body_bytes_max);
-        if body.size_hint().lower() > self.body_bytes_max as u64 {
+        let too_large = Problem::TooLarge(bytes_max);
+        if body.size_hint().lower() > bytes_max as u64 {
             return Err(too_large);
         }
-        let collected = timeout(self.body_timeout, Limited::new(body, self.body_bytes_max).collect()).await;
+        let collected = timeout(self.body_timeout, Limited::new(body, bytes_max).collect()).await;
         match collected {
             Err(_) => Err(Problem::Slow(self.body_timeout.as_millis())),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large),
@@ -120,15 +134,21 @@ impl Routes {
     }
 }
 
+/// Whether a request carries `token`.
+fn carries(headers: &HeaderMap, token: &Secret) -> bool {
+    let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    // Takes as long for a wrong first letter as for a wrong last one.
+    given.is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
+}
+
 /// The token in an `Authorization` header; the scheme's case does not matter (RFC 9110, 11.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// Whether the content is a report's, whatever its parameters.
-fn is_report(headers: &HeaderMap) -> bool {
+/// The content's media type, without its parameters.
+fn essence(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
-    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    essence.trim_ascii().eq_ignore_ascii_case(wire::CONTENT_TYPE.as_bytes())
+    value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }

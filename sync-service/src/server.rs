@@ -15,17 +15,19 @@ use hyper_util::server::graceful::GracefulShutdown;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::config::{Config, StoreAddress, Token};
+use crate::config::{Config, StoreAddress};
 use crate::metrics::Metrics;
 use crate::report::{Exchange, Place};
 use crate::routes::Routes;
+use crate::rules_file;
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
 use crate::store::{Store, StoreError};
 
-/// How often to hear of the other regions' hot keys: as often as POPs report.
+/// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 /// How long to gather boxed keys before the next are shared.
 const BOXED_PAUSE: Duration = Duration::from_millis(50);
@@ -80,15 +82,20 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let listening = tokio::spawn(listen_to_regions(Arc::clone(&routes)));
     let boxing = tokio::spawn(share_boxed_keys(Arc::clone(&routes)));
+    let watching = config.rules_file.clone().map(|path| {
+        let rules = Arc::clone(&routes.exchange.rules);
+        tokio::spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)))
+    });
     let server = Server { listener, routes, header_timeout: config.header_timeout };
     server.accept_until(shutdown, &graceful, config.connections_max).await;
     listening.abort();
     boxing.abort();
+    watching.inspect(JoinHandle::abort);
     drain(graceful, config.drain_timeout).await;
     Ok(())
 }
 
-/// Hears of the other regions' hot keys, for as long as it is let.
+/// Hears from the other regions, for as long as it is let.
 async fn listen_to_regions(routes: Arc<Routes>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,7 +103,7 @@ async fn listen_to_regions(routes: Arc<Routes>) {
         ticks.tick().await;
         if let Err(error) = routes.exchange.listen().await {
             // The store's own metrics and /readyz say so louder.
-            tracing::debug!(%error, "the other regions' hot keys are not known");
+            tracing::debug!(%error, "the other regions were not heard");
         }
     }
 }
@@ -196,14 +203,11 @@ async fn drain(graceful: GracefulShutdown, limit: Duration) {
 fn routes(config: &Config, store: Arc<dyn Store>, place: Place) -> Routes {
     let metrics = Arc::new(Metrics::new(&place.region));
     let exchange = Exchange::new(store, Arc::clone(&metrics), place);
-    let token = match &config.token {
-        Token::Given(secret) => Some(secret.clone()),
-        Token::None | Token::File(_) => None,
-    };
     Routes {
         exchange,
         metrics,
-        token,
+        token: config.token.secret().cloned(),
+        admin_token: config.admin_token.secret().cloned(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
     }

@@ -113,3 +113,65 @@ fn a_configuration_can_be_checked_alone() {
     assert_eq!(String::from_utf8(good.stdout).unwrap(), "the configuration is good\n");
     assert!(!run(&["--check", "--region", "FRA"]).status.success());
 }
+
+/// A file with `text`, and its path.
+fn file(text: &str) -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    (file, path)
+}
+
+#[test]
+fn a_good_file_of_rules_is_explained() {
+    let (_file, path) = file(
+        "rules:\n- {name: api, key: [client_address], rate: 100/s}\n\
+         - {name: login, match: {methods: [POST], path: {exact: /login}}, key: [client_address], rate: 5/m, strict: true}\n\
+         - {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n",
+    );
+    let output = run(&["check", &path]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    // As `weir_budget::bound` has it: 2 bursts, 3 x 3 POPs x 1.6 s, and 1 s of known debt, at 100/s.
+    let worst =
+        "Worst case in a fleet of 3 POPs: a key gets 1740 above its quota for a while, and pays it back.";
+    for line in [
+        "3 rules, good",
+        "api: counts every request by [\"client_address\"]; allows each 100/s, 100 at once.",
+        worst,
+        "login: counts requests with {\"methods\":[\"POST\"]",
+        "Worst case in a fleet of 3 POPs: no key gets above its quota.",
+        "warning: rules[2].match.methods (typo): \"post\" never matches",
+    ] {
+        assert!(said.contains(line), "no `{line}` in\n{said}");
+    }
+    let larger = run(&["check", "--pops", "2", "--regions", "3", "--interval-ms", "100", &path]);
+    let said = String::from_utf8(larger.stdout).unwrap();
+    assert!(said.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{said}");
+}
+
+#[test]
+fn a_bad_file_of_rules_is_refused_with_every_error() {
+    for text in [
+        "rules:\n- {name: A, rate: fast, key: [client_address]}\n",
+        r#"{"rules": [{"name": "A", "rate": "fast", "key": ["client_address"]}]}"#,
+    ] {
+        let (_file, path) = file(text);
+        let output = run(&["check", &path]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 2, "{said}");
+        assert!(said.starts_with(&format!("{path}: rules[0].name: expected")), "{said}");
+        assert!(said.contains(&format!("{path}: rules[0].rate: expected")), "{said}");
+    }
+    let (_file, path) = file("rules: [");
+    assert!(String::from_utf8(run(&["check", &path]).stderr).unwrap().contains("line 1"));
+    for wrong in [
+        &["check"][..],
+        &["check", "/nowhere/rules"],
+        &["check", &path, "--pops", "0"],
+        &["check", &path, "--pops", "101", "--regions", "100"],
+    ] {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -195,3 +195,19 @@ fn the_longest_lease_is_not_below_the_shortest() {
             .contains("lease_min_ms: expected at most")
     );
 }
+
+#[test]
+fn the_admin_token_is_read_as_the_other_and_is_another() {
+    let (_token, path) = file("adm1n\n");
+    let config = read(&["--admin-token-file", &path, "--token", "x"], &[]).unwrap();
+    assert_eq!(config.admin_token, Token::Given(Secret::new("adm1n")));
+    assert!(errors(&["--admin-token-file", &path, "--admin-token", "x"], &[]).contains("found both"));
+    assert!(
+        errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read")
+    );
+    let same = errors(&["--admin-token-file", &path, "--token", "adm1n"], &[]);
+    assert_eq!(same, "admin_token: expected another one than the token of the reports");
+    let printed = format!("{config:?}");
+    assert!(!printed.contains("adm1n"), "{printed}");
+    assert_eq!(read(&["--rules-file", "a.yaml"], &[]).unwrap().rules_file.as_deref(), Some("a.yaml"));
+}

@@ -18,7 +18,7 @@ const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 /// A configuration, and what else the flags said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The configuration; its token is read from its file by now.
+    /// The configuration; its tokens are read from their files by now.
     pub config: Config,
     /// Only check, do not serve.
     pub check: bool,
@@ -61,7 +61,9 @@ pub fn command() -> Command {
              environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the file.",
         )
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
-        .arg(check.help("Check the configuration and exit"));
+        .arg(check.help("Check the configuration and exit"))
+        .subcommand(crate::check::command())
+        .args_conflicts_with_subcommands(true);
     SETTINGS.iter().fold(command, |command, setting| {
         let help = match setting.default {
             "" => setting.help.to_owned(),
@@ -96,8 +98,10 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
         }
     }
     let place = |key| layer.iter().find(|found| found.setting.key == key).map(|found| &found.place);
-    if let (Some(_), Some(place)) = (place("token"), place("token_file")) {
-        errors.add(place, "expected either a token or a token file, found both");
+    for (token, file) in [("token", "token_file"), ("admin_token", "admin_token_file")] {
+        if let (Some(_), Some(place)) = (place(token), place(file)) {
+            errors.add(place, "expected either a token or a token file, found both");
+        }
     }
 }
 
@@ -106,14 +110,11 @@ fn check(config: &mut Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
-    if let Token::File(path) = &config.token {
-        match std::fs::read_to_string(path) {
-            Err(error) => errors.add("token_file", format!("cannot read {path}: {error}")),
-            Ok(text) => match Token::read(text.trim_end_matches(['\r', '\n'])) {
-                Ok(secret) => config.token = Token::Given(secret),
-                Err(expected) => errors.add("token_file", format!("{path}: {expected}")),
-            },
-        }
+    read_token(&mut config.token, "token_file", errors);
+    read_token(&mut config.admin_token, "admin_token_file", errors);
+    if config.admin_token != Token::None && config.admin_token == config.token {
+        // Every POP holds the other one.
+        errors.add("admin_token", "expected another one than the token of the reports");
     }
     if config.token == Token::None && !config.listen.ip().is_loopback() {
         let sentence = format!(
@@ -121,6 +122,18 @@ fn check(config: &mut Config, errors: &mut Errors) {
             config.listen
         );
         errors.add("listen", sentence);
+    }
+}
+
+/// Reads a token that is in a file.
+fn read_token(token: &mut Token, place: &str, errors: &mut Errors) {
+    let Token::File(path) = &*token else { return };
+    match std::fs::read_to_string(path) {
+        Err(error) => errors.add(place, format!("cannot read {path}: {error}")),
+        Ok(text) => match Token::read(text.trim_end_matches(['\r', '\n'])) {
+            Ok(secret) => *token = Token::Given(secret),
+            Err(expected) => errors.add(place, format!("{path}: {expected}")),
+        },
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Config {
     pub replica: Option<String>,
     /// The token that reports must carry, if any.
     pub token: Token,
+    /// The token that changes of the rule set must carry; without one it cannot be changed over HTTP.
+    pub admin_token: Token,
+    /// A file of rules to watch.
+    pub rules_file: Option<String>,
     /// How long until a POP's next grant: the sync interval and a round trip.
     pub grant_interval: Duration,
     /// The shortest lease.
@@ -92,6 +96,8 @@ impl Default for Config {
             region: "default".into(),
             replica: None,
             token: Token::None,
+            admin_token: Token::None,
+            rules_file: None,
             grant_interval: Duration::from_millis(350),
             lease_min: Duration::from_secs(2),
             lease_max: Duration::from_mins(1),

@@ -124,6 +124,28 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::path(text).map(Token::File)
     ),
     setting!(
+        admin_token,
+        "TOKEN",
+        "",
+        "The token that changes of the rule set must carry; without one there are none over HTTP. \
+         A flag shows in the process list: prefer the environment or --admin-token-file",
+        |text| Token::read(text).map(Token::Given)
+    ),
+    setting!(
+        admin_token_file as admin_token,
+        "FILE",
+        "",
+        "A file that holds the admin token; a line end after it is ignored",
+        |text| values::path(text).map(Token::File)
+    ),
+    setting!(
+        rules_file,
+        "FILE",
+        "",
+        "A file of rules (YAML or JSON) to watch: what it says is put as a new version of the fleet's rule set when it changes",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
         grant_interval_ms as grant_interval,
         "MS",
         "350",

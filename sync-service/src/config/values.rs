@@ -29,10 +29,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The shared token, and where it comes from.
+/// A shared token, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// No token: reports are not authenticated.
+    /// No token.
     None,
     /// The token itself.
     Given(Secret),
@@ -41,6 +41,11 @@ pub enum Token {
 }
 
 impl Token {
+    /// The token, once it is known.
+    pub fn secret(&self) -> Option<&Secret> {
+        if let Self::Given(secret) = self { Some(secret) } else { None }
+    }
+
     /// Reads a token: printable ASCII without blanks, as it travels in a header.
     pub(super) fn read(text: &str) -> Result<Secret, String> {
         let fits = !text.is_empty() && text.len() <= 1_024 && text.bytes().all(|b| b.is_ascii_graphic());

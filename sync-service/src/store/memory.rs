@@ -4,6 +4,8 @@
 //! confirmed.
 
 mod escrows;
+mod notes;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +16,12 @@ use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
 
+use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Entry, POPS_MAX, Store};
+use crate::fleet::{Noted, Seen};
 use escrows::Escrows;
+use notes::Notes;
+use rules::Rules;
 
 /// The earliest that the store's clock begins, in microseconds: far enough from zero that a report which
 /// speaks of the time before this process began has a past to speak of.
@@ -45,6 +51,8 @@ struct State {
     hot: HotList,
     boxed: BoxedList,
     budgets_max: usize,
+    rules: Rules,
+    notes: Notes,
 }
 
 impl Memory {
@@ -60,6 +68,8 @@ impl Memory {
             hot: HotList::default(),
             boxed: BoxedList::default(),
             budgets_max: budgets_max.max(1),
+            rules: Rules::default(),
+            notes: Notes::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
@@ -113,6 +123,37 @@ impl Store for Memory {
     fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
         let list = self.with(|state| state.boxed.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
+    }
+
+    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let stored = self.with(|state| state.rules.put(since_1970, put));
+        Box::pin(async move { Ok(stored) })
+    }
+
+    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+        let version = self.with(|state| state.rules.version());
+        Box::pin(async move { Ok(version) })
+    }
+
+    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+        let document = self.with(|state| state.rules.document(version).map(str::to_owned));
+        Box::pin(async move { Ok(document) })
+    }
+
+    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+        let kept = self.with(|state| state.rules.kept());
+        Box::pin(async move { Ok(kept) })
+    }
+
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+        self.with(|state| state.notes.note(self.now_us(), self.pop_ttl_us, member, pops));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+        let seen = self.with(|state| state.notes.seen(self.now_us(), self.pop_ttl_us));
+        Box::pin(async move { Ok(seen) })
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -1,12 +1,13 @@
 //! Where the budgets live: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs. It keeps its own
-//! clock, so that all who share it agree on the time. Both stores do the same to the bit, and one
+//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a
+//! rule set. It keeps its own clock, so that all who share it agree on the time. Both stores do the same to the bit, and one
 //! test suite (`tests/tests/stores/`) runs over both.
 
 pub mod link;
 pub mod memory;
 pub mod redis;
+pub mod rules;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,6 +18,9 @@ use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::region::Entry;
+
+use crate::fleet::{Noted, Seen};
+use rules::{Kept, Put, Stored};
 
 /// The most POPs a store counts; beyond it, those heard of longest ago go first.
 pub const POPS_MAX: usize = 10_000;
@@ -56,6 +60,24 @@ pub trait Store: Send + Sync {
     /// Puts a region's boxed keys on the list that all share and returns the list, in no order: for how long
     /// from now each is boxed (see [`weir_budget::boxed::BoxedList`]).
     fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>>;
+
+    /// Puts a rule set as a new version (see [`rules`]), or says why not.
+    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;
+
+    /// The current version of the rule set, if one was ever put.
+    fn rules_version(&self) -> Answer<'_, Option<u64>>;
+
+    /// The document of a version that is kept.
+    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>>;
+
+    /// The versions that are kept, the newest first.
+    fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
+
+    /// Notes what `member` (`region/replica`) has heard of POPs; each note expires as a POP does.
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()>;
+
+    /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
+    fn fleet(&self) -> Answer<'_, Vec<Seen>>;
 
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;

@@ -4,10 +4,13 @@
 //! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
 //! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
 //! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
-//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`.
+//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and
+//! `weir:fleet`, hot keys `weir:hot`.
 
 mod boxed;
 mod draw;
+mod fleet;
+mod rules;
 mod tally;
 
 use std::fmt::Write as _;
@@ -29,7 +32,9 @@ use weir_budget::spread::{
 use weir_limiter::calendar::{Calendar, Window};
 
 use super::link::Link;
+use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
+use crate::fleet::{Noted, Seen};
 
 /// The sorted set of live POPs.
 const FLEET_KEY: &str = "weir:pops";
@@ -47,6 +52,8 @@ pub struct Redis {
     hot: Script,
     boxed: Script,
     known_boxed: boxed::Known,
+    rules: Script,
+    fleet: Script,
     response_timeout: Duration,
     pop_ttl_us: u64,
 }
@@ -73,21 +80,29 @@ impl Redis {
             _ => Client::open(url),
         };
         let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
-        let charge = charge_script();
-        let (draw, tally) = (draw::script(), tally::script());
-        let register = register_script();
-        let hot = hot_script();
-        let boxed = boxed::script();
-        let scripts = [&charge, &draw, &tally, &register, &hot, &boxed].map(Clone::clone).into();
+        let texts = [
+            charge_script(),
+            draw::script(),
+            tally::script(),
+            register_script(),
+            hot_script(),
+            boxed::script(),
+            rules::script(),
+            fleet::script(),
+        ];
+        let [charge, draw, tally, register, hot, boxed, rules, fleet] =
+            texts.each_ref().map(|text| Script::new(text));
         Ok(Self {
-            link: Link::new(client, options.response_timeout, scripts),
-            charge: Script::new(&charge),
-            draw: Script::new(&draw),
-            tally: Script::new(&tally),
-            register: Script::new(&register),
-            hot: Script::new(&hot),
-            boxed: Script::new(&boxed),
+            link: Link::new(client, options.response_timeout, texts.into()),
+            charge,
+            draw,
+            tally,
+            register,
+            hot,
+            boxed,
             known_boxed: boxed::Known::default(),
+            rules,
+            fleet,
             response_timeout: options.response_timeout,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -209,6 +224,30 @@ impl Store for Redis {
             let (row,): (boxed::Row,) = self.send(&pipeline, &self.boxed).await?;
             Ok(self.known_boxed.heard(since_us, &row))
         })
+    }
+
+    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+        Box::pin(rules::put(self, put))
+    }
+
+    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+        Box::pin(rules::version(self))
+    }
+
+    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+        Box::pin(rules::document(self, version))
+    }
+
+    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+        Box::pin(rules::kept(self))
+    }
+
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+        Box::pin(fleet::note(self, member, pops))
+    }
+
+    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+        Box::pin(fleet::read(self))
     }
 
     fn ping(&self) -> Answer<'_, ()> {

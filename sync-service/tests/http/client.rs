@@ -108,10 +108,15 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     ask(address, format!("GET {path} HTTP/1.1\r\nhost: weir\r\n\r\n").as_bytes()).await
 }
 
-/// A request's bytes; `headers` each with their line end.
+/// A POST's bytes; `headers` each with their line end.
 pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    request("POST", path, headers, body)
+}
+
+/// A request's bytes; `headers` each with their line end.
+pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head =
-        format!("POST {path} HTTP/1.1\r\nhost: weir\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+        format!("{method} {path} HTTP/1.1\r\nhost: weir\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 

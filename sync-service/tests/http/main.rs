@@ -5,8 +5,11 @@ mod boxed;
 mod client;
 mod exchange;
 mod figures;
+mod fleet;
 mod refusals;
 mod replicas;
+mod rules;
+mod rules_file;
 mod stores;
 
 use std::net::SocketAddr;

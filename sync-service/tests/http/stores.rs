@@ -11,7 +11,9 @@ use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
+use weir_sync::fleet::{Noted, Seen};
 use weir_sync::store::memory::Memory;
+use weir_sync::store::rules::{Kept, Put, Stored};
 use weir_sync::store::{Answer, Batch, Store, StoreError};
 
 /// A memory store that several servers share, that remembers its accounts and can be gone.
@@ -94,6 +96,33 @@ impl Store for Shared {
         })
     }
 
+    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(StoreError::Unreachable("taken away".into())) });
+        }
+        self.memory.put_rules(put)
+    }
+
+    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+        self.or_gone(self.memory.rules_version())
+    }
+
+    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+        self.or_gone(self.memory.get_rules(version))
+    }
+
+    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+        self.or_gone(self.memory.kept_rules())
+    }
+
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+        self.or_gone(self.memory.note_pops(member, pops))
+    }
+
+    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+        self.or_gone(self.memory.fleet())
+    }
+
     fn ping(&self) -> Answer<'_, ()> {
         self.or_gone(self.memory.ping())
     }
@@ -148,6 +177,9 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             // One key and the POP and its time-out: a POP is registered.
             ("EVALSHA", 6) if command.get(3)? == "weir:pops" => ":1\r\n",
             ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*0\r\n",
+            ("EVALSHA", _) if command.get(3)? == "weir:fleet" => ":1\r\n",
+            // No rule set.
+            ("HGET", _) => "$-1\r\n",
             // A full budget.
             ("EVALSHA", _) => "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
             _ => "+OK\r\n",

@@ -2,11 +2,13 @@
 
 mod equality;
 mod failing;
+mod flushed;
 #[macro_use]
 mod suite;
 mod boxed;
 mod quota;
 mod quota_equality;
+mod rules;
 mod strict;
 mod strict_equality;
 

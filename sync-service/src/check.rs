@@ -1,0 +1,94 @@
+//! `weir-sync check FILE`: judges a file of rules without a fleet, and explains it.
+
+pub mod explain;
+pub mod warn;
+
+use std::fmt::Write as _;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgMatches, Command};
+use weir_budget::bound::{Fleet, bound};
+use weir_limiter::time::SECOND_NS;
+use weir_limiter::wire::POPS_MAX;
+
+use crate::document::{Document, Form};
+
+/// The command's name.
+pub const NAME: &str = "check";
+/// A millisecond, in nanoseconds.
+const MS_NS: u64 = SECOND_NS / 1_000;
+
+/// What the command line looks like.
+pub fn command() -> Command {
+    let number = |name: &'static str, value: &'static str, default: &'static str, max: u64| {
+        let range = RangedU64ValueParser::<u64>::new().range(1..=max);
+        Arg::new(name).long(name).value_name(value).default_value(default).value_parser(range)
+    };
+    let pops_max = u64::from(POPS_MAX);
+    Command::new(NAME)
+        .about("Judges a file of rules, explains each, and says how far a fleet can get above its quota")
+        .arg(Arg::new("file").value_name("FILE").required(true).help("The rules, as YAML or JSON"))
+        .arg(number("pops", "N", "3", pops_max).help("POPs in each region of the fleet"))
+        .arg(number("regions", "M", "1", pops_max).help("Regions of the fleet"))
+        .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
+        .arg(number("trip-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
+        .arg(number("timeout-ms", "MS", "1000", 60_000).help("After which a POP gives up a report"))
+}
+
+/// What to print; an error if the file or the fleet is no good: a line for each thing that is wrong.
+pub fn run(matches: &ArgMatches) -> Result<String, String> {
+    let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(1);
+    let (each, regions) = (number("pops"), number("regions"));
+    let pops = u32::try_from(each * regions).ok().filter(|pops| *pops <= POPS_MAX);
+    let pops =
+        pops.ok_or(format!("--pops, --regions: expected at most {POPS_MAX} POPs, found {}", each * regions))?;
+    let fleet = Fleet {
+        pops,
+        interval_ns: number("interval-ms") * MS_NS,
+        trip_ns: number("trip-ms") * MS_NS,
+        timeout_ns: number("timeout-ms") * MS_NS,
+        failures: 1,
+    };
+    let path = matches.get_one::<String>("file").map_or("", String::as_str);
+    let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
+    let document = Document::read(&bytes, Form::Either).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(|error| format!("{path}: {error}")).collect();
+        lines.join("\n")
+    })?;
+    let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
+    Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}")))
+}
+
+fn page(path: &str, document: &Document, fleet: &Fleet, called: &str) -> String {
+    let rules = document.rules().rules();
+    let mut page = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(page, "{path}: {} rules, good", rules.len());
+    if !document.is_enforced() {
+        let _ = writeln!(page, "enforce is false: none of them limits anything");
+    }
+    for rule in rules {
+        let _ = writeln!(page, "\n{}", explain::sentence(rule, document.written(&rule.name)));
+        let tokens = bound(rule.quota, &rule.sharing, fleet);
+        let _ = match tokens {
+            0 => writeln!(page, "  Worst case in {called}: no key gets above its quota."),
+            _ => writeln!(
+                page,
+                "  Worst case in {called}: a key gets {tokens} above its quota for a while, and pays it back."
+            ),
+        };
+    }
+    let _ = writeln!(
+        page,
+        "\nThe worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
+         the time."
+    );
+    let warnings = warn::warnings(document);
+    if !warnings.is_empty() {
+        page.push('\n');
+    }
+    for warning in warnings {
+        let _ = writeln!(page, "warning: {warning}");
+    }
+    page
+}

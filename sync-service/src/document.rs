@@ -1,0 +1,181 @@
+//! A rule set as operators write it: one document, JSON or YAML.
+
+use serde_json::Value;
+use weir_limiter::reading::{ConfigError, Errors, Fields};
+use weir_limiter::rules::RuleSet;
+
+/// The largest document, in bytes: as it arrives, and as the JSON that is kept and fetched.
+pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON.
+    Json,
+    /// YAML 1.2.
+    Yaml,
+    /// What begins with a brace and can be read as JSON is JSON, the rest YAML.
+    Either,
+}
+
+/// A good document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    value: Value,
+    rules: RuleSet,
+}
+
+impl Document {
+    /// Reads a document; every error with its place.
+    pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
+        let size_fits = |bytes: usize, of: &str| {
+            let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
+            if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(nowhere(problem())) }
+        };
+        size_fits(bytes.len(), "")?;
+        let document = Self::of(value(bytes, form).map_err(nowhere)?)?;
+        size_fits(document.text().len(), " as JSON")?;
+        Ok(document)
+    }
+
+    fn of(value: Value) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Errors::default();
+        let rules = rules(&value, &mut errors);
+        let rules = errors.into_result(rules)?;
+        Ok(Self { value, rules })
+    }
+
+    /// The document as compact JSON, the same for all that say the same.
+    pub fn text(&self) -> String {
+        self.value.to_string()
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// The rule `name`, as it is written; none of those that another makes.
+    pub fn written(&self, name: &str) -> Option<&Value> {
+        self.value.get("rules")?.as_array()?.iter().find(|rule| rule.get("name") == Some(&name.into()))
+    }
+
+    /// Whether the rules are enforced at all.
+    pub fn is_enforced(&self) -> bool {
+        self.rules.is_enforced()
+    }
+
+    /// The same with its rules enforced, or all of them off.
+    #[must_use]
+    pub fn with_enforce(mut self, enforce: bool) -> Self {
+        if let Some(object) = self.value.as_object_mut() {
+            object.insert("enforce".into(), enforce.into());
+        }
+        self
+    }
+}
+
+fn rules(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
+    let mut fields = Fields::of(value, "", errors)?;
+    let rules = RuleSet::read(&mut fields, errors);
+    fields.finish(errors);
+    rules
+}
+
+fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
+    let json = || serde_json::from_slice(bytes).map_err(|error| format!("expected JSON: {error}"));
+    match form {
+        Form::Json => json(),
+        Form::Either if bytes.trim_ascii_start().starts_with(b"{") => {
+            // YAML may begin so, too.
+            json().or_else(|error| yaml(bytes).map_err(|_| error))
+        }
+        Form::Yaml | Form::Either => yaml(bytes),
+    }
+}
+
+fn yaml(bytes: &[u8]) -> Result<Value, String> {
+    let text = str::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))?;
+    serde_saphyr::from_str(text).map_err(|error| format!("expected YAML: {}", error.without_snippet()))
+}
+
+/// An error that no field has.
+fn nowhere(problem: String) -> Vec<ConfigError> {
+    vec![ConfigError { place: String::new(), problem }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YAML: &str = "# of the edge\nrules:\n- {name: a, key: [client_address], rate: 5/s}\n";
+    const JSON: &str = r#"{ "rules": [{"rate": "5/s", "name": "a", "key": ["client_address"]}] }"#;
+
+    fn errors(text: &str, form: Form) -> Vec<String> {
+        let errors = Document::read(text.as_bytes(), form).unwrap_err();
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let json = Document::read(JSON.as_bytes(), Form::Json).unwrap();
+        for (text, form) in
+            [(YAML, Form::Yaml), (YAML, Form::Either), (JSON, Form::Either), (JSON, Form::Yaml)]
+        {
+            assert_eq!(Document::read(text.as_bytes(), form).unwrap().text(), json.text(), "{form:?}");
+        }
+        let flow = "{rules: [{name: a, key: [client_address], rate: 5/s}]}";
+        assert_eq!(Document::read(flow.as_bytes(), Form::Either).unwrap(), json);
+        assert_eq!(Document::read(json.text().as_bytes(), Form::Json).unwrap(), json);
+        assert!(errors(YAML, Form::Json)[0].starts_with("expected JSON: "));
+    }
+
+    #[test]
+    fn the_kill_switch_is_part_of_it() {
+        let document = Document::read(JSON.as_bytes(), Form::Json).unwrap();
+        assert!(document.is_enforced());
+        let off = document.clone().with_enforce(false);
+        assert!(!Document::read(off.text().as_bytes(), Form::Json).unwrap().is_enforced());
+        assert_eq!(off.rules(), document.rules());
+        let found = errors(&JSON.replacen('{', r#"{"enforce": "no", "#, 1), Form::Json);
+        assert_eq!(found, [r#"enforce: expected true or false, found "no""#]);
+    }
+
+    #[test]
+    fn every_error_is_told() {
+        let found = errors("rules:\n- {name: A, rate: fast}\ntable: {addresses: 1}\n", Form::Yaml);
+        let places: Vec<_> = found.iter().filter_map(|line| line.split(": ").next()).collect();
+        assert_eq!(places, ["rules[0].name", "rules[0].key", "rules[0].rate", "table"], "{found:?}");
+        assert!(
+            errors("rules: [\n", Form::Either)[0].contains("line"),
+            "{:?}",
+            errors("rules: [\n", Form::Either)
+        );
+        assert!(errors("a: 1\na: 2\n", Form::Yaml)[0].contains("duplicate"));
+        assert_eq!(errors("", Form::Yaml), ["expected an object, found null"]);
+        assert!(Document::read(&[0xff], Form::Either).is_err());
+    }
+
+    #[test]
+    fn size_is_bounded_as_it_arrives_and_as_it_is_kept() {
+        let rule = |n: usize| format!("- {{name: r{n}, key: [client_address], rate: 5/s}}\n");
+        let most = (0..1_000).map(rule).collect::<Vec<_>>().concat();
+        Document::read(format!("rules:\n{most}").as_bytes(), Form::Yaml).unwrap();
+        let large = format!("{YAML}#{}", "x".repeat(DOCUMENT_BYTES_MAX));
+        assert!(errors(&large, Form::Yaml)[0].starts_with("expected at most 1048576 bytes, found"));
+        let fits = format!("{YAML}#{}", "x".repeat(DOCUMENT_BYTES_MAX - YAML.len() - 1));
+        Document::read(fits.as_bytes(), Form::Yaml).unwrap();
+        // An alias is small in YAML, and what it stands for large in JSON.
+        let aliases = |hosts: usize| {
+            let hosts = vec![format!("h{}", "x".repeat(249)); hosts].join(", ");
+            let rule = |n: usize| {
+                let matches = if n == 0 { format!("&m {{hosts: [{hosts}]}}") } else { "*m".into() };
+                format!("- {{name: r{n}, key: [client_address], rate: 5/s, match: {matches}}}\n")
+            };
+            format!("rules:\n{}", (0..90).map(rule).collect::<Vec<_>>().concat())
+        };
+        Document::read(aliases(40).as_bytes(), Form::Yaml).unwrap();
+        let found = errors(&aliases(50), Form::Yaml);
+        assert!(found[0].starts_with("expected at most 1048576 bytes as JSON, found"), "{found:?}");
+    }
+}

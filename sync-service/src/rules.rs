@@ -1,0 +1,187 @@
+//! The fleet's rule set: versions in the store, and the one that POPs are told to run.
+//!
+//! The current version is asked for each interval, and its document fetched before any POP is told of it: so
+//! whoever is told a version can fetch it here, whether the store answers or not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use prometheus_client::metrics::gauge::Gauge;
+use thiserror::Error;
+use weir_limiter::reading::ConfigError;
+
+use crate::document::{Document, Form};
+use crate::store::rules::{Kept, Put, Stored};
+use crate::store::{Store, StoreError};
+
+/// How often a change is tried again that another writer was quicker than.
+const TRIES_MAX: u32 = 5;
+
+/// A version and its document, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its number.
+    pub version: u64,
+    /// What it says.
+    pub document: Bytes,
+}
+
+/// Why a rule set was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another version than the expected one is current, 0 if there is none.
+    #[error("the current version is {0}")]
+    Conflict(u64),
+    /// There is no rule set to change.
+    #[error("there is no rule set yet")]
+    None,
+    /// The version to go back to is not kept.
+    #[error("version {0} is not kept")]
+    NotKept(u64),
+    /// A kept document is no good any more.
+    #[error("the document is not a good one")]
+    Invalid(Vec<ConfigError>),
+}
+
+/// The fleet's rule set.
+pub struct RuleSets {
+    store: Arc<dyn Store>,
+    /// The version that POPs are told to run.
+    held: Mutex<Option<Held>>,
+    /// Whether the store, when it was last asked, had no version at all.
+    is_missing: AtomicBool,
+    shown: Gauge,
+}
+
+impl std::fmt::Debug for RuleSets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleSets").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+impl RuleSets {
+    /// Those in `store`; `shown` is set to the version that POPs are told to run.
+    pub fn new(store: Arc<dyn Store>, shown: Gauge) -> Self {
+        Self { store, held: Mutex::default(), is_missing: AtomicBool::new(false), shown }
+    }
+
+    /// The version that POPs are told to run, as last heard from the store; 0 if none was.
+    pub fn version(&self) -> u64 {
+        self.held().as_ref().map_or(0, |held| held.version)
+    }
+
+    /// Whether the store answered that it has no rule set.
+    pub fn is_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Relaxed)
+    }
+
+    /// Hears from the store which version is current. One that has lost its data changes nothing.
+    pub async fn listen(&self) -> Result<(), StoreError> {
+        let before = self.version();
+        let current = self.store.rules_version().await?;
+        self.is_missing.store(current.is_none(), Ordering::Relaxed);
+        let Some(version) = current.filter(|version| *version != before) else { return Ok(()) };
+        // Dropped since: the next interval hears of a newer one.
+        let Some(document) = self.store.get_rules(version).await? else { return Ok(()) };
+        let mut held = self.held();
+        // What was put here meanwhile is newer.
+        if held.as_ref().map_or(0, |held| held.version) == before {
+            self.hold(&mut held, version, document);
+        }
+        Ok(())
+    }
+
+    /// The current version, from the store.
+    pub async fn current(&self) -> Result<Option<Held>, StoreError> {
+        match self.store.rules_version().await? {
+            Some(version) => self.get(version).await,
+            None => Ok(None),
+        }
+    }
+
+    /// A version that is kept.
+    pub async fn get(&self, version: u64) -> Result<Option<Held>, StoreError> {
+        let held = self.held().clone().filter(|held| held.version == version);
+        if held.is_some() {
+            return Ok(held);
+        }
+        let document = self.store.get_rules(version).await?;
+        Ok(document.map(|document| Held { version, document: document.into() }))
+    }
+
+    /// The versions that are kept, the newest first.
+    pub async fn kept(&self) -> Result<Vec<Kept>, StoreError> {
+        self.store.kept_rules().await
+    }
+
+    /// Puts `document` as a new version, if the current one is `expected` (0: if there is none; `None`: in any
+    /// case); returns the new one.
+    pub async fn put(
+        &self,
+        document: &Document,
+        expected: Option<u64>,
+        note: &str,
+    ) -> Result<u64, ChangeError> {
+        let text = document.text();
+        let put = Put { document: &text, expected, note, from_file: false };
+        match self.store.put_rules(&put).await? {
+            Stored::New(version) | Stored::Same(version) => {
+                self.hold(&mut self.held(), version, text);
+                tracing::info!(version, note, "a rule set was put");
+                Ok(version)
+            }
+            Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
+        }
+    }
+
+    /// Puts what a watched file says, where that is news to the store; returns the new version then.
+    pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, StoreError> {
+        let text = document.text();
+        let put = Put { document: &text, expected: None, note: "file", from_file: true };
+        let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
+        self.hold(&mut self.held(), version, text);
+        Ok(Some(version))
+    }
+
+    /// Puts the document of the kept version `to` as a new one.
+    pub async fn roll_back(&self, to: u64, expected: Option<u64>) -> Result<u64, ChangeError> {
+        let old = self.get(to).await?.ok_or(ChangeError::NotKept(to))?;
+        self.put(&read(&old)?, expected, &format!("rollback to {to}")).await
+    }
+
+    /// Puts the current document with all its rules on or off; where they are, nothing is put.
+    pub async fn enforce(&self, enforce: bool) -> Result<u64, ChangeError> {
+        let note = format!("kill switch: enforce {enforce}");
+        let mut tries = 0;
+        loop {
+            let current = self.current().await?.ok_or(ChangeError::None)?;
+            let document = read(&current)?;
+            if document.is_enforced() == enforce {
+                return Ok(current.version);
+            }
+            tries += 1;
+            match self.put(&document.with_enforce(enforce), Some(current.version), &note).await {
+                Err(ChangeError::Conflict(_)) if tries < TRIES_MAX => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn hold(&self, held: &mut MutexGuard<'_, Option<Held>>, version: u64, document: String) {
+        self.shown.set(i64::try_from(version).unwrap_or(i64::MAX));
+        **held = Some(Held { version, document: document.into() });
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(held: &Held) -> Result<Document, ChangeError> {
+    Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)
+}

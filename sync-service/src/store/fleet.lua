@@ -1,0 +1,28 @@
+-- Notes which rule sets POPs run.
+--
+-- KEYS[1]   the notes, a sorted set: `<region>/<replica> <version> <refused> <pop>` by when it was noted, in
+--           microseconds
+-- ARGV[1]   for how long a note counts, in microseconds
+-- ARGV[2..] the notes
+--
+-- Returns   how many notes there are
+--
+-- The maxima in capitals are set in front of this text.
+
+local key, ttl_us = KEYS[1], tonumber(ARGV[1])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+local kind = redis.call('TYPE', key).ok
+if kind ~= 'zset' and kind ~= 'none' then
+  redis.call('DEL', key)
+end
+for i = 2, #ARGV do
+  redis.call('ZADD', key, string.format('%.0f', now), ARGV[i])
+end
+redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.0f', now - ttl_us))
+-- From the future: the clock has stepped back since.
+redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl_us), '+inf')
+redis.call('ZREMRANGEBYRANK', key, 0, -(NOTES_MAX + 1))
+redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl_us / 1000) + 1000))
+return redis.call('ZCARD', key)

@@ -1,0 +1,47 @@
+//! What weir-syncs have heard of their POPs, in Redis: one sorted set.
+
+use redis::Pipeline;
+
+use super::{Redis, with_maxima};
+use crate::fleet::{NOTES_MAX, Note, Noted, Seen, seen};
+use crate::store::StoreError;
+
+/// The sorted set of the notes.
+const NOTES_KEY: &str = "weir:fleet";
+
+/// The script, with its maximum in front.
+pub(super) fn script() -> String {
+    with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
+}
+
+pub(super) async fn note(redis: &Redis, member: &str, pops: &[Noted]) -> Result<(), StoreError> {
+    if pops.is_empty() {
+        return Ok(());
+    }
+    let mut pipeline = Pipeline::new();
+    let command = pipeline.cmd("EVALSHA").arg(redis.fleet.get_hash()).arg(1).arg(NOTES_KEY);
+    command.arg(redis.pop_ttl_us);
+    for pop in pops {
+        command.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
+    }
+    redis.send::<(u64,)>(&pipeline, &redis.fleet).await.map(|_| ())
+}
+
+pub(super) async fn read(redis: &Redis) -> Result<Vec<Seen>, StoreError> {
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("TIME");
+    pipeline.cmd("ZRANGE").arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
+    let ((s, us), rows): ((u64, u64), Vec<(String, f64)>) = redis.send(&pipeline, &redis.fleet).await?;
+    let now_us = s.saturating_mul(1_000_000).saturating_add(us);
+    // What cannot be read was put there by a newer version, or by nobody of ours.
+    let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
+    Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= redis.pop_ttl_us), now_us))
+}
+
+fn note_of(text: &str, at_us: f64) -> Option<Note<'_>> {
+    let mut words = text.splitn(4, ' ');
+    let (member, version, refused, pop) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+    let at_us = at_us as u64;
+    Some(Note { member, pop, version: version.parse().ok()?, refused: refused.parse().ok()?, at_us })
+}

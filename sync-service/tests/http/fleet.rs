@@ -1,0 +1,82 @@
+//! Which rule set each POP of the fleet runs, asked of any weir-sync.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_limiter::wire::Running;
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{get, greeting, report};
+use crate::rules::{guarded, put, rules};
+use crate::stores::Shared;
+
+const REPORTER: &str = "authorization: Bearer report-token\r\n";
+
+fn member(region: &str, replica: &str) -> Config {
+    Config { region: region.into(), replica: Some(replica.into()), ..guarded() }
+}
+
+/// `worker` of `pop` says what it runs.
+async fn says(server: &Server, pop: &str, worker: u64, version: u64, refused: u64) {
+    let mut said = greeting(pop);
+    (said.worker, said.running) = (worker, Running { version, refused });
+    assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
+}
+
+async fn fleet(server: &Server) -> Value {
+    serde_json::from_slice(&crate::rules::page(server, "/v1/fleet").await.body).unwrap()
+}
+
+/// Waits until the fleet, as `server` sees it, is `expected`: name, region, replica, version, refused, current.
+async fn is(server: &Server, expected: &[Value]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let seen = fleet(server).await;
+        let fields = ["name", "region", "replica", "version", "refused", "is_current"];
+        let row = |pop: &Value| Value::from_iter(fields.map(|field| pop[field].clone()));
+        let rows: Vec<_> = seen["pops"].as_array().unwrap().iter().map(row).collect();
+        if rows == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{seen:#} is not {expected:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn any_weir_sync_answers_for_every_region() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(member("fra", "a"), store.clone()).await;
+    let b = Server::start_over(member("fra", "b"), store.clone()).await;
+    let iad = Server::start_over(member("iad", "a"), store.clone()).await;
+    assert_eq!(fleet(&a).await, json!({"version": 0, "pops": []}));
+    let version = put(&iad, "if-none-match: *\r\n", &rules("5/s")).await;
+    says(&a, "fra1", 1, version, 0).await;
+    says(&iad, "iad1", 1, 0, version).await;
+    says(&iad, "iad 2", 1, version, 0).await;
+    let of_iad =
+        [json!(["iad 2", "iad", "a", version, 0, true]), json!(["iad1", "iad", "a", 0, version, false])];
+    for server in [&a, &b, &iad] {
+        is(server, &[&[json!(["fra1", "fra", "a", version, 0, true])], &of_iad[..]].concat()).await;
+        assert_eq!(fleet(server).await["version"], version);
+    }
+    let silent_s = fleet(&b).await["pops"][0]["silent_s"].as_f64().unwrap();
+    assert!((0.0..10.0).contains(&silent_s), "{silent_s}");
+    assert_eq!(get(a.address, "/v1/fleet").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_pop_with_workers_at_two_replicas_runs_the_lower_and_leaves_when_it_is_silent() {
+    let pop_ttl = Duration::from_secs(4);
+    let store = Shared::new(pop_ttl);
+    let a = Server::start_over(Config { pop_ttl, ..member("fra", "a") }, store.clone()).await;
+    let b = Server::start_over(Config { pop_ttl, ..member("fra", "b") }, store.clone()).await;
+    says(&a, "fra1", 1, 7, 0).await;
+    is(&b, &[json!(["fra1", "fra", "a", 7, 0, false])]).await;
+    says(&b, "fra1", 2, 8, 0).await;
+    is(&a, &[json!(["fra1", "fra", "b", 7, 0, false])]).await;
+    says(&a, "fra1", 1, 8, 9).await;
+    is(&a, &[json!(["fra1", "fra", "a", 8, 9, false])]).await;
+    is(&a, &[]).await;
+}

@@ -1,0 +1,296 @@
+//! The fleet's rule set over HTTP: who may change it, what a change must say, what is refused.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use weir_sync::config::{Config, Secret, Token};
+
+use crate::Server;
+use crate::client::{Answer, ask, get, greeting, report, request};
+use crate::exchange::{metric, reply};
+use crate::stores::Shared;
+
+const ADMIN: &str = "authorization: Bearer admin-token\r\n";
+const REPORTER: &str = "authorization: Bearer report-token\r\n";
+const FIRST: &str = "if-none-match: *\r\n";
+const ANY: &str = "if-match: *\r\n";
+
+/// A rule set of one rule.
+pub(crate) fn rules(rate: &str) -> Value {
+    json!({"rules": [{"name": "per-address", "key": ["client_address"], "rate": rate}]})
+}
+
+/// Settings with both tokens.
+pub(crate) fn guarded() -> Config {
+    Config {
+        token: Token::Given(Secret::new("report-token")),
+        admin_token: Token::Given(Secret::new("admin-token")),
+        ..Config::default()
+    }
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Asks as the admin, with a JSON body.
+async fn admin(server: &Server, method: &str, path: &str, headers: &str, body: &Value) -> Answer {
+    let headers = format!("content-type: application/json\r\n{ADMIN}{headers}");
+    ask(server.address, &request(method, path, &headers, body.to_string().as_bytes())).await
+}
+
+/// A page, as the admin reads it.
+pub(crate) async fn page(server: &Server, path: &str) -> Answer {
+    ask(server.address, &request("GET", path, ADMIN, b"")).await
+}
+
+/// Puts a rule set; it must be taken. Returns its version.
+pub(crate) async fn put(server: &Server, headers: &str, rules: &Value) -> u64 {
+    let answer = admin(server, "PUT", "/v1/rules", headers, rules).await;
+    assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+    let version = json_of(&answer)["version"].as_u64().unwrap();
+    assert_eq!(answer.header("etag"), Some(format!("\"{version}\"").as_str()));
+    version
+}
+
+/// The current version and its document.
+pub(crate) async fn current(server: &Server) -> (u64, Value) {
+    let answer = page(server, "/v1/rules").await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+    (answer.header("etag").unwrap().trim_matches('"').parse().unwrap(), json_of(&answer))
+}
+
+fn of(version: u64) -> String {
+    format!("if-match: \"{version}\"\r\n")
+}
+
+/// The version that a 412 names.
+fn refused_for(answer: &Answer) -> u64 {
+    assert_eq!(answer.status, 412, "{}", answer.text());
+    answer.detail();
+    json_of(answer)["version"].as_u64().unwrap()
+}
+
+const CHANGES: [(&str, &str); 3] =
+    [("PUT", "/v1/rules"), ("POST", "/v1/rules/rollback"), ("PUT", "/v1/enforcement")];
+
+#[tokio::test]
+async fn without_an_admin_token_nothing_can_be_changed() {
+    let server = Server::start(Config::default()).await;
+    for (method, path) in CHANGES.into_iter().chain([("GET", "/v1/rules/versions")]) {
+        let answer = ask(server.address, &request(method, path, &format!("{ADMIN}{ANY}"), b"{}")).await;
+        assert_eq!(answer.status, 403, "{path}");
+        assert!(answer.detail().contains("set admin_token_file"), "{}", answer.detail());
+    }
+    let none = get(server.address, "/v1/rules").await;
+    assert_eq!(none.status, 404, "no token is asked for to read, and there is nothing to read");
+    assert!(none.detail().contains("there is no rule set"), "{}", none.detail());
+}
+
+#[tokio::test]
+async fn changes_need_the_admin_token_and_pops_may_read() {
+    let server = Server::start(guarded()).await;
+    for (method, path) in CHANGES.into_iter().chain([("GET", "/v1/rules/versions")]) {
+        for token in ["", REPORTER, "authorization: Bearer admin-toke\r\n"] {
+            let answer = ask(server.address, &request(method, path, &format!("{token}{ANY}"), b"{}")).await;
+            assert_eq!(answer.status, 401, "{path} with {token}");
+        }
+    }
+    let version = put(&server, FIRST, &rules("5/s")).await;
+    for path in ["/v1/rules".into(), format!("/v1/rules?version={version}"), "/v1/fleet".into()] {
+        for (token, status) in [("", 401), (REPORTER, 200), (ADMIN, 200)] {
+            let answer = ask(server.address, &request("GET", &path, token, b"")).await;
+            assert_eq!(answer.status, status, "{path} with {token}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_says_what_it_replaces() {
+    let server = Server::start(guarded()).await;
+    let put_with = async |headers: String| admin(&server, "PUT", "/v1/rules", &headers, &rules("5/s")).await;
+    assert_eq!(put_with(String::new()).await.status, 428);
+    assert_eq!(refused_for(&put_with(of(1)).await), 0);
+    assert_eq!(refused_for(&put_with(ANY.into()).await), 0);
+    let first = put_with(FIRST.into()).await;
+    assert_eq!(first.status, 201);
+    let first = json_of(&first)["version"].as_u64().unwrap();
+    assert_eq!(refused_for(&put_with(FIRST.into()).await), first);
+    let second = put_with(of(first)).await;
+    assert_eq!((second.status, json_of(&second)["version"].as_u64()), (200, Some(first + 1)));
+    assert_eq!(refused_for(&put_with(of(first)).await), first + 1);
+    assert_eq!(put_with(ANY.into()).await.status, 200);
+    for wrong in
+        ["if-match: W/\"1\"\r\n", "if-match: 1\r\n", "if-match: \"+1\"\r\n", "if-none-match: \"1\"\r\n"]
+    {
+        let answer = put_with(wrong.into()).await;
+        assert_eq!(answer.status, 400, "{wrong}");
+        assert!(answer.detail().contains("If-Match"), "{}", answer.detail());
+    }
+    assert_eq!(put_with(format!("{ANY}{FIRST}")).await.status, 400);
+    assert_eq!(current(&server).await.0, first + 2, "nothing else was taken");
+}
+
+#[tokio::test]
+async fn a_bad_rule_set_is_refused_with_every_error() {
+    let server = Server::start(guarded()).await;
+    let good = put(&server, FIRST, &rules("5/s")).await;
+    let put_as = async |media_type: &str, body: &[u8]| {
+        let headers = format!("content-type: {media_type}\r\n{ADMIN}{ANY}");
+        ask(server.address, &request("PUT", "/v1/rules", &headers, body)).await
+    };
+    let bad = b"rules:\n- {name: A, key: [client_address], rate: fast}\nextra: 1\n";
+    let answer = put_as("application/yaml", bad).await;
+    assert_eq!(answer.status, 422);
+    assert!(answer.detail().contains("3 errors"), "{}", answer.detail());
+    let errors = json_of(&answer)["errors"].as_array().unwrap().clone();
+    let places: Vec<_> = errors.iter().map(|error| error["place"].as_str().unwrap()).collect();
+    assert_eq!(places, ["rules[0].name", "rules[0].rate", "extra"]);
+    assert!(errors[2]["problem"].as_str().unwrap().starts_with("unknown field: expected rules"));
+    assert_eq!(put_as("application/json", b"rules: []").await.status, 422, "no JSON");
+    assert_eq!(put_as("text/plain", b"{}").await.status, 415);
+    assert_eq!(put_as("application/yaml", &vec![b'#'; (1 << 20) + 1]).await.status, 413);
+    assert_eq!(put_as("application/yaml", &vec![b'#'; 1 << 20]).await.status, 422, "as large as it may be");
+    assert_eq!(current(&server).await, (good, rules("5/s")));
+    let yaml = "# a comment\nrules:\n- {name: per-address, key: [client_address], rate: 6/s}\n";
+    assert_eq!(put_as("Application/Yaml; charset=utf-8", yaml.as_bytes()).await.status, 200);
+    assert_eq!(current(&server).await, (good + 1, rules("6/s")));
+}
+
+#[tokio::test]
+async fn of_two_writers_one_is_told_of_the_other() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(guarded(), store.clone()).await;
+    let b = Server::start_over(guarded(), store.clone()).await;
+    let mut version = put(&a, FIRST, &rules("5/s")).await;
+    for n in 6..20 {
+        let (headers, mine, theirs) = (of(version), rules(&format!("{n}/s")), rules(&format!("{n}/m")));
+        let (at_a, at_b) = tokio::join!(
+            admin(&a, "PUT", "/v1/rules", &headers, &mine),
+            admin(&b, "PUT", "/v1/rules", &headers, &theirs)
+        );
+        version += 1;
+        let (winner, loser, won) =
+            if at_a.status == 200 { (&at_a, &at_b, &mine) } else { (&at_b, &at_a, &theirs) };
+        assert_eq!(winner.status, 200);
+        assert_eq!(refused_for(loser), version);
+        assert_eq!(current(&a).await, (version, won.clone()));
+        assert_eq!(current(&b).await, (version, won.clone()), "who lost reads what won");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_version_is_fetched_and_gone_back_to() {
+    let server = Server::start(guarded()).await;
+    let back =
+        async |headers: &str, body: Value| admin(&server, "POST", "/v1/rules/rollback", headers, &body).await;
+    let first = put(&server, FIRST, &rules("5/s")).await;
+    let second = put(&server, &of(first), &rules("6/s")).await;
+    let old = page(&server, &format!("/v1/rules?version={first}")).await;
+    assert_eq!((json_of(&old), old.header("etag")), (rules("5/s"), Some(format!("\"{first}\"").as_str())));
+    assert_eq!(page(&server, "/v1/rules?version=7").await.status, 404);
+    for query in ["version=", "version=-1", "version=x", "v=1"] {
+        assert_eq!(page(&server, &format!("/v1/rules?{query}")).await.status, 400, "{query}");
+    }
+    assert_eq!(back("", json!({"version": first})).await.status, 428);
+    assert_eq!(refused_for(&back(&of(first), json!({"version": first})).await), second);
+    let unknown = back(&of(second), json!({"version": 7})).await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.detail().contains("version 7 is not kept"), "{}", unknown.detail());
+    for wrong in [json!({}), json!({"version": "1"}), json!({"version": first, "x": 1}), json!([first])] {
+        assert_eq!(back(&of(second), wrong.clone()).await.status, 400, "{wrong}");
+    }
+    let answer = back(&of(second), json!({"version": first})).await;
+    assert_eq!((answer.status, json_of(&answer)), (200, json!({"version": second + 1})));
+    assert_eq!(current(&server).await, (second + 1, rules("5/s")));
+    let kept = json_of(&page(&server, "/v1/rules/versions").await);
+    let notes: Vec<_> =
+        kept["versions"].as_array().unwrap().iter().map(|kept| (&kept["version"], &kept["note"])).collect();
+    let rollback = json!(format!("rollback to {first}"));
+    assert_eq!(
+        notes,
+        [(&json!(second + 1), &rollback), (&json!(second), &json!("put")), (&json!(first), &json!("put"))]
+    );
+    assert!(kept["versions"][0]["at_s"].as_u64().unwrap() > 1_700_000_000, "{kept}");
+}
+
+#[tokio::test]
+async fn the_kill_switch_is_a_version_like_any_other() {
+    let server = Server::start(guarded()).await;
+    let enforce = async |body: Value| admin(&server, "PUT", "/v1/enforcement", "", &body).await;
+    let none = enforce(json!({"enforce": false})).await;
+    assert_eq!(none.status, 409);
+    assert!(none.detail().contains("PUT one to /v1/rules first"), "{}", none.detail());
+    let first = put(&server, FIRST, &rules("5/s")).await;
+    assert_eq!(json_of(&enforce(json!({"enforce": true})).await)["version"], first, "it is");
+    for _ in 0..2 {
+        let off = enforce(json!({"enforce": false})).await;
+        assert_eq!((off.status, json_of(&off)), (200, json!({"version": first + 1})), "once");
+    }
+    let (version, document) = current(&server).await;
+    assert_eq!(
+        (version, &document["enforce"], &document["rules"]),
+        (first + 1, &json!(false), &rules("5/s")["rules"])
+    );
+    assert_eq!(json_of(&enforce(json!({"enforce": true})).await)["version"], first + 2);
+    assert_eq!(current(&server).await.1["enforce"], true);
+    for wrong in [json!({"enforce": "no"}), json!({"enforced": true}), json!(false)] {
+        assert_eq!(enforce(wrong.clone()).await.status, 400, "{wrong}");
+    }
+    let notes = json_of(&page(&server, "/v1/rules/versions").await);
+    assert_eq!(notes["versions"][1]["note"], "kill switch: enforce false");
+}
+
+#[tokio::test]
+async fn other_methods_and_media_types_are_refused() {
+    let server = Server::start(guarded()).await;
+    for (method, path, allowed) in [
+        ("POST", "/v1/rules", "get, head, put"),
+        ("DELETE", "/v1/rules/versions", "get, head"),
+        ("GET", "/v1/rules/rollback", "post"),
+        ("POST", "/v1/enforcement", "put"),
+        ("PUT", "/v1/fleet", "get, head"),
+    ] {
+        let answer = ask(server.address, &request(method, path, ADMIN, b"")).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{path}");
+    }
+    assert_eq!(page(&server, "/v1/rules/other").await.status, 404);
+    for (method, path) in CHANGES {
+        let answer =
+            ask(server.address, &request(method, path, &format!("{ADMIN}{ANY}{FIRST}"), b"{}")).await;
+        assert!(matches!(answer.status, 400 | 415), "{path}: {answer:?}");
+    }
+}
+
+/// Waits until `server` tells its POPs to run `version`.
+async fn tells(server: &Server, version: u64) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {
+        assert!(std::time::Instant::now() < deadline, "POPs are not told of {version}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn every_replica_tells_its_pops_and_has_what_it_tells_of_without_the_store() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = Server::start_over(guarded(), Arc::clone(&store) as _).await;
+    let iad = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
+    assert_eq!(reply(&report(iad.address, REPORTER, &greeting("iad1")).await).rule_set, 0);
+    let version = put(&fra, FIRST, &rules("5/s")).await;
+    assert_eq!(reply(&report(fra.address, REPORTER, &greeting("fra1")).await).rule_set, version, "at once");
+    tells(&iad, version).await;
+    assert_eq!(metric(&iad, "weir_sync_rule_set_version").await.to_string(), version.to_string());
+    store.set_gone(true);
+    tells(&iad, version).await;
+    assert_eq!(json_of(&page(&iad, &format!("/v1/rules?version={version}")).await), rules("5/s"));
+    for path in ["/v1/rules", "/v1/rules?version=1", "/v1/rules/versions", "/v1/fleet"] {
+        let answer = page(&iad, path).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert!(answer.detail().contains("taken away"), "{}", answer.detail());
+    }
+    assert_eq!(admin(&iad, "PUT", "/v1/rules", &of(version), &rules("6/s")).await.status, 503);
+    store.set_gone(false);
+    let second = put(&iad, &of(version), &rules("6/s")).await;
+    tells(&fra, second).await;
+}

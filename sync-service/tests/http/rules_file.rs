@@ -1,0 +1,136 @@
+//! A watched file of rules: put once, however many watch it; not put over what an operator has put over it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{ask, request};
+use crate::exchange::metric;
+use crate::rules::{current, guarded, page, put, rules};
+use crate::stores::Shared;
+
+/// A folder with a file of rules.
+struct Watched(TempDir);
+
+impl Watched {
+    fn new(text: &str) -> Self {
+        let watched = Self(tempfile::tempdir().unwrap());
+        watched.write(text);
+        watched
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("rules.yaml").to_str().unwrap().into()
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).unwrap();
+    }
+
+    fn config(&self) -> Config {
+        Config { rules_file: Some(self.path()), ..guarded() }
+    }
+}
+
+fn yaml(rate: &str) -> String {
+    format!("# the edge\nrules:\n- {{name: per-address, key: [client_address], rate: {rate}}}\n")
+}
+
+async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is().await {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until the current document is `expected`; returns its version.
+async fn runs(server: &Server, expected: &Value) -> u64 {
+    until("the file's rules", async || {
+        page(server, "/v1/rules").await.status == 200 && current(server).await.1 == *expected
+    })
+    .await;
+    current(server).await.0
+}
+
+async fn notes(server: &Server) -> Vec<String> {
+    let kept: Value = serde_json::from_slice(&page(server, "/v1/rules/versions").await.body).unwrap();
+    kept["versions"].as_array().unwrap().iter().map(|kept| kept["note"].as_str().unwrap().into()).collect()
+}
+
+/// How often the file was found not good.
+async fn errors(server: &Server) -> String {
+    metric(server, "weir_sync_rules_file_errors_total").await.to_string()
+}
+
+/// Waits until what the file says has been heard, be it news or not.
+async fn taken(server: &Server) {
+    until("the file to be taken", async || metric(server, "weir_sync_rules_file_taken").await > 0.0).await;
+}
+
+/// Waits until both have found it not good so often.
+async fn both_looked(a: &Server, b: &Server, times: &str) {
+    until("both to have looked", async || errors(a).await == times && errors(b).await == times).await;
+}
+
+#[tokio::test]
+async fn what_several_watch_is_put_once_and_again_when_it_changes() {
+    let (store, file) = (Shared::new(Config::default().pop_ttl), Watched::new(&yaml("5/s")));
+    let a = Server::start_over(file.config(), store.clone()).await;
+    let b = Server::start_over(file.config(), store.clone()).await;
+    let first = runs(&a, &rules("5/s")).await;
+    file.write(&yaml("6/s"));
+    assert_eq!(runs(&b, &rules("6/s")).await, first + 1);
+    // Both have seen the bad one, and so everything before it.
+    file.write("rules:\n- {name: A, key: [client_address], rate: fast}\n");
+    both_looked(&a, &b, "1").await;
+    assert_eq!(current(&a).await, (first + 1, rules("6/s")));
+    assert_eq!(notes(&a).await, ["file", "file"]);
+    file.write(&yaml("7/s"));
+    assert_eq!(runs(&a, &rules("7/s")).await, first + 2);
+    fs::remove_file(file.path()).unwrap();
+    both_looked(&a, &b, "2").await;
+    assert_eq!(current(&b).await, (first + 2, rules("7/s")));
+}
+
+#[tokio::test]
+async fn what_an_operator_puts_over_a_file_stays() {
+    let (store, file) = (Shared::new(Config::default().pop_ttl), Watched::new(&yaml("5/s")));
+    let server = Server::start_over(file.config(), store.clone()).await;
+    runs(&server, &rules("5/s")).await;
+    let version = put(&server, "if-match: *\r\n", &rules("1/s")).await;
+    let headers = "content-type: application/json\r\nauthorization: Bearer admin-token\r\n";
+    let off = request("PUT", "/v1/enforcement", headers, br#"{"enforce": false}"#);
+    assert_eq!(ask(server.address, &off).await.status, 200);
+    // Another starts and finds the file as it was put before.
+    let other = Server::start_over(file.config(), store.clone()).await;
+    taken(&other).await;
+    file.write("[");
+    both_looked(&server, &other, "1").await;
+    file.write(&yaml("5/s"));
+    taken(&server).await;
+    taken(&other).await;
+    let (now, document) = current(&other).await;
+    assert_eq!((now, &document["enforce"]), (version + 1, &json!(false)));
+    file.write(&yaml("8/s"));
+    assert_eq!(runs(&server, &rules("8/s")).await, version + 2);
+}
+
+#[tokio::test]
+async fn a_file_waits_for_the_store() {
+    let (store, file) = (Shared::new(Config::default().pop_ttl), Watched::new("["));
+    let server = Server::start_over(file.config(), store.clone()).await;
+    until("the file to be looked at", async || errors(&server).await == "1").await;
+    put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
+    store.set_gone(true);
+    file.write(&yaml("5/s"));
+    // Whether it has been read already does not matter, but is likely by then.
+    tokio::time::sleep(Duration::from_millis(1_600)).await;
+    assert_eq!(metric(&server, "weir_sync_rules_file_taken").await.to_string(), "0");
+    store.set_gone(false);
+    runs(&server, &rules("5/s")).await;
+}

@@ -1,0 +1,35 @@
+//! Rule sets in a Redis that loses its data.
+
+use std::sync::Arc;
+
+use weir_sync::document::{Document, Form};
+use weir_sync::rules::RuleSets;
+use weir_tests::redis::Redis;
+
+use crate::connected;
+
+fn document(rate: &str) -> Document {
+    let text = format!("rules: [{{name: a, key: [client_address], rate: {rate}}}]");
+    Document::read(text.as_bytes(), Form::Yaml).unwrap()
+}
+
+#[tokio::test]
+async fn what_ran_runs_on_and_numbers_are_not_used_again() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (Arc::new(connected(&redis).await), redis.connection().await);
+    let (ours, other) = (RuleSets::new(store.clone(), <_>::default()), RuleSets::new(store, <_>::default()));
+    other.listen().await.unwrap();
+    assert!(other.is_missing());
+    let before = ours.put(&document("5/s"), Some(0), "put").await.unwrap();
+    other.listen().await.unwrap();
+    assert_eq!((other.version(), other.is_missing()), (before, false));
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    other.listen().await.unwrap();
+    assert_eq!((other.version(), other.is_missing()), (before, true));
+    assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
+    assert_eq!(other.current().await.unwrap(), None);
+    let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();
+    assert!(after > before, "{after} {before}");
+    other.listen().await.unwrap();
+    assert_eq!((other.version(), other.is_missing()), (after, false));
+}

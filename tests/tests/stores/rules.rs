@@ -1,0 +1,165 @@
+//! Rule sets, and notes of which POP runs which: the same in every store.
+
+use std::time::{Duration, Instant};
+
+use weir_sync::fleet::{NOTES_MAX, Noted};
+use weir_sync::store::Store;
+use weir_sync::store::rules::{Put, Stored, VERSIONS_KEPT};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::{POP_TTL, connected_with, memory_with};
+
+/// No test takes so long.
+const FOREVER: Duration = Duration::from_hours(24);
+
+for_every_store!(
+    versions_count_up_and_a_conflict_changes_nothing,
+    of_many_writers_one_wins,
+    the_last_versions_are_kept_with_their_notes,
+    a_file_is_put_once_and_not_over_what_was_put_over_it,
+    takes_the_largest_document,
+    pops_are_noted_and_leave_when_they_are_silent,
+    takes_any_pop_name_and_version,
+    bounds_the_notes with FOREVER,
+);
+
+async fn put(store: &dyn Store, document: &str, expected: Option<u64>) -> Stored {
+    store.put_rules(&Put { document, expected, note: "put", from_file: false }).await.unwrap()
+}
+
+async fn put_file(store: &dyn Store, document: &str) -> Stored {
+    store.put_rules(&Put { document, expected: None, note: "file", from_file: true }).await.unwrap()
+}
+
+/// Puts the first, and returns its version.
+async fn first(store: &dyn Store, document: &str) -> u64 {
+    match put(store, document, Some(0)).await {
+        Stored::New(version) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn versions_count_up_and_a_conflict_changes_nothing(store: &dyn Store) {
+    assert_eq!(store.rules_version().await.unwrap(), None);
+    assert_eq!(store.kept_rules().await.unwrap(), []);
+    assert_eq!(put(store, "x", Some(1)).await, Stored::Conflict(0));
+    assert_eq!(store.rules_version().await.unwrap(), None);
+    let version = first(store, "a").await;
+    assert_eq!(put(store, "b", Some(0)).await, Stored::Conflict(version));
+    assert_eq!(put(store, "b", Some(version)).await, Stored::New(version + 1));
+    assert_eq!(put(store, "c", Some(version)).await, Stored::Conflict(version + 1));
+    assert_eq!(put(store, "b", None).await, Stored::New(version + 2), "the same again is a version, too");
+    assert_eq!(store.rules_version().await.unwrap(), Some(version + 2));
+    for (back, document) in [(0, Some("a")), (1, Some("b")), (2, Some("b")), (3, None)] {
+        assert_eq!(store.get_rules(version + back).await.unwrap().as_deref(), document);
+    }
+}
+
+async fn of_many_writers_one_wins(store: &dyn Store) {
+    let version = first(store, "a").await;
+    let texts: Vec<String> = (0..4).map(|n| n.to_string()).collect();
+    let (a, b, c, d) = tokio::join!(
+        put(store, &texts[0], Some(version)),
+        put(store, &texts[1], Some(version)),
+        put(store, &texts[2], Some(version)),
+        put(store, &texts[3], Some(version)),
+    );
+    let outcomes = [a, b, c, d];
+    let won = |outcome: &&Stored| **outcome == Stored::New(version + 1);
+    assert_eq!(outcomes.iter().filter(won).count(), 1, "{outcomes:?}");
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Stored::Conflict(version + 1)).count(), 3);
+    let winner = outcomes.iter().position(|outcome| won(&outcome)).unwrap();
+    assert_eq!(store.get_rules(version + 1).await.unwrap(), Some(texts[winner].clone()));
+}
+
+async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
+    let version = first(store, "0").await;
+    let puts = VERSIONS_KEPT as u64 + 5;
+    for n in 1..puts {
+        let (document, note) = (n.to_string(), format!("rollback to {n}\n\u{e9}"));
+        store
+            .put_rules(&Put { document: &document, expected: None, note: &note, from_file: false })
+            .await
+            .unwrap();
+    }
+    let kept = store.kept_rules().await.unwrap();
+    let versions: Vec<_> = kept.iter().map(|kept| kept.version).collect();
+    assert_eq!(versions, (version + 5..version + puts).rev().collect::<Vec<_>>());
+    assert_eq!(kept[0].note, format!("rollback to {}\n\u{e9}", puts - 1));
+    assert!((version / 1_000..version / 1_000 + 600).contains(&kept[0].at_s), "{} {version}", kept[0].at_s);
+    assert_eq!(store.get_rules(version + 4).await.unwrap(), None);
+    assert_eq!(store.get_rules(version + 5).await.unwrap().as_deref(), Some("5"));
+}
+
+async fn a_file_is_put_once_and_not_over_what_was_put_over_it(store: &dyn Store) {
+    let Stored::New(version) = put_file(store, "a").await else { panic!() };
+    assert_eq!(put_file(store, "a").await, Stored::Same(version));
+    assert_eq!(put(store, "x", None).await, Stored::New(version + 1));
+    assert_eq!(put_file(store, "a").await, Stored::Same(version + 1), "who put x has seen a");
+    assert_eq!(put_file(store, "x").await, Stored::Same(version + 1), "it is current");
+    assert_eq!(put_file(store, "a").await, Stored::New(version + 2), "the file has changed, and back");
+    assert_eq!(put_file(store, "b").await, Stored::New(version + 3));
+    let expecting = Put { document: "c", expected: Some(version), note: "file", from_file: true };
+    assert_eq!(store.put_rules(&expecting).await.unwrap(), Stored::Conflict(version + 3));
+    assert_eq!(put_file(store, "c").await, Stored::New(version + 4), "a conflict is no put");
+}
+
+async fn takes_the_largest_document(store: &dyn Store) {
+    let document = "\u{e9}".repeat(1 << 19);
+    let version = first(store, &document).await;
+    assert_eq!(store.get_rules(version).await.unwrap(), Some(document));
+}
+
+fn noted(pop: &str, version: u64, refused: u64) -> Noted {
+    Noted { pop: pop.into(), version, refused }
+}
+
+/// Name, region, replica, version, refused.
+async fn fleet(store: &dyn Store) -> Vec<(String, String, String, u64, u64)> {
+    let seen = store.fleet().await.unwrap();
+    seen.into_iter().map(|pop| (pop.pop, pop.region, pop.replica, pop.version, pop.refused)).collect()
+}
+
+fn row(pop: &str, member: (&str, &str), version: u64, refused: u64) -> (String, String, String, u64, u64) {
+    (pop.into(), member.0.into(), member.1.into(), version, refused)
+}
+
+async fn pops_are_noted_and_leave_when_they_are_silent(store: &dyn Store) {
+    let start = Instant::now();
+    assert_eq!(fleet(store).await, []);
+    store.note_pops("fra/a", &[noted("fra1", 5, 0), noted("fra2", 6, 7)]).await.unwrap();
+    store.note_pops("iad/a", &[noted("iad1", 0, 0)]).await.unwrap();
+    store.note_pops("fra/a", &[]).await.unwrap();
+    let of_iad = row("iad1", ("iad", "a"), 0, 0);
+    let all = [row("fra1", ("fra", "a"), 5, 0), row("fra2", ("fra", "a"), 6, 7), of_iad.clone()];
+    assert_eq!(fleet(store).await, all);
+    store.note_pops("fra/a", &[noted("fra1", 8, 0)]).await.unwrap();
+    store.note_pops("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+    let all = [row("fra1", ("fra", "a"), 8, 0), row("fra2", ("fra", "b"), 6, 7), of_iad];
+    assert_eq!(fleet(store).await, all, "the later of one replica, the lower of two");
+    let age_us = store.fleet().await.unwrap()[0].age_us;
+    assert!(u128::from(age_us) <= start.elapsed().as_micros(), "{age_us}");
+    until("the silent to be forgotten", async || {
+        store.note_pops("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+        (fleet(store).await == [row("fra2", ("fra", "b"), 9, 0)]).then_some(())
+    })
+    .await;
+    assert!(start.elapsed() >= POP_TTL, "not before their time: {:?}", start.elapsed());
+}
+
+async fn takes_any_pop_name_and_version(store: &dyn Store) {
+    let odd = "a b/c 1 2\r\n\0\u{e9}";
+    store.note_pops("fra/a", &[noted(odd, u64::MAX, u64::MAX)]).await.unwrap();
+    assert_eq!(fleet(store).await, [row(odd, ("fra", "a"), u64::MAX, u64::MAX)]);
+}
+
+async fn bounds_the_notes(store: &dyn Store) {
+    let pops: Vec<_> = (0..NOTES_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
+    for pops in pops.chunks(1_000) {
+        store.note_pops("fra/a", pops).await.unwrap();
+    }
+    let seen = fleet(store).await;
+    assert_eq!(seen.len(), NOTES_MAX);
+    assert!(seen.iter().any(|pop| pop.0 == format!("pop-{}", NOTES_MAX + 49)), "the newest stay");
+}
