@@ -78,6 +78,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         algorithm,
         quota,
         after,
+        variant,
         enforcement,
         penalty,
         sharing,
@@ -93,6 +94,9 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         && other.cost == *cost
         && other.missing == *missing
         && other.enforcement == *enforcement
+        && other.variant.when == variant.when
+        && other.variant.is_unlimited == variant.is_unlimited
+        && other.variant.number == 0
         && penalty.is_none();
     let is_wider = match (other.key.prefixes(), key.prefixes()) {
         _ if other.key == *key => true,

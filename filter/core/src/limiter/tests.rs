@@ -7,6 +7,7 @@ mod replace;
 mod reports;
 mod rule_model;
 mod strict;
+mod tiers;
 
 use super::*;
 use crate::reading::Errors;

@@ -47,6 +47,14 @@ impl Cost {
         }
     }
 
+    /// The most that a request may take.
+    pub fn most(&self) -> u32 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { max, .. } => *max,
+        }
+    }
+
     /// What a request takes that says nothing of it.
     pub fn usual(&self) -> u32 {
         match self {

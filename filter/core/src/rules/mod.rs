@@ -14,12 +14,14 @@ pub mod mode;
 mod parse;
 pub mod penalty;
 pub mod response;
+pub mod tier;
 pub mod wider;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::algorithm::Limit;
 use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 use crate::key::Secret;
@@ -35,6 +37,7 @@ use matching::{Bits, Condition, Index};
 use mode::Enforcement;
 use penalty::Penalty;
 pub use response::{HeaderFamilies, Reset, Response};
+use tier::Variant;
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub struct Rule {
     pub quota: Quota,
     /// What a request costs, where only its response tells.
     pub after: Option<Arc<After>>,
+    /// Which variant of its written rule it is.
+    pub variant: Variant,
     /// Whether its word counts.
     pub enforcement: Enforcement,
     /// When a key is refused for longer than its quota asks.
@@ -166,9 +171,20 @@ impl RuleSet {
     pub fn meet(&self, request: &mut Fetched<'_>, room: &mut Bits, out: &mut Vec<u16>) {
         self.index.candidates(request, room);
         out.clear();
+        // Of each written rule, the first variant that is for the request.
+        let mut chosen = None;
         for place in room.iter() {
-            if self.rules.get(place).is_some_and(|rule| rule.matches.holds(request)) {
-                out.extend(u16::try_from(place));
+            let Some(rule) = self.rules.get(place) else { continue };
+            let Variant { group, number, when, is_unlimited } = &rule.variant;
+            let is_chosen = match chosen {
+                Some((of, variant)) if of == *group => variant == *number,
+                _ => rule.matches.holds(request) && when.as_ref().is_none_or(|when| when.holds(request)),
+            };
+            if is_chosen {
+                chosen = Some((*group, *number));
+                if !is_unlimited {
+                    out.extend(u16::try_from(place));
+                }
             }
         }
     }
@@ -208,6 +224,11 @@ impl Conditions {
 }
 
 impl Rule {
+    /// How much it allows, and how that is counted.
+    pub(crate) fn limit(&self) -> Limit {
+        Limit { algorithm: self.algorithm, quota: self.quota }
+    }
+
     /// Whether it was not written, but made by another rule's `wider`; it lies behind that one.
     pub fn is_wider(&self) -> bool {
         // No written name has a dot.

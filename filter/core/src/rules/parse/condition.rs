@@ -62,7 +62,7 @@ fn note_if_empty(value: &Value, place: &str, errors: &mut Errors) {
 }
 
 /// A condition.
-pub(super) fn condition(
+pub(in crate::rules) fn condition(
     value: &Value,
     place: &str,
     reader: &mut Reader,

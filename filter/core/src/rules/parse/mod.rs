@@ -3,6 +3,7 @@
 mod condition;
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -18,6 +19,7 @@ use super::key_spec::{Missing, key};
 use super::matching::Condition;
 use super::mode::Enforcement;
 use super::penalty::Penalty;
+use super::tier::{Variant, tiers, variants};
 use super::wider::{expanded, wider};
 use super::{Response, Rule};
 use crate::algorithm::Algorithm;
@@ -31,7 +33,7 @@ use crate::wire::{RULE_NAME_MAX, RULES_MAX};
 const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
     [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
-pub(super) use condition::conditions;
+pub(super) use condition::{condition, conditions};
 
 /// What a rule does with a request that lacks a part of its key.
 const MISSING: [(&str, Missing); 3] =
@@ -57,36 +59,40 @@ pub(super) fn rules(
         return None;
     };
     let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
+    let mut names = BTreeSet::new();
     for (i, item) in items.iter().enumerate() {
         let place = format!("{place}[{i}]");
         let Some(made) = rule(item, &place, reader, errors) else { continue };
-        let names = made.first().map(|rule| &rule.name);
-        if let Some(name) = names.filter(|name| rules.iter().any(|other| other.name == **name)) {
-            errors.note(&format!("{place}.name"), format!("another rule has the name {name:?}"));
+        for mut rule in made {
+            if !names.insert(rule.name.clone()) {
+                errors.note(&format!("{place}.name"), format!("another rule has the name {:?}", rule.name));
+            }
+            rule.variant.group = u16::try_from(i).unwrap_or(u16::MAX);
+            rules.push(rule);
         }
-        rules.extend(made);
     }
     if rules.len() > RULES_MAX {
         let found = rules.len();
         let expected =
-            format!("expected at most {RULES_MAX} rules with those that wider makes, found {found}");
+            format!("expected at most {RULES_MAX} rules with those that tiers and wider make, found {found}");
         errors.note(place, expected);
     }
     Some(rules)
 }
 
-/// A rule, and behind it those that its `wider` makes.
+/// A rule, before it its tiers, and behind each those that its `wider` makes.
 fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Vec<Rule>> {
     let mut fields = Fields::of(value, place, errors)?;
-    let name = name(&mut fields, errors);
+    let name = rule_name(&mut fields, "the rule's name", errors);
     let matches_place = fields.place("match");
     let matches = match fields.take("match") {
-        Some(value) => condition::condition(value, &matches_place, reader, errors),
+        Some(value) => condition(value, &matches_place, reader, errors),
         None => Some(Condition::default()),
     };
     let key = key(&mut fields, &mut reader.attributes, errors);
     let missing = fields.choice("missing", &MISSING, errors).unwrap_or_default();
-    let (limit, sharing) = match algorithm::kind(&mut fields, errors) {
+    let kind = algorithm::kind(&mut fields, errors);
+    let (limit, sharing) = match kind {
         Kind::Quota => {
             calendar::terms(&mut fields, errors).map(|(quota, sharing)| (Limit::of(quota), sharing)).unzip()
         }
@@ -109,6 +115,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes, errors)
     };
     let wider = wider(&mut fields, key.as_ref(), errors);
+    let tiers = tiers(&mut fields, kind, reader, errors);
     let response_place = fields.place("response");
     let response = match fields.take("response") {
         Some(value) => Response::parse(value, &response_place, errors),
@@ -131,18 +138,21 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         algorithm: limit?.algorithm,
         quota: quota?,
         after: after.map(Arc::new),
+        variant: Variant::default(),
         enforcement,
         penalty,
         sharing: sharing?,
         when_unsynced,
         response: response?,
     };
-    Some(expanded(&rule, &wider, &name_place, errors))
+    let variants = variants(&rule, tiers, &name_place, errors);
+    Some(variants.iter().flat_map(|rule| expanded(rule, &wider, &name_place, errors)).collect())
 }
 
-fn name(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
+/// The field `name`, which is `expected`.
+pub(super) fn rule_name(fields: &mut Fields<'_>, expected: &str, errors: &mut Errors) -> Option<String> {
     let place = fields.place("name");
-    let value = fields.require("name", "the rule's name", errors)?;
+    let value = fields.require("name", expected, errors)?;
     let fits = |name: &&str| {
         (1..=RULE_NAME_MAX).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
