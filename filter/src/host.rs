@@ -36,7 +36,7 @@ pub(crate) enum Buffer {
 
 /// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
-/// PERMISSION_DENIED: what a gRPC client is told that is not to come back.
+/// `PERMISSION_DENIED`: what a gRPC client is told that is not to come back.
 const GRPC_PERMISSION_DENIED: i32 = 7;
 /// And for one that was denied: `UNAVAILABLE`.
 const GRPC_UNAVAILABLE: i32 = 14;

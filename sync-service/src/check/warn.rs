@@ -94,9 +94,8 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         && other.cost == *cost
         && other.missing == *missing
         && other.enforcement == *enforcement
-        && other.variant.when == variant.when
-        && other.variant.is_unlimited == variant.is_unlimited
-        && other.variant.number == 0
+        && other.variant.is_alone()
+        && variant.is_alone()
         && penalty.is_none();
     let is_wider = match (other.key.prefixes(), key.prefixes()) {
         _ if other.key == *key => true,

@@ -116,7 +116,7 @@ pub fn kilobytes(world: &World) -> f64 {
 pub fn floor_in_pulses(size: Size) -> Plan {
     let regions = size.regions;
     let pulses = traffic::at_pops(400.0, size.pops, move |pop| pop % regions == 0);
-    let pulses = traffic::when(pulses, |at| at / SECOND_NS % 2 == 0);
+    let pulses = traffic::when(pulses, |at| (at / SECOND_NS).is_multiple_of(2));
     let flood = traffic::at_pops(2_000.0, size.pops, move |pop| pop % regions != 0);
     let mut plan = Plan::of(size, 60, traffic::merged(vec![pulses, flood]));
     plan.setup.rules = vec![RuleText::with(r#""floors": {"region-0": 30}"#)];

@@ -66,8 +66,6 @@ pub(super) struct Terms {
     quota: Quota,
     local_burst: u32,
     is_strict: bool,
-    has_box: bool,
-    is_charged_after: bool,
     is_calendar: bool,
     /// What the rule says to do out of touch with weir-sync, if the POP is.
     alone: Option<WhenUnsynced>,
@@ -82,11 +80,14 @@ impl Limiter {
             let Some(terms) = self.terms(hit) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
+            let rule = self.rule(hit.rule);
+            let has_box = rule.is_some_and(|rule| rule.penalty.is_some());
+            let is_charged_after = rule.is_some_and(|rule| rule.after.is_some());
+            let until = if has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             hit.judged = match until {
                 Some(until) => Judged::refused(Verdict::Boxed { wait_ns: until.nanos_since(now) }, hit.tag),
                 // A cost that the response tells takes nothing yet.
-                None if terms.is_charged_after => self.judge(hit, &terms, &mut loaded.slot.clone(), now),
+                None if is_charged_after => self.judge(hit, &terms, &mut loaded.slot.clone(), now),
                 None => self.judge(hit, &terms, &mut loaded.slot, now),
             };
             self.count_if_watched(hit, &loaded.slot, now);
@@ -105,8 +106,6 @@ impl Limiter {
             quota: rule.quota,
             local_burst: if self.exchange.is_some() { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict,
-            has_box: rule.penalty.is_some(),
-            is_charged_after: rule.after.is_some(),
             is_calendar: rule.sharing.calendar.is_some(),
             // Nobody waits for a rule that is not enforced.
             alone: if is_strict && hit.is_shadow {

@@ -31,6 +31,13 @@ pub struct Variant {
     pub is_unlimited: bool,
 }
 
+impl Variant {
+    /// Whether its rule has no other.
+    pub fn is_alone(&self) -> bool {
+        self.number == 0 && self.when.is_none()
+    }
+}
+
 /// A tier as it is written.
 pub(super) struct Tier {
     place: String,
@@ -125,7 +132,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: 
         }
         let variant = Variant { group: 0, number, when: Some(tier.when), is_unlimited };
         let Limit { algorithm, quota } = limit;
-        rules.push(Rule { name, algorithm, quota, sharing, variant, ..rule.clone() });
+        rules.push(Rule { name, algorithm, quota, variant, sharing, ..rule.clone() });
     }
     let number = u8::try_from(rules.len()).unwrap_or(u8::MAX);
     rules.push(Rule { variant: Variant { number, ..Variant::default() }, ..rule.to_owned() });

@@ -75,7 +75,7 @@ fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
 
 #[test]
 fn what_is_no_tier_is_refused_at_its_place() {
-    let errors = |tiers: Value| -> Vec<std::string::String> {
+    let errors = |tiers: Value| -> Vec<String> {
         let mut errors = Errors::default();
         let read = RuleSet::parse(&json!([rule(&json!({"tiers": tiers, "cost": 3}))]), "rules", &mut errors);
         let errors = errors.into_result(read).unwrap_err();
