@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 use crate::reading::{ConfigError, Errors, Fields};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::RuleSet;
 use crate::sharing::{Sharing, WhenUnsynced};
 use crate::slot::KEYS_PER_SLOT;
 use crate::struct_value;
@@ -94,11 +94,11 @@ fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
 
 /// What a rule says of the fleet has no meaning for a POP on its own.
 fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
-    let written = rules.rules().iter().filter(|rule: &&Rule| !rule.is_wider());
-    for (i, rule) in written.enumerate() {
-        let default = Sharing::of(rule.quota);
+    for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
+        let (i, default) = (rule.place(), Sharing::of(rule.quota));
         for (field, is_said) in [
-            ("strict", rule.sharing.strict),
+            ("algorithm", rule.sharing.calendar.is_some()),
+            ("strict", rule.sharing.strict && rule.sharing.calendar.is_none()),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
             ("floors", rule.sharing.floors != default.floors),
             ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),

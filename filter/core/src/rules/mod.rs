@@ -229,10 +229,15 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota }
     }
 
-    /// Whether it was not written, but made by another rule's `wider`; it lies behind that one.
-    pub fn is_wider(&self) -> bool {
+    /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
+    pub fn is_written(&self) -> bool {
         // No written name has a dot.
-        self.name.contains('.')
+        !self.name.contains('.')
+    }
+
+    /// The place in the list of the written rule that it is, or was made by.
+    pub fn place(&self) -> u16 {
+        self.variant.group
     }
 
     fn identity(&self) -> Vec<u8> {
