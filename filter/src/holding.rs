@@ -9,15 +9,26 @@ use weir_limiter::time::Time;
 const HELD_MAX: usize = 10_000;
 
 /// The requests of one worker that are held, by when they are to go on.
-#[derive(Default)]
 pub(crate) struct Holding {
     by_turn: BinaryHeap<Reverse<(Time, u32)>>,
+    most: usize,
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self { by_turn: BinaryHeap::new(), most: HELD_MAX }
+    }
 }
 
 impl Holding {
+    /// Holds no request at all.
+    pub(crate) fn none() -> Self {
+        Self { most: 0, ..Self::default() }
+    }
+
     /// Holds the request of `context` until `turn`; false if there is no room.
     pub(crate) fn hold(&mut self, context: u32, turn: Time) -> bool {
-        let has_room = self.by_turn.len() < HELD_MAX;
+        let has_room = self.by_turn.len() < self.most;
         if has_room {
             self.by_turn.push(Reverse((turn, context)));
         }
@@ -52,6 +63,7 @@ mod tests {
             (holding.due(at(9)), holding.due(at(20)), holding.due(at(99))),
             (vec![], vec![2, 3], vec![1])
         );
+        assert!(!Holding::none().hold(1, at(1)));
         assert!((0..HELD_MAX).all(|_| holding.hold(1, at(1))) && !holding.hold(2, at(1)));
     }
 }

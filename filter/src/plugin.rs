@@ -77,11 +77,12 @@ impl Plugin {
             calls: Vec::with_capacity(REPORTS_MAX),
             trouble: None,
         });
-        let worker = Worker::new(config).map_err(|error| vec![error])?;
-        (self.worker, self.sync) = (Some(Rc::new(RefCell::new(worker))), sync);
+        let mut worker = Worker::new(config).map_err(|error| vec![error])?;
         if let Err(status) = host::set_tick_period_ms(tick_ms) {
-            log::warn!("the host has no tick (status {}): no metrics, no sync", status.0);
+            log::warn!("the host has no tick (status {}): no metrics, no sync, no queues", status.0);
+            worker.hold_nothing();
         }
+        (self.worker, self.sync) = (Some(Rc::new(RefCell::new(worker))), sync);
         Ok(())
     }
 

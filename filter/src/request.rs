@@ -42,6 +42,9 @@ impl RequestContext {
             let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &blocked_headers(), BLOCKED_BODY);
             return paused_if(sent);
         }
+        if decision.outcome == Outcome::Allow {
+            self.afterwards = worker.afterwards();
+        }
         let Decision { outcome, strictest: Some((rule, standing)), hold_ns } = decision else {
             return Action::Continue;
         };
@@ -64,7 +67,6 @@ impl RequestContext {
         }
         if outcome == Outcome::Allow {
             self.standing = Some((worker.index(rule), standing));
-            self.afterwards = worker.afterwards();
             let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);
             return if is_held { Action::Pause } else { Action::Continue };
         }
@@ -131,17 +133,21 @@ impl HttpContext for RequestContext {
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
-        let (Some(worker), Some((rule, standing))) = (&self.worker, self.standing.take()) else {
+        let standing = self.standing.take();
+        if standing.is_none() && self.afterwards.is_empty() {
+            return Action::Continue;
+        }
+        let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) else {
             return Action::Continue;
         };
-        if let Ok(mut worker) = worker.try_borrow_mut() {
-            if !self.afterwards.is_empty() {
-                worker.charge_by_headers(&mut self.afterwards);
-            }
-            for (name, value) in worker.quota_headers(rule, &standing) {
-                // A header the host does not take is left out; the response is not held back for it.
-                let _ = host::add_header(Headers::Response, name, &value);
-            }
+        if !self.afterwards.is_empty() {
+            worker.charge_by_headers(&mut self.afterwards);
+        }
+        for (name, value) in
+            standing.iter().flat_map(|(rule, standing)| worker.quota_headers(*rule, standing))
+        {
+            // A header the host does not take is left out; the response is not held back for it.
+            let _ = host::add_header(Headers::Response, name, &value);
         }
         Action::Continue
     }

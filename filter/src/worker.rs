@@ -85,6 +85,11 @@ impl Worker {
         self.holding.hold(context, turn)
     }
 
+    /// Lets every request go on at once: nothing would ever resume it.
+    pub(crate) fn hold_nothing(&mut self) {
+        self.holding = Holding::none();
+    }
+
     /// The contexts whose held requests are to go on now.
     pub(crate) fn due(&mut self) -> Vec<u32> {
         let now = self.clock.now();

@@ -5,13 +5,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cells::Cells;
+use super::exchange::Exchange;
+use super::judge::after_taking;
 use super::watched::Updated;
 use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Cell, Receipt};
 use crate::bucket::Bucket;
 use crate::counters::Event;
+use crate::key::KeyValue;
+use crate::quota::Quota;
 use crate::rules::after::After;
-use crate::slot::{Entry, Slot, Tag};
+use crate::slot::{Cold, Entry, Slot, Tag};
 use crate::table::Slots;
 use crate::time::Time;
 
@@ -26,6 +30,9 @@ pub struct Afterwards {
     algorithm: Algorithm,
     tag: Tag,
     slot: u32,
+    value: KeyValue,
+    /// Names the rule, whichever rule set is in force.
+    salt: u64,
 }
 
 /// What is to be done when a request ends.
@@ -59,8 +66,15 @@ impl Limiter {
             (.., Some(after)) => What::Charge(Arc::clone(after)),
             _ => return,
         };
-        let algorithm = rule.algorithm;
-        self.afterwards.push(Afterwards { what, algorithm, tag: hit.judged.tag, slot: hit.slot });
+        let Some(tags) = self.tags.get(usize::from(hit.rule)) else { return };
+        self.afterwards.push(Afterwards {
+            what,
+            algorithm: rule.algorithm,
+            tag: hit.judged.tag,
+            slot: hit.slot,
+            value: hit.value,
+            salt: tags.salt,
+        });
     }
 
     /// Releases what `done` holds, if it is to be released.
@@ -84,24 +98,50 @@ impl Limiter {
         if cost == 0 || !matches!(done.what, What::Charge(_)) {
             return;
         }
-        let parts = self.exchange.as_ref().map(super::exchange::Exchange::cold_parts);
-        let charged = self.change_slot(done.slot, slots, |slot| {
-            let Algorithm::TokenBucket(quota) = done.algorithm else {
-                return charge_cells(&done, cost, slot, now);
-            };
-            let known = slot.get(done.tag).unwrap_or(Entry::Cold(crate::slot::Cold::NEW));
-            let cell = Cell { until: known.bucket().refilled(), word: 0 };
-            let mut cells = [cell];
-            done.algorithm.charge(&mut cells, done.tag.bits(), cost, now);
-            let [cell] = cells;
-            let after = Bucket::full_at(cell.until);
-            let entry = super::judge::after_taking(known, after, done.tag, &quota, cost, parts, now);
-            slot.put(done.tag, &entry, now)
+        let parts = self.exchange.as_ref().map(Exchange::cold_parts);
+        let charged = self.change_slot(done.slot, slots, |slot| match done.algorithm {
+            Algorithm::TokenBucket(quota) => charge_bucket(&done, &quota, cost, parts, slot, now),
+            _ => charge_cells(&done, cost, slot, now).map(|_| false),
         });
-        if matches!(charged, Updated::Failed) {
-            self.counters.add(Event::Uncharged, 1);
+        match charged {
+            // Whoever met the key may have said all there was to say before this was known.
+            Updated::Written(true) => {
+                if let Some(rule) = self.tags.iter().position(|tags| tags.salt == done.salt) {
+                    let rule = u16::try_from(rule).unwrap_or(u16::MAX);
+                    self.watch.learn(done.tag, rule, &done.value, done.slot, now);
+                }
+            }
+            Updated::Written(false) => {}
+            Updated::Gone | Updated::Failed => self.counters.add(Event::Uncharged, 1),
         }
     }
+}
+
+/// Charges a token bucket; whether weir-sync is to hear of its key. None where there is no room.
+fn charge_bucket(
+    done: &Afterwards,
+    quota: &Quota,
+    cost: u32,
+    parts: Option<u32>,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<bool> {
+    let known = slot.get(done.tag).unwrap_or(Entry::Cold(Cold::NEW));
+    // Under a lease the bucket refills more slowly, by being charged for more.
+    let held = if let Entry::Watched(watched) = &known { watched.hold_at(now) } else { None };
+    let times = held.map_or(1, |(_, parts)| parts);
+    let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
+    done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
+    let [cell] = cells;
+    let after = Bucket::full_at(cell.until);
+    let entry = after_taking(known, after, done.tag, quota, cost, parts, now);
+    if slot.put(done.tag, &entry, now).is_some() {
+        return Some(matches!(entry, Entry::Watched(_)));
+    }
+    // A key that begins to be watched needs more room; without it, it stays as it was.
+    let mut unchanged = known;
+    *unchanged.bucket_mut() = after;
+    slot.put(done.tag, &unchanged, now).map(|_| false)
 }
 
 fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {

@@ -3,9 +3,12 @@
 
 use super::judge::{Judged, Terms, Verdict};
 use super::{Hit, Limiter};
-use crate::algorithm::{Algorithm, Answer, CELLS_MAX, Cell, NEVER_NS};
+use crate::algorithm::{Algorithm, Answer, CELLS_MAX, Cell};
 use crate::slot::{Cold, Entry, Slot, Tag};
-use crate::time::Time;
+use crate::time::{SECOND_NS, Time};
+
+/// What a client is told to wait for whose cells there is no room, in nanoseconds.
+const ROOM_WAIT_NS: u64 = SECOND_NS;
 
 /// A key's cells and where they are.
 pub(super) struct Cells {
@@ -21,13 +24,18 @@ impl Cells {
     /// While an overflow cell holds something, a key that has none of its own stays with it: who drained it
     /// does not get a fresh one when room appears.
     fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
-        let is_known = slot.get(tag).is_some();
+        let is_known = Self::is_known(slot, tag, algorithm);
         let lodging = slot.lodge(tag, overflow, now);
         let is_overflowing = slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
-        if lodging.tag.is_overflow() || (is_overflowing && !is_known) {
+        if !is_known && (lodging.tag.is_overflow() || is_overflowing) {
             return Self::at(slot, overflow, 1);
         }
         Self::at(slot, tag, algorithm.cells())
+    }
+
+    /// Whether the slot has any cell of the key; a log's first may be spent while others are not.
+    fn is_known(slot: &Slot, tag: Tag, algorithm: &Algorithm) -> bool {
+        (0u8..).take(algorithm.cells()).any(|i| slot.get(tag.beside(i)).is_some())
     }
 
     /// The `len` cells at `tag`, as the slot has them.
@@ -73,15 +81,19 @@ impl Limiter {
         now: Time,
     ) -> Judged {
         let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
-        let before = slot.clone();
+        let (tag, before) = (own.tag, slot.clone());
         if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
             return judged;
         }
-        // A log that begins needs more room than there is.
+        // A log grows, and there is no room. Who has some of his own stays with it.
         *slot = before;
+        let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
+        if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
+            return Judged::refused(no_room, tag);
+        }
         let shared = Cells::at(slot, terms.overflow, 1);
-        let full = Judged::refused(Verdict::Short { wait_ns: NEVER_NS, full_ns: NEVER_NS }, shared.tag);
-        Self::take_cells(shared, hit, algorithm, slot, now).unwrap_or(full)
+        let judged = Self::take_cells(shared, hit, algorithm, slot, now);
+        judged.unwrap_or(Judged::refused(no_room, terms.overflow))
     }
 
     /// Takes the hit's cost from `cells`; none if what is left has no room in the slot.

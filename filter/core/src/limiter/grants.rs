@@ -185,7 +185,7 @@ impl Limiter {
 
     /// The quota of a rule that is not strict.
     fn bounded(&self, rule: u16) -> Option<Quota> {
-        self.rule(rule).filter(|rule| !rule.sharing.strict).map(|rule| rule.quota)
+        self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 
     /// Report `sequence` came to nothing: what it said is said again.

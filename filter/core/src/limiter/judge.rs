@@ -223,7 +223,9 @@ impl Limiter {
         now: Time,
     ) {
         let Some(parts) = self.exchange.as_ref().map(Exchange::cold_parts) else { return };
-        let Some(quota) = self.rule(hit.rule).map(|rule| rule.quota) else { return };
+        // What other algorithms count, each POP counts for itself.
+        let shared = self.rule(hit.rule).filter(|rule| rule.is_shared());
+        let Some(quota) = shared.map(|rule| rule.quota) else { return };
         let mut loaded = self.load(slots, hit.slot, bytes);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
         let watched = Entry::Watched(Watched::begin(&cold, &quota, parts, 0, now));
@@ -257,8 +259,9 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        let Some(rule) = self.rule(hit.rule) else { return };
-        if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
+        // A cost that the response tells took nothing.
+        let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none()) else { return };
+        if !rule.is_shared() {
             return Self::give_back_cells(hit, &rule.algorithm, slot, now);
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);

@@ -316,7 +316,7 @@ impl Limiter {
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
             let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
-            let is_shadow = !rule.enforcement.holds_for(hash.tag);
+            let is_shadow = !rule.enforcement.holds_for(&value, &self.fleet_secret);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             list.push(Hit { rule: i, value, tag, slot, cost, is_shadow, watched, thinned: false, judged });
         }
@@ -390,12 +390,14 @@ impl Limiter {
     ) -> bool {
         for _ in 0..WRITES_MAX {
             if !loaded.is_known() {
+                forget_taken(hits, loaded.index);
                 return true;
             }
             match loaded.write(slots) {
                 Ok(()) => return true,
                 Err(WriteError::Unavailable) => {
                     self.counters.add(Event::Unavailable, 1);
+                    forget_taken(hits, loaded.index);
                     return true;
                 }
                 Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
@@ -406,6 +408,7 @@ impl Limiter {
             }
         }
         self.counters.add(Event::CasGaveUp, 1);
+        forget_taken(hits, loaded.index);
         true
     }
 
@@ -497,6 +500,11 @@ impl Limiter {
     fn rule(&self, rule: u16) -> Option<&crate::rules::Rule> {
         self.rules.rules().get(usize::from(rule))
     }
+}
+
+/// Nothing was written of what hits took in this slot, so there is nothing to release.
+fn forget_taken(hits: &mut [Hit], index: u32) {
+    hits.iter_mut().filter(|hit| hit.slot == index).for_each(|hit| hit.judged.taken = None);
 }
 
 /// The refusal that holds out longer.

@@ -55,8 +55,10 @@ impl Limiter {
             let Answer::Taken(after) = penalty.strikes.take(known, hit.tag.bits(), 1, now) else {
                 return None;
             };
-            slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             let is_over = penalty.strikes.standing(after, now).remaining == 0;
+            // Once out of the box, it begins anew.
+            let after = if is_over { Cell::NEW } else { after };
+            slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             if is_over {
                 put_in_box(slot, hit.tag, until, now)?;
             }

@@ -22,6 +22,7 @@ impl Limiter {
             }
             if fits {
                 self.counters.allowed(hit.rule);
+                self.note_afterwards(hit);
                 continue;
             }
             self.counters.shadow_limited(hit.rule);

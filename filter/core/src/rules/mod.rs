@@ -229,6 +229,11 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota }
     }
 
+    /// Whether POPs share its quota: what other algorithms than the token bucket count, each counts for itself.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
     /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
     pub fn is_written(&self) -> bool {
         // No written name has a dot.

@@ -1,5 +1,7 @@
 //! Whether a rule's word counts.
 
+use crate::fleet_secret::FleetSecret;
+use crate::key::KeyValue;
 use crate::reading::{Errors, Fields};
 
 /// What becomes of a rule's decision.
@@ -39,8 +41,13 @@ impl Enforcement {
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
     }
 
-    /// Whether the rule's decision holds for the key with this hash. The same key is always treated alike.
-    pub(crate) fn holds_for(self, key_tag: u64) -> bool {
-        self.mode == Mode::Enforce && (self.percent == 100 || key_tag % 100 < u64::from(self.percent))
+    /// Whether the rule's decision holds for this key: for the same keys at every POP that has this secret.
+    pub(crate) fn holds_for(self, key: &KeyValue, secret: &FleetSecret) -> bool {
+        let is_drawn = || {
+            let mut hash = secret.begin(b"enforced_percent");
+            hash.put(key.as_bytes());
+            u128::from_le_bytes(hash.finish()) % 100 < u128::from(self.percent)
+        };
+        self.mode == Mode::Enforce && (self.percent == 100 || is_drawn())
     }
 }

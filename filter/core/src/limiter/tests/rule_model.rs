@@ -243,3 +243,82 @@ fn a_cost_charged_afterwards_reaches_the_report() {
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!(report.keys[0].admitted, 3);
 }
+
+/// Only a token bucket's keys are for weir-sync to hear of; a refusal must not make another key's state of cells.
+#[test]
+fn what_a_pop_counts_for_itself_it_goes_on_counting_when_it_reports() {
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+        let rule = with(&json!({"algorithm": algorithm, "rate": "5/h"}));
+        let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), Some(1)), LocalSlots::new(4));
+        limiter.note_heard(3, T0);
+        let admitted: usize =
+            (0..5).map(|round| through(&mut limiter, &mut slots, 20, T0 + round * 2 * SECOND_NS)).sum();
+        assert_eq!(admitted, 5, "{algorithm}");
+        assert!(
+            limiter.report(&mut slots, true, T0 + 11 * SECOND_NS).unwrap().keys.is_empty(),
+            "{algorithm}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_in_shadow_releases_and_charges_too() {
+    let mut rule = with(&json!({"algorithm": "concurrency", "limit": 2, "mode": "shadow"}));
+    rule.as_object_mut().unwrap().remove("rate");
+    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
+    for n in 0..10 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS));
+        for done in limiter.afterwards() {
+            limiter.release(done, &mut slots, T0 + n * MS);
+        }
+    }
+    assert_eq!(limiter.counters().take_rule(0).shadow_limited, 0);
+    let fields = json!({"mode": "shadow", "cost": {"after": {"status": [401]}}, "rate": "3/h"});
+    let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));
+    for n in 0..10 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS));
+        for done in limiter.afterwards() {
+            limiter.charge(done, 1, &mut slots, T0 + n * MS);
+        }
+    }
+    assert_eq!(limiter.counters().take_rule(0).shadow_limited, 7);
+}
+
+/// What the response told after the key's last report is still to be reported.
+#[test]
+fn a_late_charge_is_reported() {
+    let fields = json!({"cost": {"after": {"header": "x-tokens"}}, "rate": "1000/s"});
+    let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
+    limiter.note_heard(100, T0);
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
+    let done = limiter.afterwards().remove(0);
+    limiter.report(&mut slots, true, T0 + MS).unwrap();
+    limiter.charge(done, 900, &mut slots, T0 + 500 * MS);
+    let report = limiter.report(&mut slots, true, T0 + 501 * MS).unwrap();
+    assert_eq!(report.keys.first().map(|key| key.admitted), Some(900));
+}
+
+#[test]
+fn a_log_stays_with_its_cells_whatever_fills_the_slot() {
+    let log = with(&json!({"algorithm": "sliding_log", "rate": "10/h"}));
+    let many = json!({"name": "many", "key": ["client_address"], "rate": "1/h"});
+    let (mut limiter, mut slots) = (limiter_of_first(&log), LocalSlots::new(1));
+    let admitted = through(&mut limiter, &mut slots, 3, T0);
+    // Newcomers fill the rest of the slot.
+    let mut other = limiter_of_first(&many);
+    (0..100).for_each(|n| _ = allows(&mut other, &mut slots, &format!("10.0.0.{n}"), T0 + MS));
+    let later = through(&mut limiter, &mut slots, 50, T0 + 2 * MS);
+    assert!(admitted + later <= 10, "{admitted} and {later}");
+}
+
+#[test]
+fn who_leaves_the_box_may_be_boxed_again() {
+    let rule = with(&json!({"rate": "1/h", "penalty": {"after": 3, "within": "1h", "deny_for": "1m"}}));
+    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
+    for minute in 0..3 {
+        let now = T0 + minute * 100 * SECOND_NS;
+        through(&mut limiter, &mut slots, 10, now);
+        let wait = ask(&mut limiter, &mut slots, "192.0.2.1", now + SECOND_NS).strictest.unwrap().1.more_ns;
+        assert_eq!(wait, 59 * SECOND_NS, "{minute}");
+    }
+}
