@@ -18,6 +18,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 use crate::decision::Standing;
 use crate::rules::{Reset, Response, Rule};
@@ -59,8 +60,9 @@ impl Answers {
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, quota.burst().to_string());
-        let fill_s = quota.fill_ns().div_ceil(SECOND_NS);
-        let window_s = rule.sharing.calendar.map_or(fill_s, Calendar::nominal_s);
+        let window_ns = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
+        let window_s = rule.sharing.calendar.map(Calendar::nominal_s).or(window_ns);
+        let window = window_s.map_or(String::new(), |seconds| format!(";w={seconds}"));
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
         let problem = || {
             format!(
@@ -74,7 +76,7 @@ impl Answers {
         let set_headers = response.set_headers.iter();
         Self {
             name: name.clone(),
-            policy: format!("\"{name}\";q={};w={window_s}", quota.burst()),
+            policy: format!("\"{name}\";q={}{window}", quota.burst()),
             content_type: content_type(response),
             set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
             body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
@@ -192,6 +194,17 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
     match rule.response.reset {
         Reset::Delta => seconds_up(standing.full_ns),
         Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.full_ns)),
+    }
+}
+
+/// The time in which all of a rule's quota comes back; none where no time does that.
+fn window_ns(rule: &Rule) -> Option<u64> {
+    match rule.algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
+        Algorithm::FixedWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingLog(log) => Some(log.length_ns()),
+        Algorithm::Concurrency(_) => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether a rule's word counts.
 
+use serde_json::Value;
+
 use crate::fleet_secret::FleetSecret;
 use crate::key::KeyValue;
 use crate::reading::{Errors, Fields};
@@ -36,7 +38,9 @@ impl Enforcement {
     /// Reads `mode` and `enforced_percent`.
     pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Self {
         let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
-        let mode = fields.choice("mode", &modes, errors).unwrap_or_default();
+        // YAML 1.1 reads a bare `off` as false.
+        let is_off = fields.take("mode").and_then(Value::as_bool) == Some(false);
+        let mode = if is_off { Mode::Off } else { fields.choice("mode", &modes, errors).unwrap_or_default() };
         let percent = fields.number("enforced_percent", 0..=100, errors);
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
     }
