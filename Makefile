@@ -21,7 +21,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench clean
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,18 @@ regions: wasm sync ## three real regions under load, killed and cut: what they r
 
 bench: ## the native cost of one decision
 	cargo bench --locked -p weir-tests
+
+# Not part of `make test`: it is a search. Inputs that are long enough to be a rule set begin at random: libFuzzer's
+# own begin at a byte. What was learnt stays in tests/fuzz/corpus, what is found in tests/fuzz/artifacts.
+FUZZ_SECONDS ?= 60
+fuzz: ## search for inputs that the parser or the matcher takes badly (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "weir: fuzzing needs nightly: rustup toolchain install nightly" >&2; exit 1; }
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "weir: fuzzing needs cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
+	cd tests/fuzz && for target in parser matcher; do \
+	  mkdir -p corpus/$$target && \
+	  for i in 1 2 3 4 5 6 7 8; do head -c $$((i * 128)) /dev/urandom > corpus/$$target/random-$$i || exit 1; done && \
+	  cargo +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
+	done
 
 clean: ## remove what was built, and the installed tools
 	rm -rf target .tools

@@ -7,6 +7,7 @@
 pub mod artefact;
 pub mod client;
 pub mod envoy;
+pub mod examples;
 pub mod fleet;
 pub mod link;
 pub mod load;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use weir_limiter::config::Config;
 
 /// The pages that show rule sets to copy.
+/// (Those of docs/rules.md are tried in tests/rules.rs.)
 const PAGES: [&str; 2] = ["README.md", "docs/budgets.md"];
 /// The page that names tests.
 const INVARIANTS: &str = "docs/invariants.md";

@@ -34,8 +34,10 @@ pub(crate) struct WatchedKey {
     pub(crate) asked_unadded: u32,
     /// Tokens that this worker was asked for; wraps.
     pub(crate) asked: u64,
-    /// What the latest answered report said of `asked`.
+    /// What the latest answered report or draw said of `asked`.
     answered: u64,
+    /// What the latest answered report said of it, or would have if there had been anything to say.
+    reported: u64,
     /// What `asked` was when it was last looked for what is due.
     looked: u64,
     /// What the latest request asked for.
@@ -116,6 +118,7 @@ impl WatchList {
             asked_unadded: 0,
             asked: 0,
             answered: 0,
+            reported: 0,
             looked: 0,
             cost: 1,
             dirty: false,
@@ -227,9 +230,22 @@ impl WatchedKey {
         }
     }
 
-    /// Tokens asked for since this worker's latest answered report.
+    /// Tokens asked for since this worker's latest answered report or draw.
     pub(crate) fn asked_recently(&self) -> u64 {
         self.asked.wrapping_sub(self.answered)
+    }
+
+    /// The same, but for draws: however quickly those are answered, it says how often the key is asked for.
+    pub(crate) fn asked_since_report(&self) -> u64 {
+        self.asked.wrapping_sub(self.reported)
+    }
+
+    /// A report is answered that said `asked`; or none was to be made.
+    pub(crate) fn reported(&mut self, asked: u64) {
+        let is_late = asked.wrapping_sub(self.reported) > u64::MAX / 2;
+        if !is_late {
+            self.reported = asked;
+        }
     }
 
     /// A report that was made at `sent_at` is answered, and what it said of this key is known: `asked`

@@ -68,6 +68,8 @@ pub struct Report {
     pub sequence: u64,
     /// A random name of the POP's table: epochs are those of one table.
     pub table: u32,
+    /// When it was made, in milliseconds of the POP's monotonic clock, the same for all workers of a table.
+    pub made_ms: u64,
     /// Which rule set the worker runs.
     pub running: Running,
     /// The rules that `keys` refer to.

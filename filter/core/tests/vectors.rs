@@ -93,6 +93,7 @@ fn messages() {
         worker: 7,
         sequence: 300,
         table: 1 << 20,
+        made_ms: 1 << 31,
         rules: vec![Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }],
         keys: vec![Key {
             rule: 0,
@@ -111,7 +112,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "03046672613107ac02808040050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "03046672613107ac028080408080808008050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =

@@ -156,7 +156,8 @@ impl Local {
         let tokens = last.deficit_ns.div_ceil(token_ns);
         let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
         let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
-        let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0 };
+        let owed =
+            Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
         let opening = Entry { demand: Demand::default(), counts: vec![owed], ..entry.clone() };
         local.budget.charge(0, &opening.charge(member, NOBODY));
         local
@@ -185,6 +186,7 @@ impl Local {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::LENIENCE_US;
     use weir_limiter::quota::{Period, Rate};
 
     fn quota(rate: u32, period: Period, burst: u32) -> Quota {
@@ -197,7 +199,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0, missing: 0 }],
+            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 }],
         }
     }
 
@@ -261,7 +263,8 @@ mod tests {
         };
         let mut alone = Alone::default();
         let account = alone.charge(at(60_000), &late(1), None, "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 10 * part.token_ns(), "a second of refill has spilled");
+        let let_go_ns = 1_000_000_000 + LENIENCE_US * 1_000;
+        assert_eq!(account.deficit_ns, 20 * part.token_ns() - let_go_ns, "a second of refill has spilled");
         let last = Last { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
         let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
         // Of the second that the report speaks of, a tenth is after that account.

@@ -9,11 +9,13 @@
 //! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
+use crate::source::{News, SourceRecord};
 use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
 
@@ -37,6 +39,10 @@ pub const MEMBER_IDLE_US: u64 = 5_000_000;
 /// How long a full budget is remembered, in microseconds: long enough for every retry of a report
 /// to find its record.
 pub const GRACE_US: u64 = 60_000_000;
+
+/// A report may speak of so much more time than it does, in microseconds, though never of more than twice: an
+/// interval. Charged to the moment, a key whose demand jumps would be admitted less than its quota.
+pub const LENIENCE_US: u64 = 250_000;
 
 // Doubles must hold each of these exactly (see the module's introduction).
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
@@ -73,6 +79,8 @@ pub struct Count {
     pub span_us: u64,
     /// Tokens that the POP's own bucket has not refilled since: they were admitted of late.
     pub missing: u64,
+    /// When the report was made, in milliseconds of the POP's own clock.
+    pub made_ms: u64,
 }
 
 /// How much a region is asked for.
@@ -136,13 +144,6 @@ pub struct Budget {
     members: BTreeMap<String, MemberRecord>,
 }
 
-/// What has been charged for a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SourceRecord {
-    admitted: u64,
-    seen_us: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemberRecord {
     demand: Demand,
@@ -156,25 +157,29 @@ impl Budget {
     /// A report speaks of the past: while its tokens were admitted, a budget that had not heard of
     /// them was full, and spilled what refilled. Within the charge's span that spill pays for them
     /// (see [`crate::spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
-    /// debt. Not for those that the POP's own bucket still misses: had they been admitted earlier, it
+    /// debt; also where reports were held up, and arrive long after they were made (see [`crate::source`]).
+    /// Not for those that the POP's own bucket still misses: had they been admitted earlier, it
     /// would have refilled. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
         self.refill(now_us);
-        let (mut charged, mut span_us) = (0, 0);
+        let (mut charged, mut reach_us) = (0, 0);
         for count in &charge.counts {
-            let (new, since_us) = self.record(now_us, charge.pop, *count);
+            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
             // New to the record, they were admitted since it was made; unless they are more than a POP can
             // admit in that time, and the record was late.
-            let price_us = charge.quota.token_ns().saturating_mul(new) / 1_000;
+            let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
-            span_us = span_us.max(count.span_us.min(since_us.max(least_us)));
-            charged += new;
+            let span_us = count.span_us.min(since_us.max(least_us));
+            if tokens > 0 {
+                reach_us = reach_us.max(span_us.saturating_add(delay_us + span_us.min(LENIENCE_US)));
+            }
+            charged += tokens;
         }
         let charged = charged.min(CHARGE_TOKENS_MAX);
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
         let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
-        let paid_us = self.spill.claim(now_us.saturating_sub(span_us), refilled_ns / 1_000);
+        let paid_us = self.spill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
         self.spread.note(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();
@@ -205,9 +210,8 @@ impl Budget {
 
     fn refill(&mut self, now_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
-        self.spill.pass(elapsed_us);
         if self.deficit_ns / 1_000 < elapsed_us {
-            self.spill.add(self.at_us + self.deficit_ns / 1_000, now_us, self.deficit_ns == 0);
+            self.spill.add(self.at_us + self.deficit_ns / 1_000, now_us);
             self.deficit_ns = 0;
         } else {
             self.deficit_ns -= elapsed_us * 1_000;
@@ -215,20 +219,16 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Notes a count; returns the tokens that were not charged yet, and how long ago its source was last
-    /// heard of, in microseconds.
-    fn record(&mut self, now_us: u64, pop: &str, count: Count) -> (u64, u64) {
-        let admitted = count.admitted.min(COUNT_MAX);
-        let id = SourceId { epoch: count.epoch, pop: pop.into() };
-        let record = self
-            .sources
-            .entry(id)
-            .or_insert(SourceRecord { admitted: admitted - count.unconfirmed.min(admitted), seen_us: 0 });
-        let since_us = now_us.saturating_sub(record.seen_us);
-        let new = admitted.saturating_sub(record.admitted);
-        record.admitted = record.admitted.max(admitted);
-        record.seen_us = now_us;
-        (new.min(CHARGE_TOKENS_MAX), since_us)
+    /// Notes a count; what is new in it.
+    fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
+        match self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }) {
+            Entry::Occupied(mut known) => known.get_mut().hear(now_us, count),
+            Entry::Vacant(place) => {
+                let (record, news) = SourceRecord::begin(now_us, count);
+                place.insert(record);
+                news
+            }
+        }
     }
 
     fn forget_sources(&mut self) {

@@ -10,8 +10,8 @@
 //! 6. [`heard`] remembers how budgets stood, [`pops`] who reports here, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! Beside them: [`floors`] evens out what is a region's own, [`spill`] pays for late reports, [`spread`]
-//! remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
+//! Beside them: [`floors`] evens out what is a region's own, [`source`] knows what was charged for a POP and how
+//! late its reports are, [`spill`] pays for those, [`spread`] remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
 //! [`boxed`] sees to it that every POP hears of the keys that a penalty holds.
 //!
 //! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
@@ -40,6 +40,7 @@ pub mod heard;
 pub mod hot;
 pub mod pops;
 pub mod region;
+pub mod source;
 pub mod spill;
 pub mod spread;
 pub mod strict;

@@ -117,6 +117,7 @@ impl Region {
                 unconfirmed: key.unconfirmed,
                 span_us: u64::from(key.span_ms) * 1_000,
                 missing: u64::from(key.missing),
+                made_ms: report.made_ms,
             });
             plan.entry_of_key.push(at);
         }

@@ -1,50 +1,75 @@
 //! What a full budget lets go, and what late reports may claim of it.
 
-/// For how long a spill is not replaced by a moment's, in microseconds.
-pub const SPILL_KEPT_US: u64 = 2_000_000;
-/// A spill shorter than this is a moment's, in microseconds.
-pub const SPILL_MOMENT_US: u64 = 100_000;
+use alloc::vec::Vec;
 
-/// The latest time in which the budget was full and let its refill go, on the store's clock in
-/// microseconds, and how much of that late reports have claimed.
+/// The most spans in which a budget was full that are remembered; beyond it the shortest goes first.
+pub const SPILLS_MAX: usize = 8;
+/// How long a span is remembered once it is over, in microseconds: as long as a report may have been held up.
+pub const SPILL_KEPT_US: u64 = 10_000_000;
+
+/// The times in which the budget was full and let its refill go, on the store's clock in microseconds, and
+/// which no late report has claimed yet. Ordered; none empty, no two touch.
 ///
-/// What was claimed is worked off at the pace of the clock. So all claims together, of however many
-/// POPs, get at most what spilled within the longest of their spans and what has passed since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_field_names, reason = "the unit stands last in every name")]
+/// What was admitted when the budget was not full, or less full than its price, would have been refilled by
+/// the next time that it was. So a late report claims the first unclaimed times since it may have been
+/// admitted, and no time pays twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spill {
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
     from_us: u64,
     to_us: u64,
-    claimed_us: u64,
+}
+
+impl Span {
+    fn length_us(self) -> u64 {
+        self.to_us - self.from_us
+    }
 }
 
 impl Spill {
-    /// The budget was full from `from_us` to `to_us`; `goes_on` if it was when it was last looked at.
-    pub(crate) fn add(&mut self, from_us: u64, to_us: u64, goes_on: bool) {
-        if goes_on {
-            self.to_us = to_us;
-            return;
+    /// The budget was full from `from_us` until `to_us`, which is now.
+    pub(crate) fn add(&mut self, from_us: u64, to_us: u64) {
+        match self.spans.last_mut() {
+            Some(last) if last.to_us >= from_us => last.to_us = last.to_us.max(to_us),
+            _ => self.spans.push(Span { from_us, to_us }),
         }
-        // Reports that were held up arrive in a bunch; the moments between them are no spill to
-        // remember in place of the one that they speak of.
-        let length_us = to_us - from_us;
-        let is_moment = length_us < SPILL_MOMENT_US && length_us < self.to_us.saturating_sub(self.from_us);
-        if !is_moment || from_us.saturating_sub(self.to_us) >= SPILL_KEPT_US {
-            *self = Self { from_us, to_us, claimed_us: 0 };
-        }
-    }
-
-    /// Works off what was claimed while `elapsed_us` pass.
-    pub(crate) fn pass(&mut self, elapsed_us: u64) {
-        self.claimed_us = self.claimed_us.saturating_sub(elapsed_us);
+        self.spans.retain(|span| to_us.saturating_sub(span.to_us) <= SPILL_KEPT_US);
+        self.bound();
     }
 
     /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
     pub(crate) fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
-        let spilled_us = self.to_us.saturating_sub(self.from_us.max(since_us));
-        let claimed = price_us.min(spilled_us.saturating_sub(self.claimed_us));
-        self.claimed_us += claimed;
-        claimed
+        let (mut left, mut spans) = (Vec::with_capacity(self.spans.len() + 1), self.spans.as_slice());
+        let mut claimed_us = 0;
+        while let Some((&span, rest)) = spans.split_first() {
+            spans = rest;
+            let from_us = since_us.clamp(span.from_us, span.to_us);
+            let end_us = from_us + (price_us - claimed_us).min(span.to_us - from_us);
+            claimed_us += end_us - from_us;
+            let parts = [Span { to_us: from_us, ..span }, Span { from_us: end_us, ..span }];
+            if end_us == from_us {
+                left.push(span);
+            } else {
+                left.extend(parts.into_iter().filter(|part| part.length_us() > 0));
+            }
+        }
+        self.spans = left;
+        self.bound();
+        claimed_us
+    }
+
+    /// Forgets the shortest spans, the first of them first, but never the last.
+    fn bound(&mut self) {
+        while self.spans.len() > SPILLS_MAX {
+            let but_last = self.spans.iter().take(self.spans.len() - 1);
+            let shortest = but_last.enumerate().min_by_key(|(_, span)| span.length_us());
+            let Some(at) = shortest.map(|(at, _)| at) else { return };
+            self.spans.remove(at);
+        }
     }
 }
 
@@ -53,75 +78,116 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BEGIN_US: u64 = 1_000_000_000;
-
-    /// One thing that happens to a budget that is full and not charged.
+    /// One thing that happens to a budget.
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many microseconds pass, of which it is full for the last so many thousandths.
-        Pass { us: u64, full_milli: u64 },
-        /// A report of so long a span claims so much.
+        /// So many microseconds pass, of which it is full for the last so many.
+        Pass { us: u64, full_us: u64 },
+        /// What was admitted since so long ago claims so much.
         Claim { span_us: u64, price_us: u64 },
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..3_000_000_u64, 0..=1_000_u64).prop_map(|(us, full_milli)| Step::Pass { us, full_milli }),
-            (0..5_000_000_u64, 0..5_000_000_u64)
-                .prop_map(|(span_us, price_us)| Step::Claim { span_us, price_us }),
+            (0..60_u64, 0..60_u64).prop_map(|(us, full_us)| Step::Pass { us, full_us: full_us.min(us) }),
+            (0..200_u64, 0..80_u64).prop_map(|(span_us, price_us)| Step::Claim { span_us, price_us }),
         ]
+    }
+
+    /// The naive model: each microsecond by itself, free or not.
+    #[derive(Default)]
+    struct Naive {
+        is_free: Vec<bool>,
+        spilled: Vec<bool>,
+    }
+
+    impl Naive {
+        fn pass(&mut self, us: u64, full_us: u64) {
+            let is_full = (0..us).map(|at| at >= us - full_us);
+            self.is_free.extend(is_full.clone());
+            self.spilled.extend(is_full);
+        }
+
+        fn now_us(&self) -> u64 {
+            self.is_free.len() as u64
+        }
+
+        fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
+            let since = usize::try_from(since_us).unwrap();
+            let free = self.is_free.iter_mut().skip(since).filter(|is_free| **is_free);
+            free.take(usize::try_from(price_us).unwrap()).map(|is_free| *is_free = false).count() as u64
+        }
+
+        fn spilled_since(&self, since_us: u64) -> u64 {
+            let since = usize::try_from(since_us).unwrap();
+            self.spilled.iter().skip(since).filter(|spilled| **spilled).count() as u64
+        }
     }
 
     #[test]
     fn a_late_report_is_paid_by_what_spilled_in_its_span() {
         let mut spill = Spill::default();
-        spill.add(0, 10_000_000, false);
+        spill.add(0, 10_000_000);
         assert_eq!(spill.claim(8_000_000, 5_000_000), 2_000_000, "no more than its span");
         assert_eq!(spill.claim(8_000_000, 5_000_000), 0, "and not twice");
-        assert_eq!(spill.claim(5_000_000, 1_000_000), 1_000_000, "a longer span has more, less what is gone");
+        assert_eq!(spill.claim(5_000_000, 9_000_000), 3_000_000, "a longer span has more, less what is gone");
     }
 
     #[test]
-    fn a_moment_does_not_replace_what_held_up_reports_speak_of() {
+    fn reports_in_a_bunch_are_each_paid_by_their_own_time() {
         let mut spill = Spill::default();
-        spill.add(0, 10_000_000, false);
-        spill.add(10_500_000, 10_500_000 + SPILL_MOMENT_US - 1, false);
-        assert_eq!(spill.claim(0, u64::MAX), 10_000_000);
-        let late_us = 10_000_000 + SPILL_KEPT_US;
-        spill.add(late_us, late_us + 1, false);
-        assert_eq!(spill.claim(0, u64::MAX), 1, "after a while it does");
+        spill.add(0, 4_000_000);
+        for since_us in [0, 1_000_000, 2_000_000, 3_000_000] {
+            assert_eq!(spill.claim(since_us, 1_000_000), 1_000_000, "{since_us}");
+        }
+        assert_eq!(spill.claim(0, 1), 0);
+    }
+
+    #[test]
+    fn moments_do_not_replace_what_held_up_reports_speak_of() {
+        let mut spill = Spill::default();
+        spill.add(0, 10_000_000);
+        for moment in 1..=100 {
+            spill.add(10_000_000 + 1_000 * moment, 10_000_010 + 1_000 * moment);
+        }
+        assert_eq!(spill.claim(0, u64::MAX), 10_000_000 + 10 * (SPILLS_MAX as u64 - 1));
+        spill.add(20_000_000, 20_000_001);
+        spill.add(20_000_001 + SPILL_KEPT_US, 20_000_002 + SPILL_KEPT_US);
+        assert_eq!(spill.claim(0, u64::MAX), 1, "what is long over is forgotten");
     }
 
     proptest! {
-        /// However spans overlap and whoever claims: no more in all than what passed and the longest span
-        /// before it; and nothing of what did not spill within the span of the claim.
+        /// As long as no span is forgotten, it is the naive model; and always, what was admitted since any
+        /// time is paid with no more than what spilled since.
         #[test]
-        fn claims_together_get_at_most_the_longest_span_and_what_passed(steps in prop::collection::vec(step(), 1..100)) {
-            let (mut spill, mut now_us, mut spilled_at_us) = (Spill::default(), BEGIN_US, 0);
-            let (mut claimed_us, mut longest_us, mut goes_on) = (0, 0, false);
+        fn no_time_pays_twice_nor_for_what_came_later(steps in prop::collection::vec(step(), 1..60)) {
+            let (mut spill, mut naive) = (Spill::default(), Naive::default());
+            let (mut is_exact, mut paid) = (true, Vec::new());
             for step in steps {
                 match step {
-                    Step::Pass { us, full_milli } => {
-                        let full_us = us * full_milli / 1_000;
-                        now_us += us;
-                        spill.pass(us);
+                    Step::Pass { us, full_us } => {
+                        naive.pass(us, full_us);
                         if full_us > 0 {
-                            spill.add(now_us - full_us, now_us, goes_on && full_us == us);
-                            spilled_at_us = now_us;
+                            spill.add(naive.now_us() - full_us, naive.now_us());
                         }
-                        goes_on = full_us > 0;
                     }
                     Step::Claim { span_us, price_us } => {
-                        longest_us = longest_us.max(span_us);
-                        let got_us = spill.claim(now_us - span_us, price_us);
+                        let since_us = naive.now_us().saturating_sub(span_us);
+                        let (got_us, expected_us) = (spill.claim(since_us, price_us), naive.claim(since_us, price_us));
+                        prop_assert!(!is_exact || got_us == expected_us, "{} for {}", got_us, expected_us);
                         prop_assert!(got_us <= price_us);
-                        prop_assert!(got_us <= span_us.saturating_sub(now_us - spilled_at_us));
-                        claimed_us += got_us;
-                        // A claim that does not pay all leaves a deficit.
-                        goes_on &= got_us == price_us;
+                        paid.push((since_us, got_us));
+                        for &(since_us, _) in &paid {
+                            let later = paid.iter().filter(|(since, _)| *since >= since_us);
+                            let later_us: u64 = later.map(|(_, paid_us)| paid_us).sum();
+                            prop_assert!(later_us <= naive.spilled_since(since_us));
+                        }
                     }
                 }
-                prop_assert!(claimed_us <= longest_us + (now_us - BEGIN_US));
+                is_exact &= spill.spans.len() < SPILLS_MAX;
+                prop_assert!(spill.spans.len() <= SPILLS_MAX);
+                prop_assert!(spill.spans.iter().all(|span| span.from_us < span.to_us));
+                prop_assert!(spill.spans.windows(2).all(|pair| pair[0].to_us < pair[1].from_us));
             }
         }
     }

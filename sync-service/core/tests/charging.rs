@@ -15,8 +15,14 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 }
 
 fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
-    let count =
-        |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0 };
+    let count = |&(epoch, admitted, unconfirmed)| Count {
+        epoch,
+        admitted,
+        unconfirmed,
+        span_us: 0,
+        missing: 0,
+        made_ms: 0,
+    };
     let counts = counts.iter().map(count).collect();
     budget.charge(now_us, &Charge { quota, member: "fra", demand: Demand::default(), pop, counts }).charged
 }
@@ -39,16 +45,20 @@ fn debt_is_kept_and_paid_by_the_refill_alone() {
     assert_eq!(budget.deficit_ns(), 0, "never more than full");
 }
 
+/// At `now_ms` a report arrives that POP a made at `made_ms` on its clock; the deficit then.
+fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
+    let count =
+        Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
+    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![count] };
+    budget.charge(now_ms * 1_000, &charge).deficit_ns
+}
+
 /// What was admitted at the rate while nobody heard of it leaves no debt.
 #[test]
 fn a_report_after_an_outage_is_charged_over_its_span() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
     let after_s = |budget: &mut Budget, seconds: u64, admitted, span_s: u64| {
-        let count =
-            Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_s * SECOND_US, missing: 0 };
-        let charge =
-            Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![count] };
-        budget.charge(seconds * SECOND_US, &charge).deficit_ns
+        told(budget, seconds * 1_000, quota, admitted, span_s * 1_000, seconds * 1_000)
     };
     assert_eq!(after_s(&mut budget, 1, 50, 0), quota.fill_ns(), "a burst, just now");
     assert_eq!(after_s(&mut budget, 601, 50 + 30_000, 600), quota.fill_ns(), "ten minutes at the rate");
@@ -64,6 +74,66 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     assert_eq!(twice, quota.fill_ns() + 10_000_000_000, "ten seconds at twice the rate are ten of debt");
     let rested = after_s(&mut budget, 10_000, 50 + 30_000 + 1_050, 1);
     assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
+}
+
+/// A POP admits a burst, and then goes on at the rate; of `silent_ms` nothing arrives, and then all at once.
+/// What it owes a quarter of a second later, in thousandths of a token.
+fn owed_after_a_bunch(quota: Quota, held_up: &[u64], silent_ms: u64) -> u64 {
+    let (mut budget, begin_ms, clock_ms) = (Budget::default(), 1_000, 77_000);
+    let admitted = |ms: u64| u64::from(quota.burst()) + ms * 1_000_000 / quota.token_ns();
+    told(&mut budget, begin_ms, quota, admitted(0), 0, clock_ms);
+    for made_ms in held_up {
+        let now_ms = begin_ms + silent_ms;
+        told(&mut budget, now_ms, quota, admitted(*made_ms), *made_ms, clock_ms + made_ms);
+    }
+    let end_ms = silent_ms + 250;
+    told(&mut budget, begin_ms + end_ms, quota, admitted(end_ms), end_ms, clock_ms + end_ms) * 1_000
+        / quota.token_ns()
+}
+
+#[test]
+fn reports_that_were_held_up_and_arrive_in_a_bunch_cost_no_more_than_one() {
+    let quota = quota(50, Period::Second, 50);
+    let alone = owed_after_a_bunch(quota, &[], 4_000);
+    assert!((36_000..=51_000).contains(&alone), "{alone}");
+    for held_up in [&[250][..], &[3_750], &[4_000], &[250, 500, 750, 1_000], &[1_000, 2_000, 3_000, 4_000]] {
+        let owed = owed_after_a_bunch(quota, held_up, 4_000);
+        assert!((36_000..=51_000).contains(&owed), "{held_up:?}: {owed}, and {alone} without");
+    }
+}
+
+/// Replies are lost, so spans are long; but reports arrive, so it is known what was not admitted then.
+#[test]
+fn a_burst_after_a_rest_is_not_paid_by_the_rest_however_long_its_span() {
+    let quota = quota(50, Period::Second, 50);
+    let (mut budget, mut span_ms) = (Budget::default(), 0);
+    told(&mut budget, 1_000, quota, 1, 0, 1_000);
+    // On its way for up to 90 ms more or less, on a clock that is a thousandth slow.
+    for n in 1..240 {
+        span_ms += 250;
+        let (now_ms, made_ms) = (1_000 + n * 250 + n * 37 % 90, 1_000 + n * 250 - n / 4);
+        assert_eq!(told(&mut budget, now_ms, quota, 1, span_ms, made_ms), 0);
+    }
+    let owed = told(&mut budget, 61_045, quota, 51, span_ms + 250, 60_940);
+    // A quarter of a second, what it may have been under way for, and a quarter more.
+    assert!(owed >= 50 * quota.token_ns() - 610_000_000, "{owed}");
+}
+
+/// A clock of the store that jumps forward looks like a delay; it is forgotten.
+#[test]
+fn a_jump_of_a_clock_is_not_taken_for_a_delay_for_ever() {
+    let quota = quota(50, Period::Second, 50);
+    let owed_after = |seconds: u64| {
+        let mut budget = Budget::default();
+        told(&mut budget, 1_000, quota, 1, 0, 1_000);
+        let jump_ms = 3_600_000;
+        for n in 0..4 * seconds {
+            told(&mut budget, jump_ms + n * 250, quota, 1, 250, 1_250 + n * 250);
+        }
+        told(&mut budget, jump_ms + seconds * 1_000, quota, 51, 250, 1_250 + seconds * 1_000)
+    };
+    assert_eq!(owed_after(1), 0, "ten seconds are believed");
+    assert_eq!(owed_after(1_001), 50 * quota.token_ns() - 500_000_000, "its span, and as much again");
 }
 
 #[test]
@@ -262,6 +332,34 @@ proptest! {
         counts.rotate_left(at);
         counts.reverse();
         prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
+    }
+
+    /// However a steady client's reports are held up, repeated and reordered: once the last has arrived, he owes what he
+    /// would if each had arrived at once, and at no time more than a burst beside that.
+    #[test]
+    fn held_up_reports_of_a_steady_client_leave_no_debt(
+        gaps in prop::collection::vec((1..2_000_u64, 0..4_000_u64), 1..25),
+        rate in 1..1_000_u32,
+        milli in 100..=1_000_u64,
+    ) {
+        let quota = quota(rate, Period::Second, rate);
+        let admitted = |ms: u64| u64::from(rate) + ms * u64::from(rate) * milli / 1_000_000;
+        let (mut made_ms, mut arrivals) = (0, vec![(0, 0)]);
+        for (gap_ms, delay_ms) in gaps {
+            made_ms += gap_ms;
+            arrivals.push((made_ms + delay_ms, made_ms));
+        }
+        arrivals.push((made_ms + 4_000, made_ms + 4_000));
+        arrivals.sort_unstable();
+        let mut budget = Budget::default();
+        let mut owed = 0;
+        for (at_ms, made_ms) in arrivals {
+            owed = told(&mut budget, 1_000 + at_ms, quota, admitted(made_ms), made_ms, made_ms);
+            prop_assert!(owed <= quota.fill_ns() + 3 * quota.token_ns() + at_ms * 20_000, "{} at {}", owed, at_ms);
+        }
+        // A bucket that hears of each at once.
+        let naive_ns = quota.fill_ns().saturating_sub((made_ms + 4_000) * (1_000 - milli) * 1_000);
+        prop_assert!(owed <= naive_ns + 3 * quota.token_ns() + (made_ms + 4_000) * 20_000, "{} for {}", owed, naive_ns);
     }
 
     /// Many small refills are one large refill: nothing is lost to rounding.

@@ -166,6 +166,7 @@ fn run_loop(factor: u64) -> u64 {
                     unconfirmed: pop.admitted,
                     span_us: 0,
                     missing: 0,
+                    made_ms: ms,
                 }];
                 let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
                 let account = budget.charge(ms * 1_000, &charge);

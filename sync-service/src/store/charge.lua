@@ -2,9 +2,9 @@
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
---           ("from to claimed": when a full budget last let its refill go, and what was claimed of that, in
---           microseconds), spread ("bursts until before": how many bursts deep the budget went, until when that
---           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>" = "<admitted> <seen_us>"
+--           ("from to;"...: when a full budget let its refill go, in microseconds, and nobody claimed it), spread ("bursts until before": how many bursts deep the budget went, until when that
+--           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>"
+--           = "<admitted> <seen_us> <made_ms> <delay_us>"
 -- ARGV[1]   the member that speaks: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
@@ -12,9 +12,10 @@
 -- ARGV[5]   and the nanoseconds beyond them, below 1000
 -- ARGV[6]   whole microseconds in which an empty budget fills, rounded up
 -- ARGV[7]   the POP whose counts follow
--- ARGV[8..] five per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, how
---           many microseconds ago the first that is not on record may have been admitted, and how many
---           tokens the POP's own bucket has not refilled since
+-- ARGV[8..] six per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, how
+--           many microseconds ago the first that is not on record may have been admitted, how many
+--           tokens the POP's own bucket has not refilled since, and when the report was made, in
+--           milliseconds of the POP's clock
 --
 -- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}
 --
@@ -22,7 +23,7 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 6, 8, 5
+local FIXED, FIRST, EACH = 6, 8, 6
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -46,45 +47,81 @@ end
 local deficit_us = tonumber(known[1] or 0) or 0
 local deficit_ns = tonumber(known[2] or 0) or 0
 local at = tonumber(known[3] or 0) or 0
-local spill_from, spill_to, claimed = string.match(known[5] or '', '^(%d+) (%d+) (%d+)$')
-spill_from, spill_to, claimed = tonumber(spill_from or 0), tonumber(spill_to or 0), tonumber(claimed or 0)
+local spills = {}
+for from, to in string.gmatch(known[5] or '', '(%d+) (%d+);') do
+  spills[#spills + 1] = {tonumber(from), tonumber(to)}
+end
 local spread, spread_until, spread_before = string.match(known[6] or '', '^(%d+) (%d+) (%d+)$')
 spread, spread_until, spread_before = tonumber(spread or 0), tonumber(spread_until or 0), tonumber(spread_before or 0)
 
+-- The shortest spills go first, but never the last.
+local function bound_spills()
+  while #spills > SPILLS_MAX do
+    local shortest = 1
+    for i = 2, #spills - 1 do
+      if spills[i][2] - spills[i][1] < spills[shortest][2] - spills[shortest][1] then
+        shortest = i
+      end
+    end
+    table.remove(spills, shortest)
+  end
+end
+
 -- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
 local elapsed = math.max(0, now - at)
-claimed = math.max(0, claimed - elapsed)
 if deficit_us < elapsed then
-  local from, length = at + deficit_us, spill_to - spill_from
-  if deficit_us == 0 and deficit_ns == 0 then
-    spill_to = now
-  elseif now - from >= math.min(length, SPILL_MOMENT_US) or from - spill_to >= SPILL_KEPT_US then
-    spill_from, spill_to, claimed = from, now, 0
+  local from, last = at + deficit_us, spills[#spills]
+  if last and last[2] >= from then
+    last[2] = math.max(last[2], now)
+  else
+    spills[#spills + 1] = {from, now}
   end
+  local kept = {}
+  for _, span in ipairs(spills) do
+    if now - span[2] <= SPILL_KEPT_US then
+      kept[#kept + 1] = span
+    end
+  end
+  spills = kept
+  bound_spills()
   deficit_us, deficit_ns = 0, 0
 else
   deficit_us = deficit_us - elapsed
 end
 
 -- Take what the records do not hold yet.
-local charged, records, span, missing = 0, {}, 0, 0
+local charged, records, reach, missing = 0, {}, 0, 0
 for i = FIRST, #ARGV, EACH do
   local place = FIXED + 1 + (i - FIRST) / EACH
   local field = fields[place]
-  local admitted, unconfirmed = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local record = records[field] or tonumber(string.match(known[place] or '', '^%d+') or 'unknown')
+  local admitted, unconfirmed, made = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 5])
+  local record = records[field]
   if not record then
-    record = admitted - math.min(unconfirmed, admitted)
+    local was, seen, last_made, delay = string.match(known[place] or '', '^(%d+) (%d+) (%d+) (%d+)$')
+    record = was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
   end
-  local new = math.min(CHARGE_TOKENS_MAX, math.max(0, admitted - record))
+  local new, since = math.min(unconfirmed, admitted), now
+  if record then
+    -- The time between two reports is what the POP's clock says; what lies between their arrivals beyond
+    -- that is the later one's delay.
+    local gap = math.max(0, made - record[3])
+    local delay = math.max(0, record[4] + math.max(0, now - record[2]) - gap * PACE_US)
+    new, since = math.max(0, admitted - record[1]), gap * 1000
+    record = {math.max(record[1], admitted), now, math.max(record[3], made), math.min(delay, DELAY_US_MAX)}
+  else
+    record = {admitted, now, made, 0}
+  end
+  records[field] = record
+  new = math.min(CHARGE_TOKENS_MAX, new)
   charged = charged + new
   -- New to the record, they were admitted since it was made; unless they are more than a POP can admit in
   -- that time, and the record was late.
-  local seen = records[field] and now or tonumber(string.match(known[place] or '', '^%d+ (%d+)$') or 0)
   local least = new * token_us + math.floor(new * token_ns / 1000) - fill_us
-  span = math.max(span, math.min(tonumber(ARGV[i + 3]), math.max(now - seen, least, 0)))
+  local span = math.min(tonumber(ARGV[i + 3]), math.max(since, least))
+  if new > 0 then
+    reach = math.max(reach, span + record[4] + math.min(span, LENIENCE_US))
+  end
   missing = missing + tonumber(ARGV[i + 4])
-  records[field] = math.max(record, admitted)
 end
 charged = math.min(charged, CHARGE_TOKENS_MAX)
 local price_ns = charged * token_ns
@@ -94,10 +131,24 @@ local price_us = charged * token_us + math.floor(price_ns / 1000)
 -- too lately to be refilled.
 local refilled = math.max(0, charged - missing)
 local refilled_us = refilled * token_us + math.floor(refilled * token_ns / 1000)
-local since = math.max(0, now - span)
-local spilled = math.max(0, spill_to - math.max(spill_from, since))
-local paid = math.min(refilled_us, math.max(0, spilled - claimed))
-claimed = claimed + paid
+local since, paid, left = math.max(0, now - reach), 0, {}
+for _, span in ipairs(spills) do
+  local from = math.min(math.max(since, span[1]), span[2])
+  local till = from + math.min(refilled_us - paid, span[2] - from)
+  paid = paid + till - from
+  if till == from then
+    left[#left + 1] = span
+  else
+    if from > span[1] then
+      left[#left + 1] = {span[1], from}
+    end
+    if span[2] > till then
+      left[#left + 1] = {till, span[2]}
+    end
+  end
+end
+spills = left
+bound_spills()
 local ns = deficit_ns + price_ns % 1000
 local cost_us = price_us - paid + math.floor(ns / 1000)
 deficit_us, deficit_ns = deficit_us + math.min(cost_us, DEFICIT_US_MAX), ns % 1000
@@ -148,11 +199,16 @@ for i, member in ipairs(members) do
 end
 packed = table.concat(packed)
 
-local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', whole(spill_from) .. ' ' .. whole(spill_to) .. ' ' .. whole(claimed),
+local spilled = {}
+for i, span in ipairs(spills) do
+  spilled[i] = whole(span[1]) .. ' ' .. whole(span[2]) .. ';'
+end
+
+local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', table.concat(spilled),
   'spread', whole(spread) .. ' ' .. whole(spread_until) .. ' ' .. whole(spread_before)}
-for field, admitted in pairs(records) do
+for field, record in pairs(records) do
   updates[#updates + 1] = field
-  updates[#updates + 1] = whole(admitted) .. ' ' .. whole(now)
+  updates[#updates + 1] = whole(record[1]) .. ' ' .. whole(record[2]) .. ' ' .. whole(record[3]) .. ' ' .. whole(record[4])
 end
 redis.call('HSET', key, unpack(updates))
 
@@ -160,7 +216,7 @@ redis.call('HSET', key, unpack(updates))
 if redis.call('HLEN', key) > SOURCES_MAX + FIXED then
   local all, sources = redis.call('HGETALL', key), {}
   for i = 1, #all, 2 do
-    local seen = string.match(all[i + 1], '^%d+ (%d+)$')
+    local seen = string.match(all[i + 1], '^%d+ (%d+) %d+ %d+$')
     if seen and string.sub(all[i], 1, 7) == 'source:' then
       sources[#sources + 1] = {all[i], tonumber(seen)}
     end

@@ -221,7 +221,14 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0 }],
+            counts: vec![Count {
+                epoch: 1,
+                admitted,
+                unconfirmed: admitted,
+                span_us: 0,
+                missing: 0,
+                made_ms: 0,
+            }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![entry] };
         store.charge(&batch).await.unwrap()[0].deficit_ns / quota.token_ns()
@@ -251,7 +258,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
-            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0 }],
+            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
         store.with(|state| {

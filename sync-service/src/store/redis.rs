@@ -20,12 +20,13 @@ use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, Tl
 use tokio::time::timeout;
 use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::{
-    Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
-    MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, LENIENCE_US,
+    MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
 };
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
-use weir_budget::spill::{SPILL_KEPT_US, SPILL_MOMENT_US};
+use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
+use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
@@ -296,6 +297,7 @@ fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &En
         let admitted = count.admitted.min(COUNT_MAX);
         command.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
         command.arg(count.span_us.min(COUNT_MAX)).arg(count.missing.min(CHARGE_TOKENS_MAX));
+        command.arg(count.made_ms.min(MADE_MS_MAX));
     }
 }
 
@@ -332,7 +334,10 @@ fn charge_script() -> String {
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
-        ("SPILL_MOMENT_US", SPILL_MOMENT_US),
+        ("SPILLS_MAX", SPILLS_MAX as u64),
+        ("DELAY_US_MAX", DELAY_US_MAX),
+        ("LENIENCE_US", LENIENCE_US),
+        ("PACE_US", PACE_US),
         ("SPREAD_KEPT_US", SPREAD_KEPT_US),
         ("AGAIN_MIN", u64::from(AGAIN_MIN)),
         ("SPREAD_MAX", u64::from(SPREAD_MAX)),

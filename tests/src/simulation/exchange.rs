@@ -36,7 +36,7 @@ impl World {
         let turn = usize::try_from(id % replicas as u64).expect("below the number of weir-syncs");
         let sync = self.pops[pop].region * replicas + turn;
         let report: Rc<[u8]> = report.into();
-        for delay in self.network.near(pop, &mut self.rng).into_iter().flatten() {
+        for delay in self.network.near(pop, now, &mut self.rng).into_iter().flatten() {
             self.queue.push(now + delay, Event::Heard { call, sync, report: Rc::clone(&report) });
         }
     }
@@ -144,7 +144,7 @@ impl World {
 
     fn reply(&mut self, now: u64, call: Call, reply: &Rc<[u8]>, is_settled: bool) {
         self.wire.replied(call.pop, reply);
-        for delay in self.network.near(call.pop, &mut self.rng).into_iter().flatten() {
+        for delay in self.network.near(call.pop, now, &mut self.rng).into_iter().flatten() {
             self.queue.push(now + delay, Event::Answered { call, reply: Rc::clone(reply), is_settled });
         }
     }

@@ -15,6 +15,8 @@ pub enum Fault {
     Far(Link),
     /// A POP does not reach its weir-sync (or does again).
     CutPop(usize, bool),
+    /// A POP's link is silent for so long, in nanoseconds; then all that was sent arrives in a bunch.
+    Silence(usize, u64),
     /// A region does not reach the store (or does again).
     CutRegion(usize, bool),
     /// A POP's clock jumps, in nanoseconds; only back, as no monotonic clock jumps forward.

@@ -14,6 +14,12 @@ use super::world::World;
 
 /// When a POP is cut off from its weir-sync, in seconds.
 const CUT_AT: u64 = 20;
+/// When a POP's link falls silent, ...
+const SILENT_AT: [u64; 3] = [10, 25, 40];
+/// ... for how long, ...
+const SILENT_SECONDS: u64 = 4;
+/// ... and how long is looked at what comes then, in seconds.
+const BUNCH_SECONDS: u64 = 5;
 /// How often a POP is cut off with what it leased.
 const ROUNDS: u64 = 8;
 /// How long a crowd is watched, in seconds.
@@ -44,6 +50,25 @@ pub fn lease_ends(size: Size) -> Plan {
 pub fn own_quota(world: &World) -> f64 {
     let admitted = world.reference.between(30, 50, |sample| sample.tally.admitted);
     admitted / (world.reference.account(0, 0).rate() * 20.0)
+}
+
+/// Three times the rate at POP 0 alone, whose link falls silent and then delivers all at once, in order.
+pub fn silent_then_a_bunch(size: Size) -> Plan {
+    let mut plan = Plan::of(size, 60, traffic::even(300.0, 1));
+    plan.setup.near = Link { jitter_ns: 0, loss: 0.0, duplication: 0.0, ..plan.setup.near };
+    let silences = SILENT_AT.map(|at| (at * SECOND_NS, Fault::Silence(0, SILENT_SECONDS * SECOND_NS)));
+    Plan { faults: silences.to_vec(), ..plan }
+}
+
+/// What was admitted in the seconds after each silence, as a part of what the ideal bucket would have; the least.
+pub fn after_a_bunch(world: &World) -> f64 {
+    let after = |at: u64| {
+        let of = |figure: fn(&Sample) -> u64| {
+            world.reference.between(at + SILENT_SECONDS, at + SILENT_SECONDS + BUNCH_SECONDS, figure)
+        };
+        of(|sample| sample.tally.admitted) / of(|sample| sample.ideally)
+    };
+    SILENT_AT.map(after).into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// A burst at every POP; then POP 0 loses its weir-sync, with a grant of a part of the burst, and is asked for

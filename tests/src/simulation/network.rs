@@ -45,6 +45,8 @@ pub struct Network {
     pub far: Link,
     /// POPs that do not reach their weir-sync.
     pub cut_pops: Vec<bool>,
+    /// Until when the links of POPs are silent, in simulated nanoseconds: all that is sent before arrives after it.
+    pub silent_until: Vec<u64>,
     /// Regions that do not reach the store.
     pub cut_regions: Vec<bool>,
 }
@@ -52,12 +54,15 @@ pub struct Network {
 impl Network {
     /// All links up.
     pub fn new(near: Link, far: Link, pops: usize, regions: usize) -> Self {
-        Self { near, far, cut_pops: vec![false; pops], cut_regions: vec![false; regions] }
+        let (cut_pops, silent_until) = (vec![false; pops], vec![0; pops]);
+        Self { near, far, cut_pops, silent_until, cut_regions: vec![false; regions] }
     }
 
-    /// A message between `pop` and its weir-sync.
-    pub fn near(&self, pop: usize, rng: &mut Rng) -> Arrivals {
-        if self.cut_pops[pop] { [None; 2] } else { self.near.arrivals(rng) }
+    /// A message between `pop` and its weir-sync, sent at `now`.
+    pub fn near(&self, pop: usize, now: u64, rng: &mut Rng) -> Arrivals {
+        let held_ns = self.silent_until[pop].saturating_sub(now);
+        let arrivals = if self.cut_pops[pop] { [None; 2] } else { self.near.arrivals(rng) };
+        arrivals.map(|arrival| arrival.map(|delay_ns| held_ns + delay_ns))
     }
 
     /// A message between a weir-sync of `region` and the store.

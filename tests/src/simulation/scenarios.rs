@@ -75,6 +75,11 @@ const CUT_OFF: &[Limit] = &[
 const OVERTAKEN: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 const LEASE: &[Limit] = &[limit("of its own quota", mechanisms::own_quota, 0.98, 1.01), BOUND];
 const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", mechanisms::own_bursts, 0.99, 1.0), BOUND];
+const BUNCH: &[Limit] = &[
+    limit("after a bunch", mechanisms::after_a_bunch, 0.985, 1.01),
+    limit("ratio", ratio, 0.99, 1.002),
+    BOUND,
+];
 const PULSES: &[Limit] = &[
     limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 1e9),
     limit("ratio", ratio, 0.99, 1.01),
@@ -125,6 +130,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store is flushed", FLUSHED, more::store_flushed),
     plain("a POP alone when its lease ends", LEASE, mechanisms::lease_ends),
     plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
+    plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
     Scenario {
         name: "10,000 keys within even shares",

@@ -10,6 +10,7 @@ impl World {
             Fault::Near(link) => self.network.near = link,
             Fault::Far(link) => self.network.far = link,
             Fault::CutPop(pop, is_cut) => self.network.cut_pops[pop] = is_cut,
+            Fault::Silence(pop, ns) => self.network.silent_until[pop] = now + ns,
             Fault::CutRegion(region, is_cut) => self.network.cut_regions[region] = is_cut,
             Fault::PopClock(pop, by_ns) => self.jump_pop(pop, by_ns.min(0)),
             Fault::StoreClock(by_us) => self.jump_store(by_us),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::region::Entry;
+use weir_budget::source::MADE_MS_MAX;
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::sharing::Sharing;
 use weir_sync::store::{Batch, Store};
@@ -12,7 +13,7 @@ use weir_tests::redis::Redis;
 use crate::{connected, id, memory, quota};
 
 /// Reports per seed.
-const REPORTS: usize = 150;
+const REPORTS: usize = 300;
 
 /// A small generator (xorshift64*): the same sequence for the same seed, everywhere.
 pub(crate) struct Random(pub(crate) u64);
@@ -51,17 +52,26 @@ impl Random {
         }
     }
 
-    fn entry(&mut self) -> Entry {
+    /// What report `report` says of a budget: of one of three anything, and of one of three others little more
+    /// than before, at a rate at which they are full again and again.
+    fn entry(&mut self, report: u64) -> Entry {
+        let name = self.pick(b"abcdef");
+        let is_light = name > b'c';
         let counts = (0..self.below(4)).map(|_| Count {
             epoch: self.pick(&[0, 1, 2, u64::MAX]),
-            admitted: self.tokens(),
-            unconfirmed: self.tokens(),
-            span_us: self.below(3) * 700_000,
+            admitted: if is_light { 40 * report + self.below(80) } else { self.tokens() },
+            unconfirmed: if is_light { self.below(80) } else { self.tokens() },
+            span_us: self.pick(&[0, 200, 700, 700_000, 1_400_000]),
             missing: self.below(3) * self.below(60),
+            made_ms: match self.below(100) {
+                0 => self.pick(&[0, MADE_MS_MAX, u64::MAX]),
+                _ => report + self.below(10),
+            },
         });
-        let (counts, quota) = (counts.collect(), self.quota());
+        let counts = counts.collect();
+        let quota = if is_light { quota(999_983, Period::Second, 1_000_000) } else { self.quota() };
         Entry {
-            id: id(&[self.pick(b"abc")]),
+            id: id(&[name]),
             quota,
             sharing: Sharing::of(quota),
             demand: Demand { milli: self.tokens(), askers: u32::try_from(self.below(400)).unwrap() },
@@ -74,9 +84,9 @@ impl Random {
 async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
     let mut random = Random(seed);
     let mut reference: BTreeMap<BudgetId, Budget> = BTreeMap::new();
-    let mut spread_most = 0;
-    for report in 0..REPORTS {
-        let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry()).collect();
+    let (mut spread_most, mut paid) = (0, 0);
+    for report in 0..REPORTS as u64 {
+        let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry(report)).collect();
         let (member, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
         let batch = Batch { member, pop, entries };
         let accounts = store.charge(&batch).await.unwrap();
@@ -86,9 +96,11 @@ async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
             let expected = budget.charge(account.now_us, &Charge { quota, member, demand, pop, counts });
             assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
             spread_most = spread_most.max(account.spread);
+            paid += usize::from(account.deficit_ns < account.charged.saturating_mul(quota.token_ns()));
         }
     }
     assert!(spread_most > 1_000, "seed {seed} never spread far: it tests too little");
+    assert!(paid > 10, "seed {seed} paid {paid} late reports: it tests too little");
     let deepest = reference.values().map(Budget::deficit_ns).max().unwrap();
     assert!(deepest > DEFICIT_NS_MAX / 2, "seed {seed} never came near the limit: it tests too little");
 }

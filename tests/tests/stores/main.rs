@@ -78,7 +78,7 @@ fn id(value: &[u8]) -> BudgetId {
 }
 
 fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
-    Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0 }
+    Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 }
 }
 
 fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {

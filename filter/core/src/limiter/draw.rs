@@ -57,7 +57,7 @@ impl Limiter {
         if saying.is_empty() {
             return None;
         }
-        let (report, told) = self.say(saying)?;
+        let (report, told) = self.say(saying, now)?;
         self.drawing += 1;
         self.counters.add(Event::Paused, 1);
         let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told };

@@ -110,7 +110,7 @@ impl Exchange {
     }
 
     /// The next report, of these keys.
-    fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>, boxed: Vec<Boxed>) -> Report {
+    fn next(&mut self, rules: Vec<wire::Rule>, keys: Vec<wire::Key>, boxed: Vec<Boxed>, now: Time) -> Report {
         self.sequence += 1;
         let Reporter { pop, worker } = self.reporter.clone();
         Report {
@@ -118,6 +118,7 @@ impl Exchange {
             worker,
             sequence: self.sequence,
             table: self.table_id,
+            made_ms: now.as_nanos() / 1_000_000,
             running: self.versions.running(),
             rules,
             keys,
@@ -173,7 +174,7 @@ impl Limiter {
         if saying.is_empty() && saying.boxed.is_empty() && !greet {
             return None;
         }
-        let (report, told) = self.say(saying)?;
+        let (report, told) = self.say(saying, now)?;
         let exchange = self.exchange.as_mut()?;
         exchange.cursor = tags.last().copied().unwrap_or(0);
         exchange.in_flight.push(InFlight { sequence: report.sequence, sent_at: now, keys: told });
@@ -197,10 +198,10 @@ impl Limiter {
     }
 
     /// Puts what is to be said into a report.
-    pub(super) fn say(&mut self, mut saying: Saying) -> Option<(Report, Vec<Told>)> {
+    pub(super) fn say(&mut self, mut saying: Saying, now: Time) -> Option<(Report, Vec<Told>)> {
         saying.refer_boxes();
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
-        let report = self.exchange.as_mut()?.next(rules, saying.keys, saying.boxed);
+        let report = self.exchange.as_mut()?.next(rules, saying.keys, saying.boxed, now);
         self.counters.add(Event::Reported, 1);
         Some((report, saying.told))
     }
@@ -219,10 +220,11 @@ impl Limiter {
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
         let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
         let place = Place { tag: Tag::of_key(tag, 0), slot };
+        let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
         let wish = strict.map(|rule| Wish {
-            asked_recently,
+            asked: if rule.sharing.calendar.is_some() { asked_recently } else { asked_since_report },
             usual_cost: rule.cost.usual(),
             is_waited_for,
             is_crowded,
@@ -253,7 +255,7 @@ impl Limiter {
         let ahead = match wish.map(|wish| wish.of(&watched, now)) {
             None => 0,
             Some(Want::Ahead(ahead)) => ahead,
-            Some(Want::Nothing) => return,
+            Some(Want::Nothing) => return key.reported(asked),
             Some(Want::Later(at)) => return key.rest(at, now),
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);

@@ -83,7 +83,11 @@ impl Limiter {
             }
             let quota = self.rule(told.rule).map(|rule| rule.quota);
             let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
+            let is_report = told.awaited == 0;
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                if is_report {
+                    key.reported(told.asked);
+                }
                 key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
             }
         }

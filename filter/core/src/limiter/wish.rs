@@ -20,8 +20,9 @@ const REST_NS: u64 = 30 * SECOND_NS;
 /// How a strict rule's key was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    /// Tokens asked for that no answered report has said.
-    pub(super) asked_recently: u64,
+    /// Tokens asked for that no answered report has said; of a calendar's quota, of which what is drawn is
+    /// on hand already, no answered draw either.
+    pub(super) asked: u64,
     /// Tokens that a request of its rule takes that says nothing of it.
     pub(super) usual_cost: u32,
     /// Whether requests wait for its tokens.
@@ -65,7 +66,7 @@ impl Wish {
         match self.chunk {
             Some(_) if self.is_idle() => Want::Later(rest_until(watched.lease_until)),
             chunk => Want::Ahead(
-                u32::try_from(self.asked_recently)
+                u32::try_from(self.asked)
                     .unwrap_or(u32::MAX)
                     .max(watched.on_hand(now))
                     .max(chunk.unwrap_or_default())
@@ -81,13 +82,13 @@ impl Wish {
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {
         if self.chunk.is_none() {
-            return self.asked_recently < AHEAD_MIN * u64::from(self.usual_cost) && !self.is_waited_for;
+            return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && !self.is_waited_for;
         }
         let is_late = rest_until(watched.lease_until) <= now;
         self.is_idle() && (is_late || self.is_crowded)
     }
 
     fn is_idle(&self) -> bool {
-        self.asked_recently == 0 && !self.is_waited_for
+        self.asked == 0 && !self.is_waited_for
     }
 }

@@ -56,6 +56,30 @@ fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome, Outcome::Wait);
 }
 
+/// Each draw is answered before the next request comes; at the tick the key is paid for ahead all the same.
+#[test]
+fn a_key_is_paid_for_ahead_however_quickly_its_draws_are_answered() {
+    let (mut limiter, mut slots) = strict("deny");
+    for (round, asks, ahead) in [(0_u64, 5, 5), (1, 3, 0), (2, 4, 4)] {
+        let begin = T0 + round * 250 * MS;
+        for n in 0..asks {
+            let now = begin + n * 40 * MS;
+            let (report, draw) = wait(&mut limiter, &mut slots, now);
+            let charged = report.keys[0].admitted + 1;
+            limiter.drawn(draw, &leased(report.sequence, charged, 2_000), &mut slots, now + MS).unwrap();
+            assert_eq!(again(&mut limiter, true, &mut slots, now + MS), Outcome::Allow);
+        }
+        let report = limiter.report(&mut slots, false, begin + 240 * MS).unwrap();
+        assert_eq!(report.keys[0].ahead, ahead, "{asks} times");
+        // Nothing is left to lease: what comes next is drawn again.
+        let charged = report.keys[0].admitted;
+        let lease_ms = if ahead > 0 { 2_000 } else { 0 };
+        limiter
+            .apply(report.sequence, &leased(report.sequence, charged, lease_ms), &mut slots, begin + 245 * MS)
+            .unwrap();
+    }
+}
+
 #[test]
 fn two_who_wait_at_once_want_two_tokens() {
     let (mut limiter, mut slots) = strict("deny");
@@ -109,7 +133,7 @@ fn a_busy_key_is_paid_for_ahead_of_its_requests() {
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 4));
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 5), "one was drawn, four were on hand");
     let answer = leased(report.sequence, 7, 2_000);
     limiter.apply(report.sequence, &answer, &mut slots, T0 + 300 * MS).unwrap();
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0 + 300 * MS), 2);

@@ -1,0 +1,273 @@
+//! How large a rule set may be: what just fits works, and what is one too many is refused with its place and with
+//! what was expected.
+#![cfg(not(target_arch = "wasm32"))]
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use weir_limiter::config::Config;
+use weir_limiter::decision::Outcome;
+use weir_limiter::document::{self, DOCUMENT_BYTES_MAX};
+use weir_limiter::key::Secret;
+use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::reading::ConfigError;
+use weir_limiter::request::{Attribute, Request};
+use weir_limiter::rules::RuleSet;
+use weir_limiter::table::LocalSlots;
+use weir_limiter::time::Time;
+
+const RULES_MAX: usize = 1_000;
+const ENTRIES_MAX: usize = 10_000;
+
+/// A request for this path, with one header, from this address.
+struct Asks(String, String, &'static str);
+
+impl Request for Asks {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(self.2.into()),
+            Attribute::Method => Some(b"GET".to_vec()),
+            Attribute::Path => Some(self.0.clone().into_bytes()),
+            Attribute::Header(_) => Some(self.1.clone().into_bytes()),
+            _ => None,
+        }
+    }
+}
+
+fn asks(path: &str) -> Asks {
+    Asks(path.into(), String::new(), "192.0.2.1")
+}
+
+/// Whether the first request is let through and the second limited: so, by a rule of one request.
+fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
+    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+    let (mut limiter, mut slots) = (Limiter::new(rules.clone(), identity, None), LocalSlots::new(64));
+    let mut outcome = || limiter.decide(&mut ask(), &mut slots, Time::from_nanos(1 << 50)).outcome;
+    [outcome(), outcome()] == [Outcome::Allow, Outcome::Limit]
+}
+
+/// A rule of one request a day, with these fields over it.
+fn rule(name: usize, fields: &Value) -> Value {
+    let mut rule = json!({"name": format!("r{name}"), "key": ["client_address"], "rate": "1/d"});
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rule
+}
+
+fn parse(document: &Value) -> Result<RuleSet, Vec<String>> {
+    document::parse(document.to_string().as_bytes()).map_err(|errors| told(&errors))
+}
+
+fn told(errors: &[ConfigError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// The rule set of one rule that matches this.
+fn matching(condition: &Value) -> Result<RuleSet, Vec<String>> {
+    parse(&json!({"rules": [rule(0, &json!({"match": condition}))]}))
+}
+
+fn at_path(n: usize) -> Value {
+    json!({"match": {"path": {"exact": format!("/{n}")}}})
+}
+
+fn so_many_rules(count: usize) -> Value {
+    json!({"rules": (0..count).map(|n| rule(n, &at_path(n))).collect::<Vec<_>>()})
+}
+
+#[test]
+fn a_thousand_rules_work_and_one_more_is_refused() {
+    let text = so_many_rules(RULES_MAX).to_string();
+    let began = Instant::now();
+    let rules = document::parse(text.as_bytes()).unwrap();
+    println!("{RULES_MAX} rules, {} bytes: parsed in {:?}", text.len(), began.elapsed());
+    assert_eq!(rules.rules().len(), RULES_MAX);
+    assert!(counts(&rules, || asks("/999")));
+    assert!(!counts(&rules, || asks("/1000")));
+    let expected = ["rules: expected a list of 1 to 1000 rules, found a list"];
+    assert_eq!(parse(&so_many_rules(RULES_MAX + 1)).unwrap_err(), expected);
+    let config = Config::parse(so_many_rules(RULES_MAX + 1).to_string().as_bytes());
+    assert_eq!(config.map_err(|errors| told(&errors)).err().unwrap(), expected);
+    assert_eq!(parse(&so_many_rules(0)).unwrap_err(), expected);
+}
+
+#[test]
+fn rules_that_wider_and_tiers_make_are_counted_too() {
+    let wider = json!({"wider": [{"ipv4": 24, "times": 2}]});
+    let tiers = json!({"tiers": [{"name": "t", "when": {"methods": ["POST"]}, "times": 2}]});
+    for fields in [wider, tiers] {
+        let twice = |count: usize| json!({"rules": (0..count).map(|n| rule(n, &fields)).collect::<Vec<_>>()});
+        assert_eq!(parse(&twice(RULES_MAX / 2)).unwrap().rules().len(), RULES_MAX);
+        let expected = "rules: expected at most 1000 rules with those that tiers and wider make, found 1002";
+        assert_eq!(parse(&twice(RULES_MAX / 2 + 1)).unwrap_err(), [expected]);
+    }
+}
+
+#[test]
+fn ten_thousand_entries_of_a_list_work_and_one_more_is_refused() {
+    let addresses = |count: usize| {
+        let list = (0..count).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256));
+        matching(&json!({"addresses": list.collect::<Vec<_>>()}))
+    };
+    let rules = addresses(ENTRIES_MAX).unwrap();
+    assert!(counts(&rules, || Asks("/".into(), String::new(), "10.39.15.9")));
+    assert!(!counts(&rules, || Asks("/".into(), String::new(), "10.39.16.9")));
+    let expected = "rules[0].match.addresses: expected a list of 1 to 10000 items, found 10001";
+    assert_eq!(addresses(ENTRIES_MAX + 1).unwrap_err(), [expected]);
+
+    let values = |count: usize| {
+        let list: Vec<_> = (0..count).map(|n| format!("v{n}")).collect();
+        matching(&json!({"headers": [{"name": "x", "in": list}]}))
+    };
+    let rules = values(ENTRIES_MAX).unwrap();
+    assert!(counts(&rules, || Asks("/".into(), "v9999".into(), "192.0.2.1")));
+    assert!(!counts(&rules, || Asks("/".into(), "v10000".into(), "192.0.2.1")));
+    let expected = "rules[0].match.headers[0].in: expected a list of 1 to 10000 items, found 10001";
+    assert_eq!(values(ENTRIES_MAX + 1).unwrap_err(), [expected]);
+}
+
+#[test]
+fn other_lists_have_a_hundred_items() {
+    let hosts = |n: usize| json!({"hosts": (0..n).map(|n| format!("h{n}.example")).collect::<Vec<_>>()});
+    let methods = |n: usize| json!({"methods": vec!["GET"; n]});
+    let paths = |n: usize| json!({"paths": vec![json!({"prefix": "/a"}); n]});
+    let headers = |n: usize| json!({"headers": vec![json!({"name": "x", "present": true}); n]});
+    let query = |n: usize| json!({"query": vec![json!({"name": "x", "present": true}); n]});
+    let any = |n: usize| json!({"any": vec![json!({"methods": ["GET"]}); n]});
+    let lists: [(&str, &dyn Fn(usize) -> Value); 6] = [
+        ("hosts", &hosts),
+        ("methods", &methods),
+        ("paths", &paths),
+        ("headers", &headers),
+        ("query", &query),
+        ("any", &any),
+    ];
+    for (name, list) in lists {
+        assert!(matching(&list(100)).is_ok(), "{name}");
+        let expected = format!("rules[0].match.{name}: expected a list of 1 to 100 items, found 101");
+        assert_eq!(matching(&list(101)).unwrap_err(), [expected]);
+    }
+    for name in ["allow", "deny"] {
+        let list = |n: usize| {
+            parse(&json!({"rules": [rule(0, &json!({}))], name: vec![json!({"methods": ["GET"]}); n]}))
+        };
+        assert!(list(100).is_ok(), "{name}");
+        assert_eq!(list(101).unwrap_err(), [format!("{name}: expected a list of 1 to 100 items, found 101")]);
+    }
+}
+
+/// A document of just so many bytes, filled by a list of values.
+fn of_bytes(bytes: usize) -> Vec<u8> {
+    let list: Vec<_> = (0..2_000).map(|n| format!("{n:0>512}")).collect();
+    let document = json!({"rules": [rule(0, &json!({"match": {"headers": [{"name": "x", "in": list}]}}))]});
+    let mut text = document.to_string().into_bytes();
+    assert!(text.len() > bytes * 9 / 10, "{} bytes", text.len());
+    text.resize(bytes, b' ');
+    text
+}
+
+#[test]
+fn a_mebibyte_works_and_one_byte_more_is_refused() {
+    let rules = document::parse(&of_bytes(DOCUMENT_BYTES_MAX)).unwrap();
+    assert!(counts(&rules, || Asks("/".into(), format!("{:0>512}", 1_999), "192.0.2.1")));
+    let errors = told(&document::parse(&of_bytes(DOCUMENT_BYTES_MAX + 1)).unwrap_err());
+    assert_eq!(errors, ["expected a rule set of at most 1048576 bytes, found 1048577"]);
+}
+
+#[test]
+fn regular_expressions_are_bounded() {
+    let regex = |regex: &str| matching(&json!({"headers": [{"name": "x", "regex": regex}]}));
+    let place = "rules[0].match.headers[0].regex: expected";
+    let rules = regex(&"a".repeat(256)).unwrap();
+    assert!(counts(&rules, || Asks("/".into(), "a".repeat(256), "192.0.2.1")));
+    let found = regex(&"a".repeat(257)).unwrap_err();
+    assert!(found[0].starts_with(&format!("{place} text of 1 to 256 bytes, found")), "{found:?}");
+    let nested = |depth: usize| regex(&format!("{}a{}", "(".repeat(depth), ")".repeat(depth)));
+    assert!(nested(15).is_ok());
+    for wrong in [nested(20), regex("(a{1,1000}){1,1000}"), regex("(")] {
+        let found = wrong.unwrap_err();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with(&format!("{place} a regular expression within bounds: ")), "{found:?}");
+    }
+    // It is not looked for in what is longer than 4 KiB.
+    let rules = regex("a$").unwrap();
+    assert!(counts(&rules, || Asks("/".into(), "a".repeat(4_096), "192.0.2.1")));
+    assert!(!counts(&rules, || Asks("/".into(), "a".repeat(4_097), "192.0.2.1")));
+    let many = |count: usize| {
+        let regex = |n: usize| rule(n, &json!({"match": {"headers": [{"name": "x", "regex": "a"}]}}));
+        parse(&json!({"rules": (0..count).map(regex).collect::<Vec<_>>()}))
+    };
+    assert!(many(200).is_ok());
+    let expected = "rules[200].match.headers[0].regex: expected at most 200 regular expressions in all";
+    assert_eq!(many(201).unwrap_err(), [expected]);
+}
+
+#[test]
+fn globs_and_paths_are_bounded() {
+    let path = |path: Value| matching(&json!({"path": path}));
+    let glob = |bytes: usize| path(json!({"glob": format!("/{}*", "a".repeat(bytes - 2))}));
+    assert!(glob(255).is_ok());
+    let found = glob(256).unwrap_err();
+    assert!(found[0].starts_with("rules[0].match.path.glob: expected text of 1 to 255 bytes"), "{found:?}");
+    // A longer path meets no glob.
+    let rules = path(json!({"glob": "/**"})).unwrap();
+    assert!(counts(&rules, || asks(&format!("/{}", "a".repeat(8_191)))));
+    assert!(!counts(&rules, || asks(&format!("/{}", "a".repeat(8_192)))));
+    for kind in ["exact", "prefix"] {
+        assert!(path(json!({kind: format!("/{}", "a".repeat(1_023))})).is_ok());
+        let found = path(json!({kind: format!("/{}", "a".repeat(1_024))})).unwrap_err();
+        let expected = format!("rules[0].match.path.{kind}: expected text of 1 to 1024 bytes");
+        assert!(found[0].starts_with(&expected), "{found:?}");
+    }
+}
+
+#[test]
+fn different_headers_are_bounded() {
+    let many = |count: usize| {
+        let header =
+            |n: usize| rule(n, &json!({"match": {"headers": [{"name": format!("x-{n}"), "present": true}]}}));
+        parse(&json!({"rules": (0..count).map(header).collect::<Vec<_>>()}))
+    };
+    assert!(many(995).is_ok());
+    let expected = "rules[995].match.headers[0].name: expected at most 1000 headers and the like in all";
+    assert_eq!(many(996).unwrap_err(), [expected]);
+}
+
+#[test]
+fn templates_are_bounded() {
+    let response = |response: Value| parse(&json!({"rules": [rule(0, &json!({"response": response}))]}));
+    assert!(response(json!({"body": "x".repeat(8_192)})).is_ok());
+    assert!(response(json!({"set_headers": {"x-a": "x".repeat(1_024)}})).is_ok());
+    for (wrong, expected) in [
+        (
+            json!({"body": "x".repeat(8_193)}),
+            "rules[0].response.body: expected text of 1 to 8192 bytes, found \"x",
+        ),
+        (
+            json!({"set_headers": {"x-a": "x".repeat(1_025)}}),
+            "rules[0].response.set_headers.x-a: expected text of 1 to 1024 bytes, found \"x",
+        ),
+        (json!({"body": "{{x}}"}), "rules[0].response.body: expected only the placeholders {{rule}}, "),
+    ] {
+        let found = response(wrong).unwrap_err();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with(expected) && found[0].len() < 250, "{found:?}");
+    }
+}
+
+#[test]
+fn what_can_never_be_admitted_is_refused() {
+    let one = |fields: Value| parse(&json!({"rules": [rule(0, &fields)]})).unwrap_err();
+    for (fields, expected) in [
+        (json!({"cost": 2}), "rules[0].cost: expected at most 1, the rule's burst: 2 is never admitted"),
+        (
+            json!({"burst": 5, "local_burst": 2, "cost": 3}),
+            "rules[0].cost: expected at most 2, the rule's local_burst: 3 is never admitted",
+        ),
+        (
+            json!({"cost": {"header": "x-cost", "max": 2}}),
+            "rules[0].cost.max: expected at most 1, the rule's burst: 2 is never admitted",
+        ),
+    ] {
+        assert_eq!(one(fields), [expected]);
+    }
+}

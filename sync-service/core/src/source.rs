@@ -1,0 +1,70 @@
+//! What a budget has on record of a source, and what its reports say of time.
+
+use crate::budget::{CHARGE_TOKENS_MAX, COUNT_MAX, Count};
+
+/// The latest that a POP's clock is believed to show, in milliseconds: a century and more.
+pub const MADE_MS_MAX: u64 = 1 << 42;
+/// The longest that a report is believed to have been held up, in microseconds: as long as a POP waits for an
+/// answer.
+pub const DELAY_US_MAX: u64 = 10_000_000;
+/// By how many microseconds of delay are forgotten with each millisecond of a POP's clock, one of a hundred: clocks
+/// that drift or jump are not taken for a delay for ever.
+pub const PACE_US: u64 = 1_010;
+
+// Doubles must hold each of these exactly.
+const _: () = assert!(MADE_MS_MAX * PACE_US < 1 << 53);
+
+/// What has been charged for a source, and when it was last heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceRecord {
+    admitted: u64,
+    /// On the store's clock.
+    pub(crate) seen_us: u64,
+    /// The POP's clock when its latest report was made.
+    made_ms: u64,
+    /// By how much longer that one was under way than the quickest.
+    delay_us: u64,
+}
+
+/// What is new in a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Tokens that were not charged yet.
+    pub(crate) tokens: u64,
+    /// How long after the record's latest report this one was made, in microseconds.
+    pub(crate) since_us: u64,
+    /// How long this report was held up, in microseconds.
+    pub(crate) delay_us: u64,
+}
+
+impl SourceRecord {
+    /// The record of a source of which there is none, and what is new to it.
+    pub(crate) fn begin(now_us: u64, count: &Count) -> (Self, News) {
+        let admitted = count.admitted.min(COUNT_MAX);
+        let made_ms = count.made_ms.min(MADE_MS_MAX);
+        let tokens = count.unconfirmed.min(admitted).min(CHARGE_TOKENS_MAX);
+        let record = Self { admitted, seen_us: now_us, made_ms, delay_us: 0 };
+        (record, News { tokens, since_us: now_us, delay_us: 0 })
+    }
+
+    /// Notes a count; what was new in it.
+    ///
+    /// The time between two reports is what the POP's clock says: reports that were held up arrive in a
+    /// bunch. What lies between their arrivals beyond that is the later one's delay, and what lies between
+    /// them short of it takes the former one's off. Reports that were overtaken bring no news of time.
+    pub(crate) fn hear(&mut self, now_us: u64, count: &Count) -> News {
+        let admitted = count.admitted.min(COUNT_MAX);
+        let made_ms = count.made_ms.min(MADE_MS_MAX);
+        let gap_ms = made_ms.saturating_sub(self.made_ms);
+        let delay_us = self.delay_us.saturating_add(now_us.saturating_sub(self.seen_us));
+        let delay_us = delay_us.saturating_sub(gap_ms * PACE_US).min(DELAY_US_MAX);
+        let tokens = admitted.saturating_sub(self.admitted).min(CHARGE_TOKENS_MAX);
+        *self = Self {
+            admitted: self.admitted.max(admitted),
+            seen_us: now_us,
+            made_ms: self.made_ms.max(made_ms),
+            delay_us,
+        };
+        News { tokens, since_us: gap_ms * 1_000, delay_us }
+    }
+}

@@ -1,0 +1,4 @@
+//! What the fuzz targets are made of.
+
+pub mod grammar;
+pub mod mutate;

@@ -1,0 +1,204 @@
+//! Requests and what becomes of them, as they are written in docs/rules.md.
+//!
+//! ```text
+//! POST /login from 192.0.2.1 [host a.example] [x-api-key: abc] at 1.5s x 6 -> 5 allow, 1 limit by login
+//!   retry-after: 12
+//! GET / from 192.0.2.1 answered 401 [x-tokens: 7] with 2000 bytes -> 1 allow
+//! 2 requests end at 3s
+//! out of touch with weir-sync
+//! ```
+//!
+//! In brackets stand headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`. Outcomes are in
+//! order: `5 allow, 1 limit` are five, and then one. A time is counted from the first line's and holds until another
+//! is said. An indented line is about the line before it: `held: 0s, 0.1s`, for how long requests let through
+//! were held; `would be limited: 3`, by rules in shadow; else of its last answer `status`, `body` or a header.
+
+use std::time::Duration;
+
+use weir_limiter::decision::Outcome;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// Requests, one after the other in the same moment.
+    Requests(Box<Requests>),
+    /// The so many oldest requests in flight end.
+    End(usize),
+    /// From now on weir-sync answers, or does not.
+    InTouch(bool),
+}
+
+/// A line, where it stands, and when it happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// As it is written.
+    pub text: String,
+    /// From the first, where it says so.
+    pub at: Option<Duration>,
+    /// What happens.
+    pub line: Line,
+    /// What its indented lines say: a name, and a value.
+    pub details: Vec<(String, String)>,
+}
+
+/// Requests that are alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Requests {
+    /// The method.
+    pub method: String,
+    /// The path with its query.
+    pub target: String,
+    /// The client's address.
+    pub address: Option<String>,
+    /// The headers, `host`, `route` and claims (`claim payload.sub`) of the request.
+    pub asks: Vec<(String, String)>,
+    /// What the upstream answers.
+    pub answer: Upstream,
+    /// How many.
+    pub times: usize,
+    /// What is to become of them, in order.
+    pub outcomes: Vec<Expected>,
+}
+
+/// A response of the upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: Vec<(String, String)>,
+    /// How many bytes its body has.
+    pub bytes: u64,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self { status: 200, headers: Vec::new(), bytes: 0 }
+    }
+}
+
+/// So many requests with this outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// How many.
+    pub times: usize,
+    /// Which.
+    pub outcome: Outcome,
+    /// The rule that makes it, where it is said.
+    pub by: Option<String>,
+}
+
+/// Reads a block; an error names the line.
+pub fn parse(block: &str) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for text in block.lines().filter(|line| !line.trim().is_empty()) {
+        let wrong = |why: &str| format!("{text}: {why}");
+        if text.starts_with(' ') {
+            let (name, value) = text.trim().split_once(':').ok_or_else(|| wrong("expected NAME: VALUE"))?;
+            let last = steps.last_mut().ok_or_else(|| wrong("nothing stands before it"))?;
+            last.details.push((name.to_owned(), value.trim().to_owned()));
+        } else {
+            let (at, line) = line(text).map_err(|why| wrong(&why))?;
+            steps.push(Step { text: text.to_owned(), at, line, details: Vec::new() });
+        }
+    }
+    Ok(steps)
+}
+
+fn line(text: &str) -> Result<(Option<Duration>, Line), String> {
+    match text {
+        "in touch with weir-sync" => return Ok((None, Line::InTouch(true))),
+        "out of touch with weir-sync" => return Ok((None, Line::InTouch(false))),
+        _ => {}
+    }
+    if let Some((count, rest)) = text.split_once(" requests end").or_else(|| text.split_once(" request ends"))
+    {
+        let at = rest.trim().strip_prefix("at ").map(duration).transpose()?;
+        return Ok((at, Line::End(number(count)?)));
+    }
+    let (asked, outcomes) = text.split_once(" -> ").ok_or("expected -> and what becomes of it")?;
+    let outcomes = outcomes.split(", ").map(expected).collect::<Result<_, _>>()?;
+    let mut words = Words(asked);
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut requests = Requests { method, target, times: 1, outcomes, ..Requests::default() };
+    let (mut at, mut is_answer) = (None, false);
+    while !words.0.is_empty() {
+        match words.next()? {
+            "from" => requests.address = Some(words.next()?.to_owned()),
+            "at" => at = Some(duration(words.next()?)?),
+            "x" => requests.times = number(words.next()?)?,
+            "answered" => {
+                is_answer = true;
+                requests.answer.status = words.next()?.parse().map_err(|_| "expected a status")?;
+            }
+            "with" => {
+                requests.answer.bytes = words.next()?.parse().map_err(|_| "expected a number of bytes")?;
+                words.next()?;
+            }
+            bracketed => {
+                let pair = pair(bracketed)?;
+                if is_answer { requests.answer.headers.push(pair) } else { requests.asks.push(pair) }
+            }
+        }
+    }
+    Ok((at, Line::Requests(Box::new(requests))))
+}
+
+/// Words between spaces; what stands in brackets is one.
+struct Words<'a>(&'a str);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Result<&'a str, String> {
+        let end = if self.0.starts_with('[') {
+            self.0.find(']').ok_or("expected ]")? + 1
+        } else {
+            self.0.find(' ').unwrap_or(self.0.len())
+        };
+        let (word, rest) = self.0.split_at(end);
+        self.0 = rest.trim_start();
+        if word.is_empty() { Err("expected more".to_owned()) } else { Ok(word) }
+    }
+}
+
+fn pair(bracketed: &str) -> Result<(String, String), String> {
+    let inner = bracketed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let inner = inner.ok_or_else(|| format!("expected no {bracketed}"))?;
+    let is_special = ["host ", "route ", "claim "].iter().any(|word| inner.starts_with(word));
+    let found = if is_special { inner.rsplit_once(' ') } else { inner.split_once(':') };
+    let (name, value) = found.ok_or_else(|| format!("expected [NAME: VALUE], found {bracketed}"))?;
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+fn expected(text: &str) -> Result<Expected, String> {
+    let (said, by) = match text.split_once(" by ") {
+        Some((said, by)) => (said, Some(by.to_owned())),
+        None => (text, None),
+    };
+    let (times, outcome) = said.split_once(' ').ok_or("expected a number and an outcome")?;
+    let outcome = match outcome {
+        "allow" => Outcome::Allow,
+        "limit" => Outcome::Limit,
+        "deny" => Outcome::Deny,
+        "block" => Outcome::Block,
+        other => return Err(format!("expected allow, limit, deny or block, found {other}")),
+    };
+    Ok(Expected { times: number(times)?, outcome, by })
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| format!("expected a number, found {text}"))
+}
+
+/// A time: `1.5s`, `10m`, `2h`, `1d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds: f64 = match text.get(digits.len()..) {
+        Some("s") => 1.0,
+        Some("m") => 60.0,
+        Some("h") => 3_600.0,
+        Some("d") => 86_400.0,
+        _ => return Err(format!("expected a time, as in 1.5s, found {text}")),
+    };
+    let count: f64 = digits.parse().map_err(|_| format!("expected a time, found {text}"))?;
+    Duration::try_from_secs_f64(count * seconds).map_err(|e| format!("{text}: {e}"))
+}

@@ -1,0 +1,65 @@
+//! Every example of docs/rules.md does what the page says.
+
+use std::path::Path;
+use std::{env, fs};
+
+use serde_json::{Value, json};
+use weir_limiter::document;
+use weir_limiter::rules::RuleSet;
+use weir_tests::examples::edge::play;
+use weir_tests::examples::{Example, Then, of};
+
+/// The page has more examples than this, or they are not found in it any more.
+const EXAMPLES_MIN: usize = 35;
+
+fn examples() -> Vec<Example> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
+    let page = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    of(&page).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
+}
+
+/// The rule set of an example, or what is wrong with it.
+fn rule_set(yaml: &str) -> Result<RuleSet, String> {
+    let value: Value = serde_saphyr::from_str(yaml).map_err(|e| format!("no YAML: {e}"))?;
+    let document = if value.is_array() { json!({"rules": value}) } else { value };
+    let errors = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    document::parse(document.to_string().as_bytes()).map_err(errors)
+}
+
+fn problem(example: &Example) -> Option<String> {
+    match (rule_set(&example.yaml), &example.then) {
+        (Ok(rules), Then::Requests(requests)) => play(rules, requests).err(),
+        (Err(found), Then::Errors(expected)) => (found != expected.trim_end()).then_some(found),
+        (Err(found), Then::Requests(_)) => Some(found),
+        (Ok(_), Then::Errors(_)) => Some("it is accepted".to_owned()),
+    }
+}
+
+#[test]
+fn every_example_does_what_the_page_says() {
+    let examples = examples();
+    assert!(examples.len() > EXAMPLES_MIN, "expected more examples, found {}", examples.len());
+    let wrong = |example: &Example| problem(example).map(|p| format!("docs/rules.md:{}: {p}", example.line));
+    let problems: Vec<_> = examples.iter().filter_map(wrong).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn an_example_that_does_something_else_is_found() {
+    let yaml = "- {name: r, key: [client_address], rate: 1/h, burst: 2}\n";
+    let says = |then: Then| problem(&Example { line: 1, yaml: yaml.to_owned(), then });
+    let asks = |line: &str| says(Then::Requests(line.to_owned()));
+    assert_eq!(asks("GET / from 192.0.2.1 x 3 -> 2 allow, 1 limit by r\n  retry-after: 3600"), None);
+    for wrong in [
+        "GET / from 192.0.2.1 x 3 -> 3 allow",
+        "GET / from 192.0.2.1 x 3 -> 2 allow, 1 limit by other",
+        "GET / from 192.0.2.1 x 3 -> 2 allow, 1 limit\n  retry-after: 3599",
+        "GET / from 192.0.2.1 x 3 -> 2 allow, 2 limit",
+        "GET / from 192.0.2.1 -> 1 allow\n  held: 1s",
+        "GET / from 192.0.2.1 -> 1 perhaps",
+        "2 requests end",
+    ] {
+        assert!(asks(wrong).is_some(), "{wrong}");
+    }
+    assert!(says(Then::Errors("rules[0].rate: expected".to_owned())).is_some());
+}
