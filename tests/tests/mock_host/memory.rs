@@ -5,7 +5,7 @@ use weir_tests::mock_host::{Ask, CallAnswer, SharedData, Worker, grant, reply};
 
 use crate::harness::{exchange, plugin, rule, shared, synced, with};
 
-const ADDRESSES: u32 = 20_000;
+const ADDRESSES: u32 = 40_000;
 /// Half of them warm everything up.
 const WARM_UP: u32 = ADDRESSES / 2;
 
