@@ -24,6 +24,7 @@ pub struct Ask {
     method: Method,
     path: String,
     headers: HeaderMap,
+    body: Bytes,
 }
 
 impl Ask {
@@ -34,7 +35,8 @@ impl Ask {
 
     /// `method` on `path`, with the host `edge.test`.
     pub fn new(method: Method, path: &str) -> Self {
-        Self { method, path: path.into(), headers: HeaderMap::new() }.header("host", "edge.test")
+        let (path, headers, body) = (path.into(), HeaderMap::new(), Bytes::new());
+        Self { method, path, headers, body }.header("host", "edge.test")
     }
 
     /// `GET /` with `address` in X-Forwarded-For.
@@ -56,6 +58,12 @@ impl Ask {
         self
     }
 
+    /// The same with this body.
+    #[must_use]
+    pub fn body(self, body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), ..self }
+    }
+
     /// HTTP/2 takes the host from the URI, HTTP/1 from the header.
     fn request(&self, absolute: bool) -> Request<Full<Bytes>> {
         let mut headers = self.headers.clone();
@@ -64,7 +72,7 @@ impl Ask {
             Some(host) => format!("http://{host}{}", self.path),
             None => self.path.clone(),
         };
-        let mut request = Request::new(Full::default());
+        let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri.parse().unwrap_or_else(|e| panic!("no URI: {uri:?}: {e}"));
         *request.headers_mut() = headers;

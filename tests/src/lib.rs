@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod link;
 pub mod load;
 pub mod mock_host;
+pub mod operator;
 pub mod port;
 pub mod process;
 pub mod redis;

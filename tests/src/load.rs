@@ -111,6 +111,8 @@ pub struct Run {
     pub began: Instant,
     /// When each answer with status 200 had come, in order.
     pub admitted_at: Vec<Instant>,
+    /// When each answer with status 429 had come, in order.
+    pub limited_at: Vec<Instant>,
 }
 
 impl Run {
@@ -163,19 +165,22 @@ pub async fn open_loop_until(
 }
 
 async fn paced(client: &mut Client, ask: &Ask, period: Duration, go_on: impl Fn(u32) -> bool) -> Run {
-    let (mut tally, mut slowest, mut admitted_at) = (Tally::default(), Duration::ZERO, vec![]);
+    let (mut tally, mut slowest) = (Tally::default(), Duration::ZERO);
+    let (mut admitted_at, mut limited_at) = (vec![], vec![]);
     let (began, mut sent) = (Instant::now(), 0);
     while go_on(sent) {
         let asked = Instant::now();
         let status = client.send(ask).await.status;
         let answered = Instant::now();
         tally.add(status);
-        if status == 200 {
-            admitted_at.push(answered);
+        match status {
+            200 => admitted_at.push(answered),
+            429 => limited_at.push(answered),
+            _ => {}
         }
         slowest = slowest.max(answered - asked);
         sent += 1;
         sleep_until((began + period * sent).into()).await;
     }
-    Run { tally, lasted: began.elapsed(), slowest, began, admitted_at }
+    Run { tally, lasted: began.elapsed(), slowest, began, admitted_at, limited_at }
 }

@@ -12,6 +12,8 @@ use crate::{artefact, port};
 
 /// The token that the tests' points of presence send.
 pub const TOKEN: &str = "a-token-of-the-tests";
+/// The token that changes of the rule set carry.
+pub const ADMIN_TOKEN: &str = "an-admin-token-of-the-tests";
 
 /// A weir-sync. Dropping it ends it.
 pub struct WeirSync {
@@ -85,5 +87,6 @@ fn spawn(port: u16, region: &str, store: &str, folder: &TempDir) -> Process {
     command.args(["--region", region, "--store", store]);
     // The Makefile's word for the binary is no setting of weir-sync's.
     command.env_remove("WEIR_SYNC_BIN").env("WEIR_SYNC_TOKEN", TOKEN);
+    command.env("WEIR_SYNC_ADMIN_TOKEN", ADMIN_TOKEN);
     Process::spawn("weir-sync", command, &folder.path().join("weir-sync.log"))
 }

@@ -6,12 +6,16 @@
 mod addresses;
 mod algorithms;
 mod configuration;
+mod deployments;
 mod fleet;
 mod harness;
 mod limiting;
+mod live;
 mod observing;
 mod outage;
+mod penalties;
 mod plugin;
+mod quotas;
 mod refill;
 mod regions;
 mod rules;

@@ -1,0 +1,71 @@
+//! What an operator asks of a weir-sync: other rules, all rules off, the rules that were, who runs which.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Ask, Client};
+use crate::weir_sync::{ADMIN_TOKEN, WeirSync};
+
+/// One who has the admin token of a weir-sync.
+pub struct Operator(Client);
+
+impl Operator {
+    /// That of `weir_sync`.
+    pub fn of(weir_sync: &WeirSync) -> Self {
+        Self(Client::of_port(weir_sync.address().port()))
+    }
+
+    /// `GET` of `path`.
+    pub async fn get(&mut self, path: &str) -> Answer {
+        self.send(Ask::get(path)).await
+    }
+
+    /// Puts `document` over whatever is there.
+    pub async fn put(&mut self, document: &Value) -> Answer {
+        let ask = Ask::new(Method::PUT, "/v1/rules").header("content-type", "application/json");
+        let ask = match self.get("/v1/rules").await.status {
+            200 => ask.header("if-match", "*"),
+            _ => ask.header("if-none-match", "*"),
+        };
+        self.send(ask.body(document.to_string())).await
+    }
+
+    /// The same of a document that is good; its version.
+    pub async fn put_good(&mut self, document: &Value) -> u64 {
+        version_in(&self.put(document).await)
+    }
+
+    /// Switches all rules on or off; the version that says so.
+    pub async fn enforce(&mut self, enforce: bool) -> u64 {
+        let ask = Ask::new(Method::PUT, "/v1/enforcement").header("content-type", "application/json");
+        version_in(&self.send(ask.body(json!({"enforce": enforce}).to_string())).await)
+    }
+
+    /// Takes the kept version `to` up again; the version that says the same.
+    pub async fn roll_back(&mut self, to: u64) -> u64 {
+        let ask = Ask::new(Method::POST, "/v1/rules/rollback").header("content-type", "application/json");
+        let ask = ask.header("if-match", "*").body(json!({"version": to}).to_string());
+        version_in(&self.send(ask).await)
+    }
+
+    /// The current version, and the name of each POP with the version it runs, by name.
+    pub async fn fleet(&mut self) -> (u64, Vec<(String, u64)>) {
+        let page = self.get("/v1/fleet").await.json();
+        let pops = page["pops"].as_array().cloned().unwrap_or_default();
+        let row = |pop: &Value| (pop["name"].as_str().unwrap_or_default().into(), number(&pop["version"]));
+        (number(&page["version"]), pops.iter().map(row).collect())
+    }
+
+    async fn send(&mut self, ask: Ask) -> Answer {
+        self.0.send(&ask.header("authorization", &format!("Bearer {ADMIN_TOKEN}"))).await
+    }
+}
+
+fn version_in(answer: &Answer) -> u64 {
+    assert!([200, 201].contains(&answer.status), "it was not changed: {answer:?}");
+    number(&answer.json()["version"])
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no version: {value}"))
+}

@@ -1,0 +1,71 @@
+//! The penalty box in a fleet: who is boxed at one POP is refused at all.
+
+use std::time::Instant;
+
+use serde_json::json;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::drain;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
+
+use crate::plugin::{rule, rules, with};
+use crate::sync::synced;
+
+/// For how long a key is boxed, in seconds; the rule says `1h`.
+const DENY_FOR_S: u64 = 3_600;
+/// More than anybody is told who only asked too fast.
+const BOXED_S: u64 = DENY_FOR_S - 60;
+
+async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
+    let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
+    let plugin = synced(rules([with(rule("some", "50/s", 10), "penalty", penalty)]), pop);
+    let edge = Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address())).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    edge
+}
+
+/// Asks once; whether the answer is that of the box.
+async fn is_boxed(edge: &Envoy, ask: &Ask) -> bool {
+    let answer = edge.client().send(ask).await;
+    assert!([200, 429].contains(&answer.status), "{answer:?}");
+    answer.status == 429 && (BOXED_S..=DENY_FOR_S).contains(&answer.number("retry-after"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_boxed_at_one_point_of_presence_is_refused_at_another_of_another_region() {
+    let redis = Redis::start().await;
+    let sync_a = WeirSync::start("fra1", &redis.url()).await;
+    let sync_b = WeirSync::start("nyc1", &redis.url()).await;
+    let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
+    let (culprit, bystander) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
+    assert_eq!(b.client().send(&culprit).await.status, 200, "he did nothing yet");
+
+    let mut client = a.client();
+    while !is_boxed(&a, &culprit).await {
+        drain(&mut client, &culprit, 2_000).await;
+    }
+    let boxed_at = Instant::now();
+    until("the other to hear of it", async || is_boxed(&b, &culprit).await.then_some(())).await;
+    println!("boxed at the other point of presence {:?} later", boxed_at.elapsed());
+    for edge in [&a, &b] {
+        assert_eq!(edge.client().send(&bystander).await.status, 200, "who did nothing is not boxed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_point_of_presence_that_comes_later_hears_who_is_boxed() {
+    let redis = Redis::start().await;
+    let sync_a = WeirSync::start("fra1", &redis.url()).await;
+    let a = edge("fra1", &sync_a).await;
+    let culprit = Ask::from("203.0.113.7");
+    let mut client = a.client();
+    while !is_boxed(&a, &culprit).await {
+        drain(&mut client, &culprit, 2_000).await;
+    }
+    a.counter_grows("weir.sync.answered", 4).await;
+    let sync_b = WeirSync::start("nyc1", &redis.url()).await;
+    let b = edge("nyc1", &sync_b).await;
+    until("the newcomer to hear of it", async || is_boxed(&b, &culprit).await.then_some(())).await;
+}
