@@ -60,9 +60,9 @@ impl Answers {
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, quota.burst().to_string());
-        let window_ns = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
-        let window_s = rule.sharing.calendar.map(Calendar::nominal_s).or(window_ns);
-        let window = window_s.map_or(String::new(), |seconds| format!(";w={seconds}"));
+        let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
+        let seconds = rule.sharing.calendar.map(Calendar::nominal_s).or(seconds);
+        let window = seconds.map_or(String::new(), |seconds| format!(";w={seconds}"));
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
         let problem = || {
             format!(

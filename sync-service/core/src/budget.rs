@@ -137,6 +137,8 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     deficit_ns: u64,
+    /// What a token of the quota that was last charged by is worth; 0 for a new budget.
+    token_ns: u64,
     at_us: u64,
     spill: Spill,
     spread: Spread,
@@ -162,6 +164,7 @@ impl Budget {
     /// would have refilled. A clock that stepped back refills nothing.
     pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
         self.refill(now_us);
+        self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
         for count in &charge.counts {
             let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
@@ -206,6 +209,21 @@ impl Budget {
     /// How many sources are on record.
     pub fn sources_len(&self) -> usize {
         self.sources.len()
+    }
+
+    /// Goes by `quota` from now on. Where its rate is another than before, as many tokens are missing as were, and
+    /// not as much time: a client whose rate is raised does not wait as long as the old one would have taken.
+    fn go_by(&mut self, quota: Quota) {
+        let before_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
+        if before_ns == 0 || before_ns == quota.token_ns() || self.deficit_ns == 0 {
+            return;
+        }
+        // In doubles, and in this order, as the store that has nothing else.
+        #[allow(clippy::cast_precision_loss, reason = "whole microseconds of a deficit stay below 2^53")]
+        let missing_us = (self.deficit_ns / 1_000) as f64 / token_us(before_ns) * token_us(quota.token_ns());
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+        let missing_us = missing_us as u64;
+        self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
     }
 
     fn refill(&mut self, now_us: u64) {
@@ -261,6 +279,12 @@ impl Budget {
         };
         self.members.iter().map(member).collect()
     }
+}
+
+/// Microseconds in which a token refills.
+#[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn token_us(token_ns: u64) -> f64 {
+    (token_ns / 1_000) as f64 + (token_ns % 1_000) as f64 / 1_000.0
 }
 
 /// How long a budget with this deficit is worth keeping, in microseconds: until it is full, and

@@ -390,3 +390,22 @@ proptest! {
         }
     }
 }
+
+/// A rule's rate is raised while its client is in debt: he owes as many tokens, not as much time.
+#[test]
+fn a_raised_rate_leaves_as_many_tokens_missing() {
+    let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 1_000));
+    let mut budget = Budget::default();
+    let charge = |quota, admitted| Charge {
+        quota,
+        member: "eu",
+        demand: Demand::default(),
+        pop: "fra1",
+        counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 }],
+    };
+    let begin = 1_000_000_000_000;
+    assert_eq!(budget.charge(begin, &charge(slow, 15)).deficit_ns, 15 * slow.token_ns());
+    assert_eq!(budget.charge(begin, &charge(quick, 15)).deficit_ns, 15 * quick.token_ns());
+    // And back: nothing was won by that.
+    assert_eq!(budget.charge(begin, &charge(slow, 15)).deficit_ns, 15 * slow.token_ns());
+}

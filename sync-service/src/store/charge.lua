@@ -4,7 +4,7 @@
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
 --           ("from to;"...: when a full budget let its refill go, in microseconds, and nobody claimed it), spread ("bursts until before": how many bursts deep the budget went, until when that
 --           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>"
---           = "<admitted> <seen_us> <made_ms> <delay_us>"
+--           = "<admitted> <seen_us> <made_ms> <delay_us>"; token ("us ns": in what a token refilled at the last charge)
 -- ARGV[1]   the member that speaks: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
@@ -23,7 +23,7 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 6, 8, 6
+local FIXED, FIRST, EACH = 7, 8, 6
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -33,7 +33,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
-local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread'}
+local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread', 'token'}
 for i = FIRST, #ARGV, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
@@ -87,6 +87,14 @@ if deficit_us < elapsed then
   deficit_us, deficit_ns = 0, 0
 else
   deficit_us = deficit_us - elapsed
+end
+
+-- Go by this quota from now on: as many tokens are missing as were, whatever time they take now.
+local was_us, was_ns = string.match(known[7] or '', '^(%d+) (%d+)$')
+was_us, was_ns = tonumber(was_us or token_us), tonumber(was_ns or token_ns)
+if (was_us ~= token_us or was_ns ~= token_ns) and (deficit_us > 0 or deficit_ns > 0) then
+  local missing = deficit_us / (was_us + was_ns / 1000) * (token_us + token_ns / 1000)
+  deficit_us, deficit_ns = math.min(math.floor(missing), DEFICIT_US_MAX), 0
 end
 
 -- Take what the records do not hold yet.
@@ -204,7 +212,7 @@ for i, span in ipairs(spills) do
   spilled[i] = whole(span[1]) .. ' ' .. whole(span[2]) .. ';'
 end
 
-local updates = {'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', table.concat(spilled),
+local updates = {'token', ARGV[4] .. ' ' .. ARGV[5], 'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', table.concat(spilled),
   'spread', whole(spread) .. ' ' .. whole(spread_until) .. ' ' .. whole(spread_before)}
 for field, record in pairs(records) do
   updates[#updates + 1] = field
