@@ -110,6 +110,11 @@ impl Tally {
         if self.end_us == 0 { 0 } else { self.end_us.saturating_add(WINDOW_KEPT_US) }
     }
 
+    /// When its window ends, on the store's clock in microseconds; none before any was entered.
+    pub fn window_ends_us(&self) -> Option<u64> {
+        (self.end_us > 0).then_some(self.end_us)
+    }
+
     /// Tokens debited in its window and not given back, as of the last draw.
     pub fn used(&self) -> u64 {
         self.used

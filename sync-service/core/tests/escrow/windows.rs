@@ -106,9 +106,9 @@ struct World {
     reports: Vec<(usize, Report)>,
     answers: Vec<(usize, Report, Leased)>,
     epochs: u64,
-    /// The latest day that the store has been in when it was drawn on, ...
+    /// The latest day whose window the store has entered, ...
     entered_day: u64,
-    /// ... what was spent while it was, ...
+    /// ... what was spent since it did, ...
     by_entered_day: BTreeMap<u64, u64>,
     /// ... and what was spent on each day by true time.
     by_true_day: BTreeMap<u64, u64>,
@@ -192,8 +192,9 @@ impl World {
         let window = Some(Calendar::Day.window(by_us));
         let draw = Draw { lease_us: LEASE_US, window, ..draw(self.quota, &[report.claim]) };
         let drawn = self.store.draw(now_us, NAMES[pop], &draw);
-        if drawn.leases[0].lease_ms > 0 {
-            self.entered_day = self.entered_day.max(now_us / DAY_US);
+        // A draw that is refused enters a window, too.
+        if let Some(ends_us) = self.store.window_ends_us() {
+            self.entered_day = self.entered_day.max(ends_us / DAY_US - 1);
         }
         assert!(self.store.used() <= u64::from(self.quota.burst()));
         assert!(drawn.outstanding <= self.store.used());
@@ -251,6 +252,22 @@ proptest! {
         for step in steps.iter().filter(|step| !matches!(step, Step::ClockBack { .. })) {
             world.run(step);
         }
+    }
+}
+
+/// A window that a refused draw has entered is the next day's, also where the store's clock steps back behind
+/// its begin.
+#[test]
+fn a_window_that_a_refused_draw_entered_is_no_second_one_of_the_day_before() {
+    let mut world = World::new(1);
+    let exchange = |pop, ahead| Step::Exchange { pop, ahead, skew: 0 };
+    world.run(&Step::ToMidnight { us: -1_016 });
+    for step in [exchange(0, 17), exchange(0, 1), exchange(1, 28), Step::SpendAll, Step::Wait { us: 1_016 }] {
+        world.run(&step);
+    }
+    world.deliver(0, 0);
+    for step in [Step::ClockBack { us: 1 }, exchange(0, 23), exchange(1, 56), Step::SpendAll] {
+        world.run(&step);
     }
 }
 
