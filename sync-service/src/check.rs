@@ -3,13 +3,15 @@
 pub mod explain;
 pub mod warn;
 
-use std::fmt::Write as _;
-
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
 use weir_budget::bound::{Fleet, bound};
+use weir_limiter::algorithm::Algorithm;
+use weir_limiter::rules::Rule;
+use weir_limiter::rules::mode::Mode;
+use weir_limiter::sharing::WhenUnsynced;
 use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::POPS_MAX;
+use weir_limiter::wire::{POPS_MAX, RULES_MAX};
 
 use crate::document::{Document, Form};
 
@@ -50,45 +52,70 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
         failures: 1,
     };
     let path = matches.get_one::<String>("file").map_or("", String::as_str);
-    let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
-    let document = Document::read(&bytes, Form::Either).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(|error| format!("{path}: {error}")).collect();
-        lines.join("\n")
-    })?;
+    let document = read(path)?;
     let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
     Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}")))
 }
 
+/// The document in a file; an error is a line for each thing that is wrong.
+pub fn read(path: &str) -> Result<Document, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
+    Document::read(&bytes, Form::Either).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(|error| format!("{path}: {error}")).collect();
+        lines.join("\n")
+    })
+}
+
 fn page(path: &str, document: &Document, fleet: &Fleet, called: &str) -> String {
     let rules = document.rules().rules();
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(page, "{path}: {} rules, good", rules.len());
-    if !document.is_enforced() {
-        let _ = writeln!(page, "enforce is false: none of them limits anything");
+    let written = rules.iter().filter(|rule| rule.is_written()).count();
+    let mut lines = vec![format!("{path}: {written} rules, good")];
+    if written < rules.len() {
+        lines.push(format!("With those that tiers and wider make, {} of at most {RULES_MAX}.", rules.len()));
     }
+    lines.extend(explain::lists(document));
     for rule in rules {
-        let _ = writeln!(page, "\n{}", explain::sentence(rule, document.written(&rule.name)));
-        let tokens = bound(rule.quota, &rule.sharing, fleet);
-        let _ = match tokens {
-            0 => writeln!(page, "  Worst case in {called}: no key gets above its quota."),
-            _ => writeln!(
-                page,
-                "  Worst case in {called}: a key gets {tokens} above its quota for a while, and pays it back."
-            ),
-        };
+        let mut sentences = explain::sentences(rule, document).into_iter();
+        lines.push(String::new());
+        lines.extend(sentences.next());
+        lines.extend(sentences.map(|sentence| format!("  {sentence}")));
+        lines.extend(worst_case(rule, fleet).map(|worst| format!("  Worst case in {called}: {worst}")));
     }
-    let _ = writeln!(
-        page,
-        "\nThe worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
+    lines.push(String::new());
+    lines.push(
+        "The worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
          the time."
+            .into(),
     );
     let warnings = warn::warnings(document);
     if !warnings.is_empty() {
-        page.push('\n');
+        lines.push(String::new());
     }
-    for warning in warnings {
-        let _ = writeln!(page, "warning: {warning}");
+    lines.extend(warnings.into_iter().map(|warning| format!("warning: {warning}")));
+    lines.join("\n") + "\n"
+}
+
+/// How much a key can get above what the rule says; none of a rule that limits nothing.
+fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
+    if rule.variant.is_unlimited || rule.enforcement.mode != Mode::Enforce {
+        return None;
     }
-    page
+    let later = if rule.after.is_some() { " What responses cost comes on top." } else { "" };
+    let pops = u64::from(fleet.pops);
+    let at_all = u64::from(rule.algorithm.limit()) * pops;
+    let told = match &rule.algorithm {
+        Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
+            0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),
+            0 => "no key gets above its quota, while its POPs are in touch.".into(),
+            tokens => format!("a key gets {tokens} above its quota for a while, and pays it back."),
+        },
+        Algorithm::LeakyBucket(_) => {
+            format!("a key gets {pops} times the rate, as each POP counts for itself.")
+        }
+        Algorithm::Concurrency(_) => {
+            format!("a key has {at_all} in flight at once, as each POP counts for itself.")
+        }
+        _ => format!("a key gets {at_all} in the same time, as each POP counts for itself."),
+    };
+    Some(told + later)
 }

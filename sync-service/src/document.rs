@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use weir_limiter::reading::{ConfigError, Errors, Fields};
-use weir_limiter::rules::RuleSet;
+use weir_limiter::rules::{Rule, RuleSet};
 
 /// The largest document, in bytes: as it arrives, and as the JSON that is kept and fetched.
 pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
@@ -55,9 +55,14 @@ impl Document {
         &self.rules
     }
 
-    /// The rule `name`, as it is written; none of those that another makes.
-    pub fn written(&self, name: &str) -> Option<&Value> {
-        self.value.get("rules")?.as_array()?.iter().find(|rule| rule.get("name") == Some(&name.into()))
+    /// The document as it is written.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The written rule that `rule` is, or that made it.
+    pub fn written_of(&self, rule: &Rule) -> Option<&Value> {
+        self.value.get("rules")?.get(usize::from(rule.place()))
     }
 
     /// Whether the rules are enforced at all.
@@ -96,7 +101,10 @@ fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
 
 fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = str::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))?;
-    serde_saphyr::from_str(text).map_err(|error| format!("expected YAML: {}", error.without_snippet()))
+    // Of YAML 1.2, in which `off` and `y` are texts.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| format!("expected YAML: {}", error.without_snippet()))
 }
 
 /// An error that no field has.
@@ -139,6 +147,16 @@ mod tests {
         assert_eq!(off.rules(), document.rules());
         let found = errors(&JSON.replacen('{', r#"{"enforce": "no", "#, 1), Form::Json);
         assert_eq!(found, [r#"enforce: expected true or false, found "no""#]);
+    }
+
+    #[test]
+    fn only_true_and_false_are_truth_values() {
+        let rule = "{name: a, key: [all], rate: 5/s, mode: off, match: {routes: [y, no, on]}}";
+        let document =
+            Document::read(format!("enforce: false\nrules: [{rule}]").as_bytes(), Form::Yaml).unwrap();
+        assert_eq!(document.rules().rules()[0].enforcement.mode, weir_limiter::rules::mode::Mode::Off);
+        assert!(!document.is_enforced());
+        assert_eq!(errors(&format!("enforce: off\n{YAML}"), Form::Yaml).len(), 1);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! reads the [`config`] and waits for a signal.
 //!
 //! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their
-//! next replies, [`fleet`] hears which they run. [`rules_file`] watches a file of rules, [`check`] explains one.
+//! next replies, [`fleet`] hears which they run. [`rules_file`] watches a file of rules, [`check`] judges one, [`explain`] says what
+//! it does with a request.
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
@@ -13,6 +14,7 @@ pub mod boxed;
 pub mod check;
 pub mod config;
 pub mod document;
+pub mod explain;
 pub mod figures;
 pub mod fleet;
 pub mod metrics;

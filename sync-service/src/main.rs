@@ -1,4 +1,4 @@
-//! The binary: reads the configuration, starts the logs, serves until a signal; or checks a file of rules.
+//! The binary: reads the configuration, starts the logs, serves until a signal; or judges a file of rules.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -6,13 +6,18 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
-use weir_sync::check;
 use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::{check, explain};
 
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
-    if let Some(matches) = matches.subcommand_matches(check::NAME) {
-        return match check::run(matches) {
+    let page = match matches.subcommand() {
+        Some((check::NAME, matches)) => Some(check::run(matches)),
+        Some((explain::NAME, matches)) => Some(explain::run(matches)),
+        _ => None,
+    };
+    if let Some(page) = page {
+        return match page {
             Ok(page) => {
                 // Nobody need read it to the end.
                 let _ = write!(std::io::stdout(), "{page}");

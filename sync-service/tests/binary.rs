@@ -137,9 +137,9 @@ fn a_good_file_of_rules_is_explained() {
         "Worst case in a fleet of 3 POPs: a key gets 1740 above its quota for a while, and pays it back.";
     for line in [
         "3 rules, good",
-        "api: counts every request by [\"client_address\"]; allows each 100/s, 100 at once.",
+        "api: counts every request by client address (IPv4 /32, IPv6 /64); allows each 100/s, 100 at once.",
         worst,
-        "login: counts requests with {\"methods\":[\"POST\"]",
+        "login: counts requests with the method POST and with the path /login by client address",
         "Worst case in a fleet of 3 POPs: no key gets above its quota.",
         "warning: rules[2].match.methods (typo): \"post\" never matches",
     ] {
@@ -172,6 +172,73 @@ fn a_bad_file_of_rules_is_refused_with_every_error() {
         &["check", &path, "--pops", "0"],
         &["check", &path, "--pops", "101", "--regions", "100"],
     ] {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_worst_case_is_told_by_how_a_rule_counts() {
+    let (_file, path) = file(
+        "rules:\n- {name: window, key: [host], rate: 20/h, algorithm: fixed_window}\n\
+         - {name: leaky, key: [path], rate: 10/s, algorithm: leaky_bucket, queue: 5}\n\
+         - {name: flying, key: [client_address], algorithm: concurrency, limit: 7}\n\
+         - {name: daily, key: [route], rate: 9/day, algorithm: quota}\n\
+         - {name: open, key: [method], rate: 9/h, strict: true, when_unsynced: local}\n\
+         - {name: failed, key: [client_address, host], rate: 5/m, cost: {after: {status: [401]}}}\n\
+         - {name: shadow, key: [{header: a}], rate: 5/m, mode: shadow}\n",
+    );
+    let output = run(&["check", "--pops", "4", &path]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let worst = |name: &str| {
+        let of_rule = said.split("\n\n").find(|rule| rule.starts_with(name)).unwrap_or_default();
+        of_rule.split_once("Worst case in a fleet of 4 POPs: ").map(|(_, told)| told.to_owned())
+    };
+    for (name, told) in [
+        ("window", "a key gets 80 in the same time, as each POP counts for itself."),
+        ("leaky", "a key gets 4 times the rate, as each POP counts for itself."),
+        ("flying", "a key has 28 in flight at once, as each POP counts for itself."),
+        ("daily", "no key gets above its quota."),
+        ("open", "no key gets above its quota, while its POPs are in touch."),
+    ] {
+        assert_eq!(worst(name).as_deref(), Some(told), "{said}");
+    }
+    assert!(worst("failed").unwrap().ends_with("pays it back. What responses cost comes on top."), "{said}");
+    assert_eq!(worst("shadow"), None);
+}
+
+#[test]
+fn a_request_is_explained() {
+    let (_file, path) = file(
+        "rules:\n- {name: api, key: [client_address, {header: x-api-key}], rate: 100/s}\n\
+         - {name: login, match: {path: {exact: /login}}, key: [client_address], rate: 5/m}\n",
+    );
+    let request =
+        ["--method", "POST", "--path", "/login?x=1", "--host", "a.example", "--address", "192.0.2.1"];
+    let output = run(&[&["explain", &path][..], &request].concat());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(
+        said,
+        "POST /login?x=1 to a.example from 192.0.2.1\nCounted by:\n  login: key client address 192.0.2.1/32; bytes \
+         0420c0000201; costs 1; enforced\nNot counted by:\n  api: lacks header x-api-key (missing: skip)\n(The \
+         bytes of keys with other parts than addresses are those of POPs without a secret.)\n"
+    );
+    // The bytes of a hashed key are the fleet's.
+    let with = |more: &[&str]| {
+        let arguments = [&["explain", &path, "--header", "x-api-key: k"][..], &request, more].concat();
+        String::from_utf8(run(&arguments).stdout).unwrap()
+    };
+    let (_secret, secret) = file("a secret of 16 and more bytes\n");
+    let (unkeyed, keyed) = (with(&[]), with(&["--key-secret-file", &secret]));
+    assert!(
+        unkeyed.contains("POPs without a secret") && !keyed.contains("without a secret"),
+        "{unkeyed}{keyed}"
+    );
+    assert_ne!(unkeyed.lines().nth(2), keyed.lines().nth(2));
+    let (_bad, bad) = file("rules: [{name: A, key: [all], rate: 1/s}]");
+    for wrong in
+        [&["explain"][..], &["explain", &bad], &["explain", &path, "--header", "x"], &["explain", "/nowhere"]]
+    {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
     }
 }

@@ -1,110 +1,130 @@
 //! What a rule does, in sentences.
 
-use std::fmt::Write as _;
+pub mod amount;
+pub mod condition;
+mod conduct;
+pub mod key;
 
 use serde_json::Value;
-use weir_limiter::quota::Quota;
+use weir_limiter::address::Prefixes;
 use weir_limiter::rules::Rule;
-use weir_limiter::sharing::{Sharing, WhenUnsynced};
 
-/// What `rule` does; `written` is the rule as its operator wrote it.
-pub fn sentence(rule: &Rule, written: Option<&Value>) -> String {
-    let field = |name: &str| written.and_then(|rule| rule.get(name));
-    let mut text = format!(
-        "{}: counts {} by {}; allows each {}, {} at once.",
+use crate::document::Document;
+
+/// What the document does before any rule is looked at; a line each.
+pub fn lists(document: &Document) -> Vec<String> {
+    let list = |name: &str| document.value()[name].as_array().cloned().unwrap_or_default();
+    let mut told = Vec::new();
+    if !document.is_enforced() {
+        told.push("enforce is false: none of this limits anything.".into());
+    }
+    for condition in list("allow") {
+        let requests = condition::requests(Some(&condition));
+        told.push(format!("allow: {requests} are counted by no rule and never refused."));
+    }
+    for condition in list("deny") {
+        let requests = condition::requests(Some(&condition));
+        told.push(format!("deny: {requests} are answered 403, but for those of allow."));
+    }
+    told
+}
+
+/// What `rule` does, a sentence each; the first names it.
+pub fn sentences(rule: &Rule, document: &Document) -> Vec<String> {
+    let Some(written) = document.written_of(rule) else { return vec![format!("{}.", rule.name)] };
+    if !rule.is_written() {
+        return vec![made(rule, written)];
+    }
+    let mut told = vec![format!(
+        "{}: counts {} {}; allows {}{}.",
         rule.name,
-        field("match").map_or("every request".into(), |matches| format!("requests with {matches}")),
-        field("key").map_or("its key".into(), ToString::to_string),
-        allowance(rule.quota, field("rate")),
-        rule.quota.burst(),
-    );
-    for more in [strictness(rule), first_seen(rule), floors(&rule.sharing)].into_iter().flatten() {
-        text.push(' ');
-        text.push_str(&more);
-    }
-    text.push(' ');
-    text.push_str(&unsynced(rule.when_unsynced));
-    if rule.response.status != 429 {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " Who is above it gets status {}.", rule.response.status);
-    }
-    text
+        condition::requests(written.get("match")),
+        key::key(rule, &written["key"]),
+        if key::is_all(&written["key"]) { "" } else { "each " },
+        amount::allowance(rule, Some(written)),
+    )];
+    told.extend(key::missing(rule.missing, &written["key"]));
+    told.extend(amount::cost(rule, written.get("cost")));
+    told.extend(tiers(written));
+    told.extend(wider(rule, written));
+    told.extend(conduct::enforcement(rule));
+    told.extend(conduct::penalty(rule, written.get("penalty")));
+    told.extend(conduct::sharing(rule));
+    told.extend(conduct::response(rule, written.get("response")));
+    told
 }
 
-fn allowance(quota: Quota, rate: Option<&Value>) -> String {
-    match rate.and_then(Value::as_str) {
-        Some(rate) => rate.into(),
-        None => format!("a request every {} ns", quota.token_ns()),
-    }
-}
-
-fn strictness(rule: &Rule) -> Option<String> {
-    let text = "Strict: a POP spends only what the fleet's budget was debited for before, and a request may wait \
-                for that once.";
-    rule.sharing.strict.then(|| text.into())
-}
-
-fn first_seen(rule: &Rule) -> Option<String> {
-    let local = rule.sharing.local_burst;
-    let text = || format!("A POP lets {local} through before the fleet has heard of a key.");
-    (!rule.sharing.strict && local < rule.quota.burst()).then(text)
-}
-
-fn floors(sharing: &Sharing) -> Option<String> {
-    let floors: Vec<_> =
-        sharing.floors.iter().map(|floor| format!("{} {} %", floor.region, floor.percent)).collect();
-    (!floors.is_empty()).then(|| format!("Of the quota regions have for their own: {}.", floors.join(", ")))
-}
-
-fn unsynced(when: WhenUnsynced) -> String {
-    let does = match when {
-        WhenUnsynced::Local => "allows this by itself",
-        WhenUnsynced::Share => "allows its even share of this",
-        WhenUnsynced::Deny => "answers 503",
+/// A rule that a written one's `tiers` or `wider` make.
+fn made(rule: &Rule, written: &Value) -> String {
+    let base = condition::plain(&written["name"]);
+    let Some(tier) = tier(rule, written) else {
+        return format!(
+            "{}: {base} again, over {}; allows each {}.",
+            rule.name,
+            over(rule),
+            amount::allowance(rule, None)
+        );
     };
-    format!("Out of touch with weir-sync, a POP {does}.")
+    let of = format!("{}: {base} for its tier {}", rule.name, condition::plain(&tier["name"]));
+    if rule.variant.is_unlimited {
+        return format!("{of}; not limited.");
+    }
+    let is_wider = rule.name.len() > base.len() + 1 + tier["name"].as_str().map_or(0, str::len);
+    let over = if is_wider { format!(", over {}", over(rule)) } else { String::new() };
+    format!("{of}{over}; allows each {}.", amount::allowance(rule, (!is_wider).then_some(tier)))
+}
+
+/// The tier that `rule` is, as it is written.
+pub fn tier<'a>(rule: &Rule, written: &'a Value) -> Option<&'a Value> {
+    rule.variant.when.as_ref()?;
+    let name = rule.name.split('.').nth(1)?;
+    written["tiers"].as_array()?.iter().find(|tier| tier["name"] == name)
+}
+
+fn over(rule: &Rule) -> String {
+    let Prefixes { ipv4, ipv6 } = rule.key.prefixes().unwrap_or_default();
+    format!("wider addresses (IPv4 /{ipv4}, IPv6 /{ipv6})")
+}
+
+fn tiers(written: &Value) -> Vec<String> {
+    let tiers = written["tiers"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut told: Vec<_> = tiers
+        .iter()
+        .map(|tier| {
+            let (name, when) = (condition::plain(&tier["name"]), condition::requests(tier.get("when")));
+            let amount = |field: &str| tier.get(field).map(condition::plain);
+            let has = if tier["unlimited"] == true {
+                "not limited".into()
+            } else if let Some(times) = amount("times") {
+                format!("{times} times as much")
+            } else if let Some(limit) = amount("limit") {
+                format!("{limit} in flight")
+            } else {
+                let burst = amount("burst").map(|burst| format!(", {burst} at once")).unwrap_or_default();
+                format!("{}{burst}", amount("rate").unwrap_or_default())
+            };
+            format!("Tier {name}, for {when}: {has}.")
+        })
+        .collect();
+    if told.len() > 1 {
+        told.push("The first tier that fits a request counts.".into());
+    }
+    told
+}
+
+fn wider(rule: &Rule, written: &Value) -> Vec<String> {
+    let wider = written["wider"].as_array().map_or(&[][..], Vec::as_slice);
+    let narrow = rule.key.prefixes().unwrap_or_default();
+    let line = |(n, one): (usize, &Value)| {
+        let bits = |name: &str, default: u8| one.get(name).map_or(default.to_string(), condition::plain);
+        let (ipv4, ipv6) = (bits("ipv4", narrow.ipv4), bits("ipv6", narrow.ipv6));
+        let (times, made) = (condition::plain(&one["times"]), format!("{}.w{n}", rule.name));
+        format!(
+            "Each IPv4 /{ipv4} and IPv6 /{ipv6} gets {times} times as much ({made}); a request needs room there too."
+        )
+    };
+    (1..).zip(wider).map(line).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::document::{Document, Form};
-
-    fn sentence(rule: &str) -> String {
-        let document = Document::read(format!("rules:\n- {rule}\n").as_bytes(), Form::Yaml).unwrap();
-        let rule = &document.rules().rules()[0];
-        super::sentence(rule, document.written(&rule.name))
-    }
-
-    #[test]
-    fn a_plain_rule() {
-        assert_eq!(
-            sentence("{name: a, key: [client_address], rate: 60/m, burst: 5}"),
-            "a: counts every request by [\"client_address\"]; allows each 60/m, 5 at once. Out of touch with \
-             weir-sync, a POP allows this by itself."
-        );
-    }
-
-    #[test]
-    fn everything_that_is_said_is_explained() {
-        let all = sentence(
-            "{name: b, match: {hosts: [A.example, b.example], methods: [PUT, POST, PATCH], path: {prefix: /x}}, \
-             key: [client_address: {ipv4: 24, ipv6: 128}], rate: 10/s, local_burst: 2, floors: {eu: 30, us: 20}, \
-             when_unsynced: share, response: {status: 420}}",
-        );
-        let expected = "b: counts requests with {\"hosts\":[\"A.example\",\"b.example\"],\"methods\":[\"PUT\",\"POST\",\
-             \"PATCH\"],\"path\":{\"prefix\":\"/x\"}} by [{\"client_address\":{\"ipv4\":24,\"ipv6\":128}}]; allows \
-             each 10/s, 10 at once. A POP lets 2 through before the fleet has heard of a key. Of the quota regions have \
-             for their own: eu 30 %, us 20 %. Out of touch with weir-sync, a POP allows its even share of this. Who is \
-             above it gets status 420.";
-        assert_eq!(all, expected);
-        let strict = sentence(
-            "{name: c, match: {path: {exact: /in}}, key: [client_address], rate: 5/m, strict: true}",
-        );
-        assert!(
-            strict.starts_with("c: counts requests with {\"path\":{\"exact\":\"/in\"}} by")
-                && strict.contains(" Strict: "),
-            "{strict}"
-        );
-        assert!(strict.ends_with("a POP answers 503."), "{strict}");
-    }
-}
+mod tests;

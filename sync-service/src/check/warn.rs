@@ -2,30 +2,37 @@
 //!
 //! Only what is certain is warned of; a rule set without a warning may have such rules all the same.
 
+mod contradiction;
+
 use serde_json::Value;
 use weir_limiter::algorithm::Algorithm;
 use weir_limiter::rules::Rule;
 use weir_limiter::rules::matching::{Clause, Condition, PathMatch};
+use weir_limiter::rules::mode::Mode;
 use weir_limiter::sharing::WhenUnsynced;
 
 use crate::document::Document;
 
-/// A line for each rule that can never match, and each that can never be the one that limits.
+/// A line for each rule, list entry and tier that can never match, and each rule that can never be the one that
+/// limits.
 pub fn warnings(document: &Document) -> Vec<String> {
     let rules = document.rules().rules();
-    let mut warnings = Vec::new();
-    for (i, rule) in rules.iter().enumerate() {
-        let place = |field: &str| format!("rules[{i}].{field} ({})", rule.name);
-        warnings.extend(
-            document.written(&rule.name).map(|written| of_match(written, &place)).unwrap_or_default(),
-        );
+    let mut warnings = of_lists(document);
+    for (n, rule) in rules.iter().enumerate() {
+        let at = |field: &str| format!("rules[{}].{field} ({})", rule.place(), rule.name);
+        if rule.is_written() {
+            warnings.extend(
+                document.written_of(rule).map(|written| of_rule(rule, written, &at)).unwrap_or_default(),
+            );
+            warnings.extend(before(rule, document).map(|first| format!("{}: {first}", at("match"))));
+        }
         let earlier_or_tighter = |(j, other): &(usize, &Rule)| {
-            *j != i && shadows(other, rule) && (*j < i || !shadows(rule, other))
+            *j != n && shadows(other, rule) && (*j < n || !shadows(rule, other))
         };
         if let Some((_, other)) = rules.iter().enumerate().find(earlier_or_tighter) {
             warnings.push(format!(
                 "{}: never limits: {} counts the same requests by the same key or a wider one, and allows no more",
-                place("match"),
+                at("match"),
                 other.name
             ));
         }
@@ -33,33 +40,120 @@ pub fn warnings(document: &Document) -> Vec<String> {
     warnings
 }
 
-fn of_match(rule: &Value, place: &dyn Fn(&str) -> String) -> Vec<String> {
+fn of_lists(document: &Document) -> Vec<String> {
     let mut warnings = Vec::new();
-    let mut warn = |field: &str, found: &str, reason: &str| {
-        warnings.push(format!("{}: {found:?} never matches: {reason}", place(field)));
-    };
-    let texts = |field: &str| {
-        let list = rule["match"][field].as_array().map_or(&[][..], Vec::as_slice);
-        list.iter().filter_map(Value::as_str)
-    };
-    for method in texts("methods") {
-        if !method.bytes().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_')) {
-            warn(
-                "match.methods",
-                method,
-                "methods are compared to the letter, and clients send them in capitals",
-            );
+    for name in ["allow", "deny"] {
+        for (i, condition) in document.value()[name].as_array().into_iter().flatten().enumerate() {
+            warnings.extend(of_condition(condition, &|field| format!("{name}[{i}]{field}")));
         }
     }
-    let path = &rule["match"]["path"];
-    let paths = rule["match"]["paths"].as_array().map_or(&[][..], Vec::as_slice).iter().chain([path]);
+    let (allow, deny) = (document.rules().allow(), document.rules().deny());
+    for (list, conditions) in [("allow", allow), ("deny", deny)] {
+        warnings.extend(
+            conditions
+                .iter()
+                .enumerate()
+                .filter(|(_, condition)| excludes_itself(condition))
+                .map(|(i, _)| format!("{list}[{i}]: never matches: its not holds wherever the rest does")),
+        );
+    }
+    for (i, condition) in deny.iter().enumerate() {
+        if let Some(j) = allow.iter().position(|wide| contains(wide, condition)) {
+            warnings.push(format!("deny[{i}]: never refuses: allow[{j}] holds wherever it does"));
+        }
+    }
+    warnings
+}
+
+/// What stands above the rules and is decided before them wherever this one matches.
+fn before(rule: &Rule, document: &Document) -> Option<String> {
+    let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
+    let rules = document.rules();
+    let allowed = holds(rules.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));
+    allowed.or_else(|| holds(rules.deny()).map(|i| format!("never limits: deny[{i}] holds wherever it does")))
+}
+
+fn of_rule(rule: &Rule, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let matches = written.get("match").unwrap_or(&Value::Null);
+    let mut warnings = of_condition(matches, &|field| at(&format!("match{field}")));
+    if excludes_itself(&rule.matches) {
+        warnings.push(format!("{}: never matches: its not holds wherever the rest does", at("match")));
+    }
+    if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
+        warnings.push(format!("{}: never limits: mode: shadow says the same", at("enforced_percent")));
+    }
+    let mut earlier: Vec<(&Value, &Value)> = Vec::new();
+    for (i, tier) in written["tiers"].as_array().into_iter().flatten().enumerate() {
+        let (name, when) = (&tier["name"], &tier["when"]);
+        warnings.extend(of_condition(when, &|field| at(&format!("tiers[{i}].when{field}"))));
+        if contradiction::of(when, None).is_none() {
+            let reason = contradiction::of(matches, Some(when));
+            let never = |reason| format!("{}: never applies: {reason}", at(&format!("tiers[{i}].when")));
+            warnings.extend(reason.filter(|_| contradiction::of(matches, None).is_none()).map(never));
+        }
+        let is_after = |(_, other): &&(&Value, &Value)| *other == when || is_empty(other);
+        if let Some((other, _)) = earlier.iter().find(is_after) {
+            warnings
+                .push(format!("{}: never applies: the tier {other} comes first", at(&format!("tiers[{i}]"))));
+        }
+        earlier.push((name, when));
+    }
+    if let Some((name, _)) = earlier.iter().find(|(_, when)| is_empty(when) || *when == matches) {
+        warnings
+            .push(format!("{}: never applies itself: its tier {name} is for all its requests", at("tiers")));
+    }
+    warnings
+}
+
+fn is_empty(condition: &Value) -> bool {
+    condition.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// What no request has, in a condition and in those within it; `at` names one of its fields, with a dot before.
+fn of_condition(condition: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut warnings = of_clause(condition, at);
+    for (i, clause) in condition["any"].as_array().into_iter().flatten().enumerate() {
+        let place = |field: &str| at(&format!(".any[{i}]{field}"));
+        warnings.extend(of_clause(clause, &place));
+        let never = |reason| format!("{}: never holds: {reason}", place(""));
+        warnings.extend(contradiction::of(clause, None).map(never));
+    }
+    if let Some(not) = condition.get("not") {
+        warnings.extend(of_clause(not, &|field| at(&format!(".not{field}"))));
+        let never = |reason| format!("{}: excludes nothing: {reason}", at(".not"));
+        warnings.extend(contradiction::of(not, None).map(never));
+    }
+    let never = |reason| format!("{}: never matches: {reason}", at(""));
+    warnings.extend(contradiction::of(condition, None).map(never));
+    warnings
+}
+
+/// Whether a condition's `not` holds wherever the rest of it does.
+fn excludes_itself(condition: &Condition) -> bool {
+    let Condition { all, any, not } = condition;
+    not.as_ref().is_some_and(|not| {
+        clause_contains(not, all) || !any.is_empty() && any.iter().all(|clause| clause_contains(not, clause))
+    })
+}
+
+fn of_clause(clause: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |field: &str, found: &str, reason: &str| {
+        warnings.push(format!("{}: {found:?} never matches: {reason}", at(field)));
+    };
+    for method in clause["methods"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !method.bytes().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_')) {
+            warn(".methods", method, "methods are compared to the letter, and clients send them in capitals");
+        }
+    }
+    let paths = clause["paths"].as_array().into_iter().flatten().chain([&clause["path"]]);
     for path in paths.flat_map(|path| ["exact", "prefix", "glob"].map(|kind| path[kind].as_str())).flatten() {
         if path.contains('?') {
-            warn("match.path", path, "the query is no part of the path");
+            warn(".path", path, "the query is no part of the path");
         } else if path.contains('#') {
-            warn("match.path", path, "clients do not send what follows a #");
+            warn(".path", path, "clients do not send what follows a #");
         } else if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            warn("match.path", path, "clients send such characters percent-encoded");
+            warn(".path", path, "clients send such characters percent-encoded");
         }
     }
     warnings
@@ -145,80 +239,4 @@ fn path_contains(wide: &PathMatch, narrow: &PathMatch) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::document::{Document, Form};
-
-    fn warnings(rules: &[&str]) -> Vec<String> {
-        let list: Vec<_> =
-            rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
-        let document =
-            Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
-        super::warnings(&document)
-    }
-
-    fn of_match(matches: &str) -> Vec<String> {
-        warnings(&[&format!("match: {matches}, key: [client_address], rate: 5/s")])
-    }
-
-    #[test]
-    fn what_no_request_has_is_warned_of() {
-        for (matches, reason) in [
-            ("{methods: [post]}", "capitals"),
-            ("{path: {exact: '/x?a=1'}}", "query"),
-            ("{path: {prefix: '/x#a'}}", "#"),
-            ("{path: {prefix: '/\u{e9}'}}", "percent-encoded"),
-        ] {
-            let found = warnings(&[&format!("match: {matches}, key: [client_address], rate: 5/s")]);
-            assert!(found.len() == 1 && found[0].contains(reason), "{matches}: {found:?}");
-            assert!(found[0].starts_with("rules[0].match.") && found[0].contains("(r0)"), "{found:?}");
-        }
-        for good in [
-            "{hosts: [a.example, '::1', '*.b.example']}",
-            "{methods: [GET, M-SEARCH]}",
-            "{path: {prefix: /a%20b}}",
-        ] {
-            assert_eq!(of_match(good), [""; 0], "{good}");
-        }
-    }
-
-    #[test]
-    fn a_rule_that_another_is_always_quicker_than_is_warned_of() {
-        let narrow = "match: {methods: [POST], path: {exact: /a/b}}, key: [client_address], rate: 5/s";
-        for tighter in [
-            "key: [client_address], rate: 4/s",
-            "key: [client_address: {ipv4: 24}], rate: 5/s",
-            "match: {path: {prefix: /a}}, key: [client_address], rate: 5/s, strict: true",
-            "match: {methods: [PUT, POST]}, key: [client_address], rate: 5/s, local_burst: 2",
-        ] {
-            for rules in [[narrow, tighter], [tighter, narrow]] {
-                let (found, at) = (warnings(&rules), rules.iter().position(|rule| *rule == narrow).unwrap());
-                assert_eq!(found.len(), 1, "{tighter}: {found:?}");
-                assert!(
-                    found[0].starts_with(&format!("rules[{at}].match (r{at}): never limits: r{}", 1 - at)),
-                    "{found:?}"
-                );
-            }
-        }
-        for other in [
-            "key: [client_address], rate: 4/s, burst: 6",
-            "key: [client_address], rate: 6/s, burst: 4",
-            "key: [client_address: {ipv6: 65}], rate: 5/s",
-            "match: {path: {prefix: /a/b/}}, key: [client_address], rate: 1/s",
-            "match: {methods: [GET]}, key: [client_address], rate: 1/s",
-            "match: {hosts: [a.example]}, key: [client_address], rate: 1/s",
-            "key: [client_address], rate: 4/s, floors: {eu: 30}",
-        ] {
-            assert_eq!(warnings(&[narrow, other]), [""; 0], "{other}");
-        }
-        let deny = format!("{narrow}, when_unsynced: deny");
-        assert_eq!(warnings(&[&deny, "key: [client_address], rate: 4/s"]), [""; 0], "it fails closed");
-    }
-
-    #[test]
-    fn of_two_that_are_the_same_the_later_is_warned_of() {
-        let same = "key: [client_address], rate: 5/s";
-        let found = warnings(&[same, same, same]);
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("rules[1]") && found[1].starts_with("rules[2]"), "{found:?}");
-    }
-}
+mod tests;

@@ -63,6 +63,7 @@ pub fn command() -> Command {
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
         .arg(check.help("Check the configuration and exit"))
         .subcommand(crate::check::command())
+        .subcommand(crate::explain::command())
         .args_conflicts_with_subcommands(true);
     SETTINGS.iter().fold(command, |command, setting| {
         let help = match setting.default {

@@ -219,4 +219,18 @@ mod tests {
             assert_eq!(parsed(&cost, local_burst).unwrap_err(), [error]);
         }
     }
+
+    #[test]
+    fn beside_a_cost_after_the_response_nothing_else_is_said() {
+        assert!(parsed(&json!({"after": {"status": [401]}}), 50).is_ok());
+        for (cost, error) in [
+            (
+                json!({"after": {"status": [401]}, "max": 5}),
+                "rules[0].cost.max: unknown field: expected after",
+            ),
+            (json!({"after": null}), "rules[0].cost.after: empty: expected a value, or no such field"),
+        ] {
+            assert_eq!(parsed(&cost, 50).unwrap_err(), [error]);
+        }
+    }
 }

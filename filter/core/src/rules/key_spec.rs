@@ -116,6 +116,16 @@ impl KeySpec {
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
 
+    /// What the request has of each part but the client's address, in the order they were written: a value, or of
+    /// a path's segments several; none of a part that it lacks.
+    pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
+        let in_clear = |part: &Part| {
+            let mut values = Vec::new();
+            part.put(request, &mut values).map(|()| values)
+        };
+        self.others.iter().map(in_clear).collect()
+    }
+
     /// What makes a rule's buckets others than those of the same rule with another key.
     pub(super) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
         let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
@@ -123,9 +133,34 @@ impl KeySpec {
     }
 }
 
+/// Where the values of a request's parts go.
+trait Put {
+    fn put(&mut self, value: &[u8]);
+    /// How many values follow.
+    fn put_count(&mut self, count: usize);
+}
+
+impl Put for PartsHash {
+    fn put(&mut self, value: &[u8]) {
+        self.put(value);
+    }
+
+    fn put_count(&mut self, count: usize) {
+        self.put_count(count);
+    }
+}
+
+impl Put for Vec<Vec<u8>> {
+    fn put(&mut self, value: &[u8]) {
+        self.push(value.to_vec());
+    }
+
+    fn put_count(&mut self, _: usize) {}
+}
+
 impl Part {
     /// Puts the request's value into `hash`; none where it has none.
-    fn put(&self, request: &mut Fetched<'_>, hash: &mut PartsHash) -> Option<()> {
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut impl Put) -> Option<()> {
         match self {
             Self::Attribute(id) => hash.put(request.get(*id)?),
             Self::Cookie(id, name) => hash.put(cookie(request.get(*id)?, name.as_bytes())?),

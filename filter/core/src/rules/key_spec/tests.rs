@@ -222,3 +222,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_hashed_is_told_in_the_clear() {
+    let key = json!([{"header": "x-key"}, "client_address", {"path_segments": 2}, {"cookie": "sid"}]);
+    let mut request = Has::default().with(header("x-key"), "k").with(Attribute::Path, "/a//b/c?d");
+    let (rules, mut values) = (parsed(&key).unwrap(), Values::default());
+    let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
+    let told = rules.rules()[0].key.others_in_clear(&mut fetched);
+    let texts = |list: &[&str]| Some(list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+    assert_eq!(told, [texts(&["k"]), texts(&["a", "b"]), None]);
+}

@@ -173,9 +173,12 @@ fn is_told_by_response(fields: &mut Fields<'_>) -> bool {
 /// Reads a cost that only the response tells.
 fn after(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<After> {
     let place = fields.place("cost");
-    let cost = fields.take("cost")?;
-    let value = cost.as_object()?.get("after")?;
-    After::read(value, &format!("{place}.after"), errors)
+    let cost = fields.take("cost").filter(|cost| cost.get("after").is_some())?;
+    let mut fields = Fields::of(cost, &place, errors)?;
+    let place = fields.place("after");
+    let after = fields.take("after").and_then(|value| After::read(value, &place, errors));
+    fields.finish(errors);
+    after
 }
 
 /// What is paid for beforehand, or given by turns, cannot be charged when the response is there.

@@ -1,0 +1,157 @@
+//! In words: how much a rule allows, how that is counted, and what a request takes of it.
+
+use serde_json::Value;
+use weir_limiter::algorithm::Algorithm;
+use weir_limiter::quota::Rate;
+use weir_limiter::rules::Rule;
+use weir_limiter::rules::after::After;
+use weir_limiter::rules::cost::Cost;
+use weir_limiter::time::SECOND_NS;
+
+use super::condition::plain;
+
+/// A day, an hour and a minute, in seconds.
+const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
+
+/// How much each key gets: `written` is the rule or the tier as its operator wrote it.
+pub fn allowance(rule: &Rule, written: Option<&Value>) -> String {
+    let limit = rule.algorithm.limit();
+    let rate = || match written.and_then(|written| written.get("rate")).and_then(Value::as_str) {
+        Some(rate) => rate.to_owned(),
+        None => per_time(rule.quota.token_ns()),
+    };
+    if let Some(calendar) = rule.sharing.calendar {
+        let unit = calendar.name();
+        return format!("{limit} in each {unit} of the calendar (UTC), counted for the whole fleet");
+    }
+    match &rule.algorithm {
+        Algorithm::TokenBucket(quota) => format!("{}, {} at once", rate(), quota.burst()),
+        Algorithm::FixedWindow(window) => {
+            let length = article(&span(window.length_ns()));
+            format!("{limit} in each window of {length}; each key's windows begin at a time of their own")
+        }
+        Algorithm::SlidingWindow(window) => {
+            let length = span(window.length_ns());
+            format!("{limit} in any {length}, estimated from the counts of two windows")
+        }
+        Algorithm::SlidingLog(log) => format!("{limit} in any {}, to the letter", span(log.length_ns())),
+        Algorithm::LeakyBucket(bucket) => match bucket.places() - 1 {
+            0 => format!("{}, one after the other; none waits, the rest is limited at once", rate()),
+            queue => {
+                let longest = span(rule.quota.token_ns().saturating_mul(queue.into()));
+                let rate = rate();
+                format!(
+                    "{rate}, one after the other: {queue} wait for their turn, the last for {longest}, the rest is limited at once"
+                )
+            }
+        },
+        Algorithm::Concurrency(concurrency) => {
+            let expires = article(&span(concurrency.expires_ns()));
+            format!("{limit} in flight at once; after {expires} a request counts no more")
+        }
+    }
+}
+
+/// What a request takes, where that is not one token.
+pub fn cost(rule: &Rule, written: Option<&Value>) -> Option<String> {
+    let header = || plain(&written.map_or(Value::Null, |cost| cost["header"].clone()));
+    if let Some(after) = rule.after.as_deref() {
+        let charged = match after {
+            After::Status(statuses) => {
+                let statuses = super::condition::named(statuses.iter().map(ToString::to_string), "or");
+                format!("one token if its status is {statuses}, else nothing")
+            }
+            After::Header { name, default, max } => {
+                format!(
+                    "as many tokens as its header {name} says, at most {max}, and {default} where it says nothing"
+                )
+            }
+            After::Bytes { per: 1 } => "one token for each byte of it".into(),
+            After::Bytes { per } => format!("one token for every {per} bytes of it"),
+        };
+        let text = "A request needs a token to be there and takes none; its response is charged";
+        return Some(format!("{text}: {charged}, into debt if need be."));
+    }
+    match rule.cost {
+        Cost::Fixed(1) => None,
+        Cost::Fixed(cost) => Some(format!("A request takes {cost} tokens.")),
+        Cost::Header { default, max, .. } => {
+            let header = header();
+            Some(format!(
+                "A request takes as many tokens as its header {header} says, at most {max}, and {default} where it says nothing."
+            ))
+        }
+    }
+}
+
+/// `100/s`, or the like, of a token each `token_ns` nanoseconds.
+fn per_time(token_ns: u64) -> String {
+    let whole = [(1, "s"), (60, "m"), (3_600, "h"), (86_400, "d")].into_iter().find_map(|(seconds, unit)| {
+        let count = (seconds * SECOND_NS + token_ns / 2) / token_ns;
+        // A rate is rounded to whole nanoseconds for each token.
+        let is_whole = count > 0 && (seconds * SECOND_NS).div_ceil(count) == token_ns;
+        is_whole.then(|| format!("{count}/{unit}"))
+    });
+    whole.unwrap_or_else(|| format!("one every {}", span(token_ns)))
+}
+
+/// A length of time: `15 minutes`, `2.5 s`.
+pub fn span(ns: u64) -> String {
+    let seconds = ns / SECOND_NS;
+    let unit = UNITS.into_iter().find(|(unit, _)| ns.is_multiple_of(unit * SECOND_NS) && ns > 0);
+    match unit {
+        Some((unit, name)) if seconds == unit => name.into(),
+        Some((unit, name)) => format!("{} {name}s", seconds / unit),
+        None if ns == SECOND_NS => "second".into(),
+        None if ns.is_multiple_of(SECOND_NS) => format!("{seconds} seconds"),
+        None => {
+            let micros = ns.div_ceil(1_000);
+            format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).trim_end_matches('0').to_owned()
+                + " s"
+        }
+    }
+}
+
+/// `a minute`, `15 minutes`.
+pub fn article(span: &str) -> String {
+    let article = if span == "hour" { "an" } else { "a" };
+    if span.contains(' ') { span.into() } else { format!("{article} {span}") }
+}
+
+/// A written time, `15m`, in words.
+pub fn written_span(written: &Value) -> String {
+    let rate = written.as_str().and_then(|text| format!("1/{text}").parse::<Rate>().ok());
+    rate.map_or_else(|| plain(written), |rate| span(rate.span().nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_have_the_largest_unit_that_fits() {
+        for (ns, words) in [
+            (SECOND_NS, "second"),
+            (90 * SECOND_NS, "90 seconds"),
+            (60 * SECOND_NS, "minute"),
+            (900 * SECOND_NS, "15 minutes"),
+            (7_200 * SECOND_NS, "2 hours"),
+            (86_400 * SECOND_NS, "day"),
+            (SECOND_NS / 2, "0.5 s"),
+            (2_500_000_000, "2.5 s"),
+        ] {
+            assert_eq!(span(ns), words);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_told_as_it_would_be_written() {
+        for rate in ["100/s", "7/m", "999983/s", "60/h", "11/d"] {
+            let rate: Rate = rate.parse().unwrap();
+            let token_ns = rate.span().nanos().div_ceil(rate.count().into());
+            let told = per_time(token_ns).parse::<Rate>().unwrap();
+            assert_eq!(told.span().nanos().div_ceil(told.count().into()), token_ns, "{rate}");
+        }
+        assert_eq!(per_time(2 * 86_400 * SECOND_NS), "one every 2 days");
+    }
+}

@@ -1,0 +1,120 @@
+//! In words: whether a rule is enforced, how POPs share it, and what it answers.
+
+use serde_json::Value;
+use weir_limiter::algorithm::Algorithm;
+use weir_limiter::rules::mode::Mode;
+use weir_limiter::rules::{Reset, Response, Rule};
+use weir_limiter::sharing::{Sharing, WhenUnsynced};
+
+use super::amount::{article, span, written_span};
+use super::condition::named;
+
+/// How many characters of a body are shown.
+const BODY_CHARS_MAX: usize = 60;
+
+/// Whether its word counts, where it does not count always.
+pub(super) fn enforcement(rule: &Rule) -> Option<String> {
+    match (rule.enforcement.mode, rule.enforcement.percent) {
+        (Mode::Off, _) => Some("Off: it is not looked at.".into()),
+        (Mode::Shadow, _) => Some("In shadow: what it would do is counted, and nothing is limited.".into()),
+        (Mode::Enforce, 100) => None,
+        (Mode::Enforce, percent) => {
+            Some(format!("Enforced for {percent} % of the keys; for the others it is in shadow."))
+        }
+    }
+}
+
+/// Who is refused for longer.
+pub(super) fn penalty(rule: &Rule, written: Option<&Value>) -> Option<String> {
+    let penalty = rule.penalty?;
+    let (after, within) = (penalty.after(), span(penalty.within_ns()));
+    let deny_for = written.map_or_else(|| span(penalty.deny_for_ns()), |p| written_span(&p["deny_for"]));
+    let times = if after == 1 { "once".into() } else { format!("{after} times") };
+    Some(format!(
+        "A key that was limited {times} within {} is limited altogether for {}, in every region.",
+        article(&within),
+        article(&deny_for)
+    ))
+}
+
+/// How POPs share the quota, a sentence each.
+pub(super) fn sharing(rule: &Rule) -> Vec<String> {
+    if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
+        return vec!["Each POP counts for itself.".into()];
+    }
+    let Sharing { strict, local_burst, floors, calendar } = &rule.sharing;
+    let mut told = Vec::new();
+    if *strict && calendar.is_none() {
+        told.push(
+            "Strict: a POP spends only what the fleet's budget was debited for before, and a request may wait for \
+             that once."
+                .into(),
+        );
+    }
+    if !strict && *local_burst < rule.quota.burst() {
+        told.push(format!("A POP lets {local_burst} through before the fleet has heard of a key."));
+    }
+    if !floors.is_empty() {
+        let floors: Vec<_> = floors.iter().map(|f| format!("{} {} %", f.region, f.percent)).collect();
+        told.push(format!("Of the quota regions have for their own: {}.", floors.join(", ")));
+    }
+    let does = match rule.when_unsynced {
+        WhenUnsynced::Local => "allows this by itself",
+        WhenUnsynced::Share => "allows its even share of this",
+        WhenUnsynced::Deny => "answers 503",
+    };
+    told.push(format!("Out of touch with weir-sync, a POP {does}."));
+    told
+}
+
+/// What it answers, where that is not the default: a sentence each.
+pub(super) fn response(rule: &Rule, written: Option<&Value>) -> Vec<String> {
+    let Response {
+        status,
+        headers,
+        on_allowed,
+        reset,
+        body,
+        content_type,
+        set_headers,
+        retry_after_jitter_s,
+    } = &rule.response;
+    let mut told = Vec::new();
+    if *status != 429 {
+        told.push(format!("Who is above it gets status {status}."));
+    }
+    if let Some(text) = written.and_then(|response| response["body"].as_str()) {
+        let short: String = text.chars().take(BODY_CHARS_MAX).collect();
+        let cut = if short.len() < text.len() { "..." } else { "" };
+        told.push(format!("The body is {short:?}{cut}."));
+    }
+    if let Some(content_type) = content_type {
+        let default = if body.is_none() { ", though its body is a problem" } else { "" };
+        told.push(format!("The body's type is {content_type}{default}."));
+    }
+    if !set_headers.is_empty() {
+        let names = named(set_headers.iter().map(|(name, _)| name.clone()), "and");
+        told.push(format!("The answer has the headers {names} too."));
+    }
+    let families = [
+        (headers.retry_after, "retry-after"),
+        (headers.ratelimit, "ratelimit"),
+        (headers.x_ratelimit, "x-ratelimit"),
+    ];
+    let given: Vec<_> = families.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| *name).collect();
+    match given.len() {
+        3 => {}
+        0 => told.push("The answer says nothing of the quota in its headers.".into()),
+        _ => told.push(format!("Of the quota's headers it has {} only.", given.join(" and "))),
+    }
+    if *on_allowed {
+        told.push("Responses that are allowed have the quota's headers too.".into());
+    }
+    if *reset == Reset::Epoch {
+        told.push("x-ratelimit-reset is a Unix time.".into());
+    }
+    if *retry_after_jitter_s > 0 {
+        told.push(format!("retry-after is up to {retry_after_jitter_s} s longer, by the key and the time."));
+    }
+    told
+}

@@ -1,0 +1,199 @@
+use crate::document::{Document, Form};
+
+fn document(text: &str) -> Document {
+    Document::read(text.as_bytes(), Form::Yaml).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// What is said of the only rule, and of those that it makes.
+fn told(rule: &str) -> Vec<String> {
+    let document = document(&format!("rules:\n- {rule}\n"));
+    let rules = document.rules().rules();
+    rules.iter().flat_map(|rule| super::sentences(rule, &document)).collect()
+}
+
+fn assert_told(rule: &str, sentences: &[&str]) {
+    let all = told(rule);
+    for sentence in sentences {
+        assert!(all.iter().any(|told| told == sentence), "{rule}: no `{sentence}` in {all:#?}");
+    }
+}
+
+#[test]
+fn a_plain_rule() {
+    assert_eq!(
+        told("{name: a, key: [client_address], rate: 60/m, burst: 5}"),
+        [
+            "a: counts every request by client address (IPv4 /32, IPv6 /64); allows each 60/m, 5 at once.",
+            "A request without it is not counted.",
+            "Out of touch with weir-sync, a POP allows this by itself.",
+        ]
+    );
+}
+
+#[test]
+fn what_is_counted_by_what() {
+    assert_told(
+        "{name: b, match: {methods: [POST], path: {prefix: /x}}, missing: share, rate: 10/s, \
+         key: [client_address: {ipv4: 24}, header: x-key, jwt_claim: [payload, sub]]}",
+        &[
+            "b: counts requests with the method POST and with a path that begins with /x by client address (IPv4 /24, \
+             IPv6 /64) and header x-key and JWT claim payload.sub; allows each 10/s, 10 at once.",
+            "All requests without one of these share one bucket.",
+        ],
+    );
+    let all = told("{name: c, key: [all], rate: 10/s, missing: limit}");
+    assert_eq!(all[0], "c: counts every request in one bucket; allows 10/s, 10 at once.");
+    assert!(!all.iter().any(|told| told.contains("without")), "{all:?}");
+    assert_told(
+        "{name: d, key: [route], rate: 1/s, missing: limit}",
+        &["A request without it is limited at once."],
+    );
+}
+
+#[test]
+fn every_algorithm_has_its_words() {
+    for (fields, words) in [
+        ("rate: 100/15m, burst: 50", "100/15m, 50 at once"),
+        (
+            "rate: 20/h, algorithm: fixed_window",
+            "20 in each window of an hour; each key's windows begin at a time of their own",
+        ),
+        (
+            "rate: 20/2h, algorithm: sliding_window",
+            "20 in any 2 hours, estimated from the counts of two windows",
+        ),
+        ("rate: 5/m, algorithm: sliding_log", "5 in any minute, to the letter"),
+        (
+            "rate: 10/s, algorithm: leaky_bucket, queue: 25",
+            "10/s, one after the other: 25 wait for their turn, the last for 2.5 s, the rest is limited at once",
+        ),
+        (
+            "rate: 10/s, algorithm: leaky_bucket",
+            "10/s, one after the other; none waits, the rest is limited at once",
+        ),
+        (
+            "limit: 7, algorithm: concurrency, expires_after_s: 90",
+            "7 in flight at once; after 90 seconds a request counts no more",
+        ),
+        (
+            "rate: 9/month, algorithm: quota",
+            "9 in each month of the calendar (UTC), counted for the whole fleet",
+        ),
+    ] {
+        let told = told(&format!("{{name: a, key: [host], {fields}}}"));
+        assert_eq!(told[0], format!("a: counts every request by host; allows each {words}."));
+    }
+    assert_told(
+        "{name: a, key: [host], rate: 1/s, algorithm: fixed_window}",
+        &["Each POP counts for itself."],
+    );
+}
+
+#[test]
+fn every_cost_has_its_words() {
+    let after = "A request needs a token to be there and takes none; its response is charged:";
+    for (cost, words) in [
+        ("5", "A request takes 5 tokens.".to_owned()),
+        (
+            "{header: X-Cost, default: 2, max: 8}",
+            "A request takes as many tokens as its header X-Cost says, at most 8, and 2 where it says nothing.".into(),
+        ),
+        ("{after: {status: [401, 403]}}", format!("{after} one token if its status is 401 or 403, else nothing, into debt if need be.")),
+        (
+            "{after: {header: x-tokens, max: 9}}",
+            format!("{after} as many tokens as its header x-tokens says, at most 9, and 0 where it says nothing, into debt if need be."),
+        ),
+        ("{after: {response_bytes_per: 1024}}", format!("{after} one token for every 1024 bytes of it, into debt if need be.")),
+    ] {
+        assert_told(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
+    }
+    assert!(!told("{name: a, key: [host], rate: 10/s, cost: 1}").iter().any(|told| told.contains("takes")));
+}
+
+#[test]
+fn tiers_and_wider_prefixes_and_the_rules_they_make() {
+    assert_told(
+        "{name: a, key: [client_address], rate: 10/s, wider: [{ipv4: 24, times: 8}], tiers: [\
+         {name: gold, when: {headers: [{name: x, equals: y1}]}, times: 3}, {name: vip, when: {routes: [v]}, unlimited: true}, \
+         {name: own, when: {routes: [w]}, rate: 5/m, burst: 7}]}",
+        &[
+            "a: counts every request by client address (IPv4 /32, IPv6 /64); allows each 10/s, 10 at once.",
+            "Tier gold, for requests whose header x is \"y1\": 3 times as much.",
+            "Tier vip, for requests on the route v: not limited.",
+            "Tier own, for requests on the route w: 5/m, 7 at once.",
+            "The first tier that fits a request counts.",
+            "Each IPv4 /24 and IPv6 /64 gets 8 times as much (a.w1); a request needs room there too.",
+            "a.w1: a again, over wider addresses (IPv4 /24, IPv6 /64); allows each 80/s, 80 at once.",
+            "a.gold: a for its tier gold; allows each 30/s, 30 at once.",
+            "a.gold.w1: a for its tier gold, over wider addresses (IPv4 /24, IPv6 /64); allows each 240/s, 240 at once.",
+            "a.vip: a for its tier vip; not limited.",
+            "a.own: a for its tier own; allows each 5/m, 7 at once.",
+        ],
+    );
+    assert_told(
+        "{name: c, key: [host], algorithm: concurrency, limit: 2, tiers: [{name: t, when: {}, limit: 4}]}",
+        &[
+            "Tier t, for every request: 4 in flight.",
+            "c.t: c for its tier t; allows each 4 in flight at once; after 5 minutes a request counts no more.",
+        ],
+    );
+}
+
+#[test]
+fn whether_it_is_enforced_and_how_pops_share_it() {
+    assert_told(
+        "{name: b, key: [host], rate: 10/s, local_burst: 2, floors: {eu: 30, us: 20}, when_unsynced: share, \
+         enforced_percent: 20, penalty: {after: 20, within: 60s, deny_for: 2h}}",
+        &[
+            "Enforced for 20 % of the keys; for the others it is in shadow.",
+            "A key that was limited 20 times within a minute is limited altogether for 2 hours, in every region.",
+            "A POP lets 2 through before the fleet has heard of a key.",
+            "Of the quota regions have for their own: eu 30 %, us 20 %.",
+            "Out of touch with weir-sync, a POP allows its even share of this.",
+        ],
+    );
+    let strict = told("{name: c, key: [host], rate: 5/m, strict: true}");
+    assert!(strict.iter().any(|told| told.starts_with("Strict: a POP spends only")), "{strict:?}");
+    assert_eq!(strict.last().unwrap(), "Out of touch with weir-sync, a POP answers 503.");
+    assert_told(
+        "{name: d, key: [host], rate: 1/s, mode: shadow}",
+        &["In shadow: what it would do is counted, and nothing is limited."],
+    );
+    assert_told("{name: e, key: [host], rate: 1/s, mode: off}", &["Off: it is not looked at."]);
+}
+
+#[test]
+fn what_it_answers() {
+    assert_told(
+        "{name: a, key: [host], rate: 1/s, response: {status: 420, headers: [ratelimit], on_allowed: true, reset: epoch, \
+         body: 'too many', content_type: text/html, set_headers: {x-a: b, x-c: d}, retry_after_jitter_s: 5}}",
+        &[
+            "Who is above it gets status 420.",
+            "The body is \"too many\".",
+            "The body's type is text/html.",
+            "The answer has the headers x-a and x-c too.",
+            "Of the quota's headers it has ratelimit only.",
+            "Responses that are allowed have the quota's headers too.",
+            "x-ratelimit-reset is a Unix time.",
+            "retry-after is up to 5 s longer, by the key and the time.",
+        ],
+    );
+    assert_told(
+        "{name: a, key: [host], rate: 1/s, response: {headers: []}}",
+        &["The answer says nothing of the quota in its headers."],
+    );
+}
+
+#[test]
+fn the_lists_and_the_switch() {
+    let text = "{enforce: false, allow: [{addresses: [10.0.0.0/8]}], deny: [{methods: [TRACE]}], \
+                rules: [{name: a, key: [all], rate: 1/s}]}";
+    assert_eq!(
+        super::lists(&document(text)),
+        [
+            "enforce is false: none of this limits anything.",
+            "allow: requests from 10.0.0.0/8 are counted by no rule and never refused.",
+            "deny: requests with the method TRACE are answered 403, but for those of allow.",
+        ]
+    );
+}

@@ -1,0 +1,181 @@
+use crate::document::{Document, Form};
+
+fn warnings(rules: &[&str]) -> Vec<String> {
+    let list: Vec<_> =
+        rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
+    let document = Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
+    super::warnings(&document)
+}
+
+fn of_match(matches: &str) -> Vec<String> {
+    warnings(&[&format!("match: {matches}, key: [client_address], rate: 5/s")])
+}
+
+#[test]
+fn what_no_request_has_is_warned_of() {
+    for (matches, reason) in [
+        ("{methods: [post]}", "capitals"),
+        ("{path: {exact: '/x?a=1'}}", "query"),
+        ("{path: {prefix: '/x#a'}}", "#"),
+        ("{path: {prefix: '/\u{e9}'}}", "percent-encoded"),
+    ] {
+        let found = warnings(&[&format!("match: {matches}, key: [client_address], rate: 5/s")]);
+        assert!(found.len() == 1 && found[0].contains(reason), "{matches}: {found:?}");
+        assert!(found[0].starts_with("rules[0].match.") && found[0].contains("(r0)"), "{found:?}");
+    }
+    for good in [
+        "{hosts: [a.example, '::1', '*.b.example']}",
+        "{methods: [GET, M-SEARCH]}",
+        "{path: {prefix: /a%20b}}",
+    ] {
+        assert_eq!(of_match(good), [""; 0], "{good}");
+    }
+}
+
+#[test]
+fn a_rule_that_another_is_always_quicker_than_is_warned_of() {
+    let narrow = "match: {methods: [POST], path: {exact: /a/b}}, key: [client_address], rate: 5/s";
+    for tighter in [
+        "key: [client_address], rate: 4/s",
+        "key: [client_address: {ipv4: 24}], rate: 5/s",
+        "match: {path: {prefix: /a}}, key: [client_address], rate: 5/s, strict: true",
+        "match: {methods: [PUT, POST]}, key: [client_address], rate: 5/s, local_burst: 2",
+    ] {
+        for rules in [[narrow, tighter], [tighter, narrow]] {
+            let (found, at) = (warnings(&rules), rules.iter().position(|rule| *rule == narrow).unwrap());
+            assert_eq!(found.len(), 1, "{tighter}: {found:?}");
+            assert!(
+                found[0].starts_with(&format!("rules[{at}].match (r{at}): never limits: r{}", 1 - at)),
+                "{found:?}"
+            );
+        }
+    }
+    for other in [
+        "key: [client_address], rate: 4/s, burst: 6",
+        "key: [client_address], rate: 6/s, burst: 4",
+        "key: [client_address: {ipv6: 65}], rate: 5/s",
+        "match: {path: {prefix: /a/b/}}, key: [client_address], rate: 1/s",
+        "match: {methods: [GET]}, key: [client_address], rate: 1/s",
+        "match: {hosts: [a.example]}, key: [client_address], rate: 1/s",
+        "key: [client_address], rate: 4/s, floors: {eu: 30}",
+    ] {
+        assert_eq!(warnings(&[narrow, other]), [""; 0], "{other}");
+    }
+    let deny = format!("{narrow}, when_unsynced: deny");
+    assert_eq!(warnings(&[&deny, "key: [client_address], rate: 4/s"]), [""; 0], "it fails closed");
+}
+
+#[test]
+fn of_two_that_are_the_same_the_later_is_warned_of() {
+    let same = "key: [client_address], rate: 5/s";
+    let found = warnings(&[same, same, same]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("rules[1]") && found[1].starts_with("rules[2]"), "{found:?}");
+}
+
+/// What is said of a document; the rules come in place of `RULE`, a plain one.
+fn of_document(text: &str) -> Vec<String> {
+    let text = text.replace("RULE", "name: r, key: [client_address], rate: 5/s");
+    super::warnings(&Document::read(text.as_bytes(), Form::Yaml).unwrap())
+}
+
+#[test]
+fn what_excludes_itself_is_warned_of() {
+    for (matches, warning) in [
+        (
+            "{headers: [{name: a, present: false}, {name: A, equals: b}]}",
+            "rules[0].match (r0): never matches: its tests of header a exclude each other",
+        ),
+        (
+            "{methods: [GET], any: [{methods: [PUT]}]}",
+            "rules[0].match (r0): never matches: none of any can hold: no request is in both of its lists of methods",
+        ),
+        (
+            "{methods: [GET], path: {exact: /a}, not: {path: {prefix: /}}}",
+            "rules[0].match (r0): never matches: its not holds wherever the rest does",
+        ),
+        (
+            "{any: [{methods: [GET]}, {methods: [PUT]}], not: {methods: [PUT, GET]}}",
+            "rules[0].match (r0): never matches: its not holds wherever the rest does",
+        ),
+        (
+            "{any: [{methods: [get]}, {routes: [a]}]}",
+            "rules[0].match.any[0].methods (r0): \"get\" never matches: methods are compared to the letter, and clients \
+             send them in capitals",
+        ),
+        (
+            "{not: {query: [{name: a, equals: b}, {name: a, equals: c}]}}",
+            "rules[0].match.not (r0): excludes nothing: its tests of query parameter a exclude each other",
+        ),
+    ] {
+        assert_eq!(of_match(matches), [warning], "{matches}");
+    }
+    for good in [
+        "{methods: [GET], any: [{methods: [PUT]}, {routes: [a]}]}",
+        "{methods: [GET], not: {path: {prefix: /}, methods: [PUT]}}",
+        "{path: {prefix: /}, not: {path: {prefix: /a}}}",
+        "{any: [{methods: [GET]}, {methods: [PUT]}], not: {methods: [PUT]}}",
+        "{headers: [{name: a, present: true}, {name: a, prefix: b}]}",
+    ] {
+        assert_eq!(of_match(good), [""; 0], "{good}");
+    }
+}
+
+#[test]
+fn lists_that_leave_nothing_to_a_rule_are_warned_of() {
+    for (document, warning) in [
+        (
+            "{allow: [{methods: [GET]}], rules: [{RULE, match: {methods: [GET], path: {exact: /}}}]}",
+            "rules[0].match (r): never counts: allow[0] holds wherever it does",
+        ),
+        (
+            "{deny: [{path: {prefix: /a}}], rules: [{RULE, match: {path: {prefix: /a/b}}}]}",
+            "rules[0].match (r): never limits: deny[0] holds wherever it does",
+        ),
+        (
+            "{allow: [{methods: [GET, PUT]}], deny: [{methods: [PUT]}], rules: [{RULE}]}",
+            "deny[0]: never refuses: allow[0] holds wherever it does",
+        ),
+        (
+            "{deny: [{path: {exact: '/a?b'}}], rules: [{RULE}]}",
+            "deny[0].path: \"/a?b\" never matches: the query is no part of the path",
+        ),
+        (
+            "{allow: [{methods: [PUT], not: {methods: [PUT, GET]}}], rules: [{RULE}]}",
+            "allow[0]: never matches: its not holds wherever the rest does",
+        ),
+    ] {
+        assert_eq!(of_document(document), [warning], "{document}");
+    }
+    let apart = "{allow: [{methods: [GET]}], deny: [{methods: [PUT]}], rules: [{RULE, match: {methods: [POST]}}, \
+                 {name: s, key: [host], rate: 1/s}]}";
+    assert_eq!(of_document(apart), [""; 0]);
+}
+
+#[test]
+fn tiers_that_never_apply_are_warned_of() {
+    let of_tiers =
+        |tiers: &str| of_document(&format!("rules: [{{RULE, match: {{methods: [GET]}}, tiers: [{tiers}]}}]"));
+    for (tiers, warning) in [
+        (
+            "{name: a, when: {methods: [PUT]}, times: 2}",
+            "rules[0].tiers[0].when (r): never applies: no request is in both of its lists of methods",
+        ),
+        (
+            "{name: a, when: {routes: [x]}, times: 2}, {name: b, when: {routes: [x]}, times: 3}",
+            "rules[0].tiers[1] (r): never applies: the tier \"a\" comes first",
+        ),
+        (
+            "{name: a, when: {}, times: 2}",
+            "rules[0].tiers (r): never applies itself: its tier \"a\" is for all its requests",
+        ),
+    ] {
+        assert_eq!(of_tiers(tiers), [warning], "{tiers}");
+    }
+    assert_eq!(of_tiers("{name: a, when: {routes: [x]}, times: 2}"), [""; 0]);
+    let never = "rules: [{RULE, enforced_percent: 0}]";
+    assert_eq!(
+        of_document(never),
+        ["rules[0].enforced_percent (r): never limits: mode: shadow says the same"]
+    );
+}

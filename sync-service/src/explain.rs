@@ -1,0 +1,239 @@
+//! `weir-sync explain FILE`: which rules, and which of their keys, a request would hit.
+
+mod request;
+mod why;
+
+use std::fmt::Write as _;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::Value;
+use weir_limiter::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
+use weir_limiter::key::KeyValue;
+use weir_limiter::request::{Attributes, Fetched, Values};
+use weir_limiter::rules::key_spec::{Missing, MissingPart};
+use weir_limiter::rules::matching::Bits;
+use weir_limiter::rules::mode::Mode;
+use weir_limiter::rules::{Listed, Rule};
+
+use crate::check::explain::key::{is_address, part};
+use crate::check::read;
+use crate::document::Document;
+use request::Described;
+
+/// The command's name.
+pub const NAME: &str = "explain";
+
+/// What the command line looks like.
+pub fn command() -> Command {
+    let one = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    Command::new(NAME)
+        .about("Says which rules, and which of their keys, a request would hit, and why no others")
+        .arg(Arg::new("file").value_name("FILE").required(true).help("The rules, as YAML or JSON"))
+        .arg(one("method", "METHOD", "Its method").default_value("GET"))
+        .arg(one("path", "PATH", "Its path, with its query").default_value("/"))
+        .arg(one("host", "HOST", "Its host, with a port or without"))
+        .arg(one("header", "NAME: VALUE", "One of its headers; may be given again").action(ArgAction::Append))
+        .arg(one("address", "ADDRESS", "The client's address"))
+        .arg(one("route", "NAME", "The proxy's name of its route"))
+        .arg(
+            one(
+                "claim",
+                "A.B=VALUE",
+                "A claim of its JWT, under these names of Envoy's metadata; may be given again",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(one("key-secret-file", "FILE", "The file of the POPs' sync.key_secret, for their keys' bytes"))
+}
+
+/// What to print; an error if the file or the request is no good: a line for each thing that is wrong.
+pub fn run(matches: &ArgMatches) -> Result<String, String> {
+    let mut request = Described::of(matches)?;
+    let secret = match matches.get_one::<String>("key-secret-file") {
+        Some(path) => secret(path)?,
+        None => FleetSecret::UNKEYED,
+    };
+    let document = read(matches.get_one::<String>("file").map_or("", String::as_str))?;
+    let mut lines = vec![request.to_string()];
+    lines.extend(told(&document, &mut request, &secret));
+    let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
+    if is_hashed && secret == FleetSecret::UNKEYED {
+        lines.push(
+            "(The bytes of keys with other parts than addresses are those of POPs without a secret.)".into(),
+        );
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+fn secret(path: &str) -> Result<FleetSecret, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("--key-secret-file: {path}: {e}"))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.len() < KEY_SECRET_BYTES_MIN {
+        return Err(format!("--key-secret-file: expected at least {KEY_SECRET_BYTES_MIN} bytes"));
+    }
+    Ok(FleetSecret::derive(text.as_bytes()))
+}
+
+/// What the lists say, and each rule.
+fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
+    let rules = document.rules();
+    let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
+    let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
+    let meets = |list: &[_], fetched: &mut Fetched<'_>| {
+        list.iter().position(|condition| why::not(condition, rules.attributes(), fetched).is_none())
+    };
+    match rules.listed(&mut fetched, &mut room) {
+        Listed::Off => {
+            return vec!["enforce is false: it goes through; no rule and no list is looked at.".into()];
+        }
+        Listed::Allowed => {
+            let place = meets(rules.allow(), &mut fetched).unwrap_or_default();
+            return vec![format!("It meets allow[{place}]: it goes through; no rule counts it.")];
+        }
+        Listed::Blocked => {
+            let place = meets(rules.deny(), &mut fetched).unwrap_or_default();
+            return vec![format!("It meets deny[{place}], and nothing of allow: it gets status 403.")];
+        }
+        Listed::No => {}
+    }
+    rules.meet(&mut fetched, &mut room, &mut met);
+    let (mut counting, mut others) = (Vec::new(), Vec::new());
+    for (place, rule) in (0u16..).zip(rules.rules()) {
+        let written = document.written_of(rule).unwrap_or(&Value::Null);
+        let counted = if met.contains(&place) {
+            counted(rule, written, &mut fetched, secret)
+        } else {
+            Err(uncounted(rule, rules.rules(), rules.attributes(), &mut fetched))
+        };
+        let (list, line) = match counted {
+            Ok(line) => (&mut counting, line),
+            Err(line) => (&mut others, line),
+        };
+        list.push(format!("  {}: {line}", rule.name));
+    }
+    let mut lines = Vec::new();
+    for (title, none, list) in
+        [("Counted by", "Counted by no rule.", counting), ("Not counted by", "", others)]
+    {
+        match list.is_empty() {
+            false => lines.push(format!("{title}:")),
+            true if none.is_empty() => {}
+            true => lines.push(none.into()),
+        }
+        lines.extend(list);
+    }
+    lines
+}
+
+/// What a rule makes of a request that it matches; an error is why it does not count it.
+fn counted(
+    rule: &Rule,
+    written: &Value,
+    request: &mut Fetched<'_>,
+    secret: &FleetSecret,
+) -> Result<String, String> {
+    let mode = match (rule.enforcement.mode, rule.enforcement.percent) {
+        (Mode::Off, _) => return Err("its mode is off".into()),
+        (Mode::Shadow, _) => "in shadow".into(),
+        (Mode::Enforce, 100) => "enforced".into(),
+        (Mode::Enforce, percent) => format!("enforced for {percent} % of its keys, else in shadow"),
+    };
+    let cost = match &rule.after {
+        Some(_) => "costs what its response says".into(),
+        None => format!("costs {}", rule.cost.of(request)),
+    };
+    let (key, parts) = match rule.key.value(request, secret) {
+        Ok(key) => (key, parts(rule, written, request)),
+        Err(lacking) => {
+            let lacks = lacks(rule, written, lacking, request);
+            match rule.missing {
+                Missing::Skip => return Err(format!("lacks {lacks} (missing: skip)")),
+                Missing::Limit => {
+                    return Ok(format!("lacks {lacks} (missing: limit): limited at once; {mode}"));
+                }
+                Missing::Share => (
+                    KeyValue::LACKING,
+                    format!("that of all who lack a part: lacks {lacks} (missing: share)"),
+                ),
+            }
+        }
+    };
+    Ok(format!("key {parts}; bytes {}; {cost}; {mode}", hex(key.as_bytes())))
+}
+
+/// The key's parts and the request's values, in the order they were written.
+fn parts(rule: &Rule, written: &Value, request: &mut Fetched<'_>) -> String {
+    let mut others = rule.key.others_in_clear(request).into_iter();
+    let told = list(&written["key"]).iter().map(|one| {
+        let name = part(one, rule.key.prefixes());
+        if one == "all" {
+            return "of all requests".into();
+        }
+        if is_address(one) {
+            let cut = request.client_address().zip(rule.key.prefixes());
+            let (address, bits) = cut.map(|(address, prefixes)| prefixes.cut(address)).unzip();
+            return match address.zip(bits) {
+                Some((address, bits)) => format!("client address {address}/{bits}"),
+                None => name,
+            };
+        }
+        let values = others.next().flatten().unwrap_or_default();
+        let segments: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
+        format!("{name} {:?}", segments.join("/"))
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// The first part that the request lacks.
+fn lacks(rule: &Rule, written: &Value, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
+    let mut others = rule.key.others_in_clear(request).into_iter();
+    let is_lacking = |one: &&Value| match (is_address(one), lacking) {
+        (true, lacking) => lacking == MissingPart::ClientAddress,
+        (false, _) => others.next().is_some_and(|values| values.is_none()),
+    };
+    let first = list(&written["key"]).iter().find(is_lacking);
+    match first {
+        Some(one) if is_address(one) => "a client address".into(),
+        first => first.map_or_else(String::new, |one| part(one, None)),
+    }
+}
+
+/// Why a rule does not match the request.
+fn uncounted(rule: &Rule, all: &[Rule], attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+    if let Some(reason) = why::not(&rule.matches, attributes, request) {
+        return format!("match: {reason}");
+    }
+    let reason = rule.variant.when.as_ref().and_then(|when| why::not(when, attributes, request));
+    if let Some(reason) = reason {
+        return format!("when: {reason}");
+    }
+    let is_for = |other: &&Rule| {
+        let when = other.variant.when.as_ref();
+        other.place() == rule.place()
+            && when.is_some_and(|when| why::not(when, attributes, request).is_none())
+    };
+    match all.iter().find(is_for) {
+        Some(tier) if tier.variant == rule.variant => {
+            "the request is of this tier, which is not limited".into()
+        }
+        Some(tier) => format!("the request is for the tier {}", tier.name),
+        None => "match does not hold".into(),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[][..], Vec::as_slice)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use weir_limiter::fleet_secret::FleetSecret;
+
+use super::*;
+use crate::document::Form;
+
+/// What is said of a request under these rules, a line each, without the first, which repeats it.
+fn told(document: &str, arguments: &[&str]) -> Vec<String> {
+    let document = Document::read(document.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}"));
+    let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
+    let mut request = Described::of(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
+    super::told(&document, &mut request, &FleetSecret::UNKEYED)
+}
+
+fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {
+    told(&format!("rules: [{{name: r, rate: 10/s, {rule}}}]"), arguments)
+}
+
+#[test]
+fn the_key_is_told_in_the_clear_and_in_bytes() {
+    let address = ["--address", "192.0.2.77"];
+    assert_eq!(
+        of_rule("key: [client_address: {ipv4: 24}], cost: 3", &address),
+        ["Counted by:", "  r: key client address 192.0.2.0/24; bytes 0418c00002; costs 3; enforced"]
+    );
+    assert_eq!(of_rule("key: [all]", &[])[1], "  r: key of all requests; bytes 03; costs 1; enforced");
+    let parts = "key: [{header: X-Key}, client_address, {cookie: sid}, {query: q}, host, method, path, {path_segments: 2}], \
+                 mode: shadow, cost: {after: {status: [401]}}";
+    let arguments = [
+        "--address",
+        "[2001:db8::1]:443",
+        "--header",
+        "x-key: abc",
+        "--header",
+        "Cookie: a=b; sid=s1",
+        "--host",
+        "A.Example:80",
+        "--method",
+        "PUT",
+        "--path",
+        "/a//b/c?q=%41",
+    ];
+    let found = of_rule(parts, &arguments);
+    let (start, bytes) = found[1].split_once("; bytes ").unwrap();
+    assert_eq!(
+        start,
+        "  r: key header X-Key \"abc\", client address 2001:db8::/64, cookie sid \"s1\", query parameter q \"A\", \
+         host \"a.example\", method \"PUT\", path \"/a//b/c\", the first 2 segments of the path \"a/b\""
+    );
+    assert!(bytes.starts_with("064020010db80000000001"), "{bytes}");
+    assert!(bytes.ends_with("; costs what its response says; in shadow"), "{bytes}");
+    let other = of_rule(parts, &[&arguments[..], &["--header", "x-key: d"]].concat());
+    assert!(other[1].contains("\"abc,d\"") && !other[1].contains(bytes), "{other:?}");
+}
+
+#[test]
+fn claims_and_routes_are_asked_for_by_name() {
+    let key = "key: [{jwt_claim: [payload, sub]}, route], match: {routes: [main]}";
+    let found = of_rule(key, &["--claim", "payload.sub=me=1", "--route", "main"]);
+    assert!(found[1].starts_with("  r: key JWT claim payload.sub \"me=1\", route \"main\"; "), "{found:?}");
+    let found = of_rule(key, &["--claim", "payload.iss=me", "--route", "main"]);
+    assert_eq!(found[2], "  r: lacks JWT claim payload.sub (missing: skip)");
+}
+
+#[test]
+fn what_is_lacking_is_named() {
+    for (missing, expected) in [
+        ("skip", "  r: lacks header x-key (missing: skip)"),
+        ("limit", "  r: lacks header x-key (missing: limit): limited at once; enforced"),
+        (
+            "share",
+            "  r: key that of all who lack a part: lacks header x-key (missing: share); bytes 02; costs 1; enforced",
+        ),
+    ] {
+        let rule = format!("key: [client_address, host, {{header: x-key}}], missing: {missing}");
+        let found = of_rule(&rule, &["--address", "::1", "--host", "a"]);
+        assert!(found.iter().any(|line| line == expected), "{found:?}");
+    }
+    let found = of_rule("key: [host, client_address]", &["--host", "a"]);
+    assert_eq!(found[2], "  r: lacks a client address (missing: skip)");
+}
+
+#[test]
+fn the_first_test_that_fails_is_named() {
+    for (condition, reason) in [
+        ("{methods: [POST]}", "methods does not hold: it is \"GET\""),
+        ("{path: {exact: /a}}", "path does not hold: it is \"/b?c=1\""),
+        ("{hosts: [a.example]}", "hosts does not hold: the request has none"),
+        ("{routes: [main]}", "routes does not hold: the request has none"),
+        ("{addresses: [10.0.0.0/8]}", "addresses does not hold: it is \"192.0.2.1\""),
+        ("{headers: [{name: X-A, equals: a}]}", "header x-a does not hold: it is \"b\""),
+        ("{headers: [{name: x-c, present: true}]}", "header x-c does not hold: the request has none"),
+        ("{query: [{name: c, equals: '2'}]}", "query parameter c does not hold"),
+        ("{any: [{methods: [PUT]}, {path: {exact: /}}]}", "none of any holds"),
+        ("{not: {methods: [GET]}}", "not does not hold: the request is one of those"),
+    ] {
+        let arguments = ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1"];
+        let found = of_rule(&format!("key: [all], match: {condition}"), &arguments);
+        assert_eq!(
+            found,
+            ["Counted by no rule.".into(), "Not counted by:".into(), format!("  r: match: {reason}")]
+        );
+    }
+}
+
+#[test]
+fn of_tiers_the_one_that_fits_is_told() {
+    let rule = "key: [all], tiers: [{name: a, when: {methods: [PUT]}, times: 2}, {name: b, when: {methods: [POST, PUT]}, \
+                times: 3}, {name: c, when: {methods: [HEAD, POST]}, unlimited: true}]";
+    let of = |method| of_rule(rule, &["--method", method]).join("\n");
+    assert_eq!(
+        of("PUT"),
+        "Counted by:\n  r.a: key of all requests; bytes 03; costs 1; enforced\nNot counted by:\n  \
+         r.b: the request is for the tier r.a\n  r.c: when: methods does not hold: it is \"PUT\"\n  \
+         r: the request is for the tier r.a"
+    );
+    assert!(of("POST").contains("  r.c: the request is for the tier r.b"), "{}", of("POST"));
+    assert!(of("GET").starts_with("Counted by:\n  r: key"), "{}", of("GET"));
+    let unlimited = of("HEAD");
+    assert!(unlimited.starts_with("Counted by no rule."), "{unlimited}");
+    assert!(unlimited.contains("  r.c: the request is of this tier, which is not limited"), "{unlimited}");
+    assert!(unlimited.contains("  r: the request is for the tier r.c"), "{unlimited}");
+}
+
+#[test]
+fn the_lists_come_first() {
+    let document = |enforce: bool| {
+        format!(
+            "{{enforce: {enforce}, allow: [{{methods: [PUT]}}, {{methods: [GET]}}], deny: [{{path: {{prefix: /}}}}], \
+             rules: [{{name: a, key: [all], rate: 1/s}}]}}"
+        )
+    };
+    assert_eq!(told(&document(true), &[]), ["It meets allow[1]: it goes through; no rule counts it."]);
+    let denied = told(&document(true), &["--method", "POST"]);
+    assert_eq!(denied, ["It meets deny[0], and nothing of allow: it gets status 403."]);
+    let off = told(&document(false), &["--method", "POST"]);
+    assert_eq!(off, ["enforce is false: it goes through; no rule and no list is looked at."]);
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let arguments =
+        ["explain", "-", "--path", "a", "--header", "x", "--claim", "=b", "--address", "localhost"];
+    let error = Described::of(&command().try_get_matches_from(arguments).unwrap()).unwrap_err();
+    let starts: Vec<_> = error.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(starts, ["--header", "--claim", "--path", "--address"], "{error}");
+}

@@ -1,0 +1,65 @@
+//! The first test of a condition that a request fails.
+
+use weir_limiter::request::{Attribute, AttributeId, Attributes, Fetched};
+use weir_limiter::rules::matching::{Clause, Condition};
+
+/// Which part of `condition` the request does not meet, and what it is instead; none if it meets all.
+pub(super) fn not(
+    condition: &Condition,
+    attributes: &Attributes,
+    request: &mut Fetched<'_>,
+) -> Option<String> {
+    clause(&condition.all, attributes, request)
+        .or_else(|| {
+            let any = Condition { any: condition.any.clone(), ..Condition::default() };
+            (!any.holds(request)).then(|| "none of any holds".into())
+        })
+        .or_else(|| {
+            let not = Condition { not: condition.not.clone(), ..Condition::default() };
+            (!not.holds(request)).then(|| "not does not hold: the request is one of those".into())
+        })
+}
+
+fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
+    // Every field by name: whoever adds one must say here what it means.
+    let Clause { hosts, methods, paths, headers, query, addresses, routes } = clause.clone();
+    let none = Clause::default;
+    let mut tests = vec![
+        ("methods".to_owned(), Clause { methods, ..none() }),
+        ("path".into(), Clause { paths, ..none() }),
+        ("hosts".into(), Clause { hosts, ..none() }),
+        ("routes".into(), Clause { routes, ..none() }),
+        ("addresses".into(), Clause { addresses, ..none() }),
+    ];
+    for header in headers {
+        let name = attributes.get(header.header).map_or(String::new(), |attribute| match attribute {
+            Attribute::Header(name) => format!("header {name}"),
+            other => format!("{other:?}"),
+        });
+        tests.push((name, Clause { headers: vec![header], ..none() }));
+    }
+    for parameter in query {
+        tests.push((
+            format!("query parameter {}", parameter.name),
+            Clause { query: vec![parameter], ..none() },
+        ));
+    }
+    let fails = |(_, all): &(String, Clause), request: &mut Fetched<'_>| {
+        !Condition { all: all.clone(), ..Condition::default() }.holds(request)
+    };
+    let (field, test) = tests.into_iter().find(|test| fails(test, request))?;
+    let id = match field.as_str() {
+        "methods" => Some(AttributeId::METHOD),
+        "hosts" => Some(AttributeId::AUTHORITY),
+        "routes" => Some(AttributeId::ROUTE),
+        "addresses" => Some(AttributeId::SOURCE_ADDRESS),
+        "path" => Some(AttributeId::PATH),
+        _ => test.headers.first().map(|header| header.header),
+    };
+    let found = id.map(|id| request.get(id).map(|value| String::from_utf8_lossy(value).into_owned()));
+    Some(match found {
+        Some(Some(value)) => format!("{field} does not hold: it is {value:?}"),
+        Some(None) => format!("{field} does not hold: the request has none"),
+        None => format!("{field} does not hold"),
+    })
+}

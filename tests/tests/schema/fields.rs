@@ -1,0 +1,122 @@
+//! Every object of the schema has the fields that the parser knows, and no others.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{full, schema, told_by_parser};
+
+/// A field that no object has.
+const UNKNOWN: &str = "no_such_field";
+/// Where each object of the schema is, and where in full.yaml the parser reads such a one.
+const OBJECTS: [(&str, &str); 17] = [
+    ("", ""),
+    ("/$defs/rule", "/rules/0"),
+    ("/$defs/condition", "/rules/0/match"),
+    ("/$defs/clause", "/rules/0/match/not"),
+    ("/$defs/path", "/rules/0/match/paths/0"),
+    ("/$defs/header_test", "/rules/0/match/headers/0"),
+    ("/$defs/query_test", "/rules/0/match/query/0"),
+    ("/$defs/named_part", "/rules/0/key/1"),
+    ("/$defs/prefixes", "/rules/0/key/0/client_address"),
+    ("/$defs/wider", "/rules/0/wider/0"),
+    ("/$defs/tier", "/rules/0/tiers/1"),
+    ("/$defs/header_cost", "/rules/0/cost"),
+    ("/$defs/later_cost", "/rules/2/cost"),
+    ("/$defs/after", "/rules/2/cost/after"),
+    ("/$defs/penalty", "/rules/0/penalty"),
+    ("/$defs/response", "/rules/0/response"),
+    // The same fields, read by another part of the parser.
+    ("/$defs/clause", "/rules/0/match/any/1"),
+];
+
+/// The fields that the parser says it expects where it finds an unknown one.
+fn known_to_parser(object: &str) -> BTreeSet<String> {
+    let mut document = full();
+    let found = document.pointer_mut(object).and_then(Value::as_object_mut);
+    found.unwrap_or_else(|| panic!("full.yaml has no object at {object}")).insert(UNKNOWN.into(), json!(1));
+    let told = told_by_parser(&document);
+    let asked = format!("{UNKNOWN}: unknown field: expected ");
+    let list = told.iter().find_map(|error| Some(error.split_once(&asked)?.1));
+    let list = list.unwrap_or_else(|| panic!("{object}: the parser says {told:?}"));
+    list.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_object_has_the_fields_that_the_parser_knows() {
+    let schema = schema();
+    for (of_schema, of_document) in OBJECTS {
+        let properties = &schema.pointer(of_schema).unwrap_or_else(|| panic!("no {of_schema}"))["properties"];
+        let properties = properties.as_object().unwrap_or_else(|| panic!("{of_schema}: no properties"));
+        let known: BTreeSet<_> = properties.keys().cloned().collect();
+        assert_eq!(known, known_to_parser(of_document), "{of_schema}, at {of_document}");
+    }
+}
+
+/// Adds where the objects are that allow no other fields than their own.
+fn closed_objects(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            if schema["additionalProperties"] == false {
+                found.insert(place.to_owned());
+            }
+            for (name, value) in object {
+                closed_objects(value, &format!("{place}/{name}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for (i, value) in items.iter().enumerate() {
+                closed_objects(value, &format!("{place}/{i}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn no_object_is_left_out() {
+    let mut found = BTreeSet::new();
+    closed_objects(&schema(), "", &mut found);
+    assert_eq!(found, OBJECTS.iter().map(|(of_schema, _)| (*of_schema).to_owned()).collect());
+}
+
+#[test]
+fn every_field_is_described() {
+    let schema = schema();
+    for (of_schema, _) in OBJECTS {
+        let object = schema.pointer(of_schema).unwrap_or_else(|| panic!("no {of_schema}"));
+        for (name, property) in object["properties"].as_object().into_iter().flatten() {
+            let target =
+                property["$ref"].as_str().and_then(|place| schema.pointer(place.trim_start_matches('#')));
+            let is_described =
+                [Some(property), target].into_iter().flatten().any(|p| p["description"].is_string());
+            assert!(is_described, "{of_schema}: {name} has no description");
+        }
+    }
+}
+
+/// Adds every field that is in `document`.
+fn fields_within(value: &Value, fields: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                fields.insert(name.clone());
+                fields_within(value, fields);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|value| fields_within(value, fields)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_full_document_has_every_field() {
+    let (schema, mut fields) = (schema(), BTreeSet::new());
+    fields_within(&full(), &mut fields);
+    for (of_schema, _) in OBJECTS {
+        for name in schema.pointer(of_schema).and_then(|o| o["properties"].as_object()).into_iter().flatten()
+        {
+            assert!(fields.contains(name.0), "full.yaml has no {} of {of_schema}", name.0);
+        }
+    }
+}
