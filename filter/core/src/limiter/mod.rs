@@ -9,6 +9,7 @@
 //! one after the other and gives back what it took if a later one turns out short.
 
 mod afterwards;
+mod answer;
 mod cells;
 mod draw;
 mod exchange;
@@ -16,6 +17,7 @@ mod grants;
 mod inspect;
 mod jitter;
 mod judge;
+mod meet;
 mod penalty;
 mod replace;
 mod shadow;
@@ -27,18 +29,15 @@ mod wish;
 
 use alloc::vec::Vec;
 
-use crate::algorithm::Algorithm;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
-use crate::deny_cache::{Denial, DenyCache};
+use crate::deny_cache::DenyCache;
 use crate::fleet_secret::FleetSecret;
-use crate::key::{KeyHash, KeyValue, Secret};
+use crate::key::{KeyValue, Secret};
 use crate::ladder::Step;
-use crate::request::{Fetched, Request, Values};
-use crate::rules::key_spec::{Missing, MissingPart};
+use crate::request::{Request, Values};
+use crate::rules::RuleSet;
 use crate::rules::matching::Bits;
-use crate::rules::mode::{Enforcement, Mode};
-use crate::rules::{Listed, RuleSet};
 use crate::slot::Tag;
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
@@ -47,7 +46,8 @@ pub use afterwards::{Afterwards, What};
 pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
-use judge::{Judged, Verdict};
+use judge::Judged;
+use meet::Met;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other
 /// request was decided, so only a slot under absurd contention comes near it.
@@ -162,16 +162,6 @@ struct Hit {
     judged: Judged,
 }
 
-/// What there is to be done about a request once its rules are known.
-enum Met {
-    /// To judge the hits, of which there may be none.
-    Counted,
-    /// To refuse it for what it is.
-    Blocked,
-    /// To limit it by this rule, of whose key it lacks a part.
-    Lacking(u16),
-}
-
 impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
     /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
@@ -254,79 +244,6 @@ impl Limiter {
             is_lost_for_strict: asked == Asked::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now)),
             asked,
         }
-    }
-
-    /// Finds the rules that count the request, and the buckets they name.
-    fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> Met {
-        let Scratch { values, conditions, met, hits, shadow, .. } = scratch;
-        hits.clear();
-        shadow.clear();
-        let request = &mut Fetched::new(request, self.rules.attributes(), values);
-        match self.rules.listed(request, conditions) {
-            Listed::No => {}
-            Listed::Off => return Met::Counted,
-            Listed::Allowed => {
-                self.counters.add(Event::ListAllowed, 1);
-                return Met::Counted;
-            }
-            Listed::Blocked => {
-                self.counters.add(Event::ListBlocked, 1);
-                return Met::Blocked;
-            }
-        }
-        self.rules.meet(request, conditions, met);
-        let mut is_address_missing = false;
-        let mut hashed: Option<(KeyValue, KeyHash)> = None;
-        for &i in met.iter() {
-            let place = usize::from(i);
-            let (Some(rule), Some(tags)) = (self.rules.rules().get(place), self.tags.get(place)) else {
-                continue;
-            };
-            if rule.enforcement.mode == Mode::Off {
-                continue;
-            }
-            let value = match rule.key.value(request, &self.fleet_secret) {
-                Ok(value) => value,
-                Err(part) => {
-                    let is_news = part == MissingPart::ClientAddress && !is_address_missing;
-                    self.counters.add(Event::AddressUnreadable, u32::from(is_news));
-                    is_address_missing |= is_news;
-                    match rule.missing {
-                        Missing::Skip => continue,
-                        Missing::Share => KeyValue::LACKING,
-                        Missing::Limit if rule.enforcement == Enforcement::default() => {
-                            hits.clear();
-                            shadow.clear();
-                            return Met::Lacking(i);
-                        }
-                        Missing::Limit => {
-                            self.counters.shadow_limited(i);
-                            continue;
-                        }
-                    }
-                }
-            };
-            let hash = match hashed {
-                Some((known, hash)) if known == value => hash,
-                _ => self.secret.hash(value.as_bytes()),
-            };
-            hashed = Some((value, hash));
-            let slot = slot_of(hash.place, slot_count);
-            let tag = Tag::of_key(hash.tag, tags.salt);
-            // A request that has waited was counted before.
-            let watched = self.touch.asked != Asked::NotYet;
-            let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
-            let is_shadow = !rule.enforcement.holds_for(&value, &self.fleet_secret);
-            let list = if is_shadow { &mut *shadow } else { &mut *hits };
-            list.push(Hit { rule: i, value, tag, slot, cost, is_shadow, watched, thinned: false, judged });
-        }
-        Met::Counted
-    }
-
-    /// A request that lacks a part of the rule's key is told to wait for one token's time.
-    fn refused_for_lacking(&mut self, rule: u16) -> Decision {
-        let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
-        self.refused(rule, Standing::refused(wait_ns, wait_ns))
     }
 
     /// The answer of the deny cache: the rule among those it remembers that holds out the longest.
@@ -412,91 +329,6 @@ impl Limiter {
         true
     }
 
-    fn allow(&mut self, hits: &[Hit]) -> Decision {
-        let mut strictest: Option<(u16, Standing)> = None;
-        let mut hold_ns = 0;
-        for hit in hits {
-            self.counters.allowed(hit.rule);
-            self.counters.add(Event::Evicted, hit.judged.evicted);
-            self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
-            self.note_afterwards(hit);
-            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
-            let Verdict::Fits(standing) = hit.judged.verdict else { continue };
-            if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
-                strictest = Some((hit.rule, standing));
-            }
-        }
-        Decision { outcome: Outcome::Allow, strictest, hold_ns }
-    }
-
-    /// Whether the first has a smaller part of its burst left than the second.
-    fn is_stricter(&self, first: (u16, Standing), second: (u16, Standing)) -> bool {
-        let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
-        u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
-    }
-
-    /// Remembers who is out of tokens, and answers for the rule that holds out the longest.
-    fn refuse(&mut self, hits: &[Hit], slots: &mut dyn Slots, bytes: &mut Vec<u8>, now: Time) -> Decision {
-        let mut longest: Option<(u16, Standing)> = None;
-        let mut unpaid = None;
-        for hit in hits {
-            let (wait_ns, full_ns) = match hit.judged.verdict {
-                Verdict::Fits(_) => continue,
-                Verdict::Unpaid => {
-                    unpaid.get_or_insert(hit.rule);
-                    continue;
-                }
-                Verdict::Denied => return self.denied(hit.rule),
-                Verdict::Boxed { wait_ns } => {
-                    let until = now + wait_ns;
-                    self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
-                    longest = longer(longest, hit.rule, wait_ns, wait_ns);
-                    continue;
-                }
-                Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
-                Verdict::Short { wait_ns, full_ns } => {
-                    if self.may_remember(hit.rule) {
-                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
-                        self.deny_cache.remember(hit.tag, denial, now);
-                    }
-                    self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
-                    (wait_ns, full_ns)
-                }
-            };
-            if !hit.watched && hit.judged.tag == hit.tag {
-                self.watch_refused(hit, slots, bytes, now);
-            }
-            if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
-                self.strike(hit, &penalty, slots, now);
-            }
-            longest = longer(longest, hit.rule, wait_ns, full_ns);
-        }
-        match (longest, unpaid) {
-            (Some((rule, standing)), _) => self.refused(rule, standing),
-            (None, Some(rule)) => Decision::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
-            (None, None) => Decision::UNCOUNTED,
-        }
-    }
-
-    /// Whether a refusal by this rule holds until the time it names, and need not be seen again: a request in
-    /// flight may end at any time, and a penalty box counts refusals.
-    fn may_remember(&self, rule: u16) -> bool {
-        let rule = self.rule(rule);
-        rule.is_some_and(|rule| {
-            !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
-        })
-    }
-
-    fn denied(&mut self, rule: u16) -> Decision {
-        self.counters.denied(rule);
-        Decision::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
-    }
-
-    fn refused(&mut self, rule: u16, standing: Standing) -> Decision {
-        self.counters.limited(rule);
-        Decision::refused(Outcome::Limit, rule, standing)
-    }
-
     fn rule(&self, rule: u16) -> Option<&crate::rules::Rule> {
         self.rules.rules().get(usize::from(rule))
     }
@@ -505,11 +337,6 @@ impl Limiter {
 /// Nothing was written of what hits took in this slot, so there is nothing to release.
 fn forget_taken(hits: &mut [Hit], index: u32) {
     hits.iter_mut().filter(|hit| hit.slot == index).for_each(|hit| hit.judged.taken = None);
-}
-
-/// The refusal that holds out longer.
-fn longer(known: Option<(u16, Standing)>, rule: u16, wait_ns: u64, full_ns: u64) -> Option<(u16, Standing)> {
-    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
 }
 
 /// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in

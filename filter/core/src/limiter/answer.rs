@@ -1,0 +1,110 @@
+//! The decision, once every hit is judged.
+
+use alloc::vec::Vec;
+
+use super::judge::Verdict;
+use super::{DENIED_WAIT_NS, Hit, Limiter};
+use crate::algorithm::Algorithm;
+use crate::counters::Event;
+use crate::decision::{Decision, Outcome, Standing};
+use crate::deny_cache::Denial;
+use crate::table::Slots;
+use crate::time::Time;
+
+impl Limiter {
+    pub(super) fn allow(&mut self, hits: &[Hit]) -> Decision {
+        let mut strictest: Option<(u16, Standing)> = None;
+        let mut hold_ns = 0;
+        for hit in hits {
+            self.counters.allowed(hit.rule);
+            self.counters.add(Event::Evicted, hit.judged.evicted);
+            self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+            self.note_afterwards(hit);
+            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
+            let Verdict::Fits(standing) = hit.judged.verdict else { continue };
+            if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
+                strictest = Some((hit.rule, standing));
+            }
+        }
+        Decision { outcome: Outcome::Allow, strictest, hold_ns }
+    }
+
+    /// Whether the first has a smaller part of its burst left than the second.
+    fn is_stricter(&self, first: (u16, Standing), second: (u16, Standing)) -> bool {
+        let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
+        u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
+    }
+
+    /// Remembers who is out of tokens, and answers for the rule that holds out the longest.
+    pub(super) fn refuse(
+        &mut self,
+        hits: &[Hit],
+        slots: &mut dyn Slots,
+        bytes: &mut Vec<u8>,
+        now: Time,
+    ) -> Decision {
+        let mut longest: Option<(u16, Standing)> = None;
+        let mut unpaid = None;
+        for hit in hits {
+            let (wait_ns, full_ns) = match hit.judged.verdict {
+                Verdict::Fits(_) => continue,
+                Verdict::Unpaid => {
+                    unpaid.get_or_insert(hit.rule);
+                    continue;
+                }
+                Verdict::Denied => return self.denied(hit.rule),
+                Verdict::Boxed { wait_ns } => {
+                    let until = now + wait_ns;
+                    self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
+                    longest = longer(longest, hit.rule, wait_ns, wait_ns);
+                    continue;
+                }
+                Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
+                Verdict::Short { wait_ns, full_ns } => {
+                    if self.may_remember(hit.rule) {
+                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
+                        self.deny_cache.remember(hit.tag, denial, now);
+                    }
+                    self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+                    (wait_ns, full_ns)
+                }
+            };
+            if !hit.watched && hit.judged.tag == hit.tag {
+                self.watch_refused(hit, slots, bytes, now);
+            }
+            if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
+                self.strike(hit, &penalty, slots, now);
+            }
+            longest = longer(longest, hit.rule, wait_ns, full_ns);
+        }
+        match (longest, unpaid) {
+            (Some((rule, standing)), _) => self.refused(rule, standing),
+            (None, Some(rule)) => Decision::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
+            (None, None) => Decision::UNCOUNTED,
+        }
+    }
+
+    /// Whether a refusal by this rule holds until the time it names, and need not be seen again: a request in
+    /// flight may end at any time, and a penalty box counts refusals.
+    fn may_remember(&self, rule: u16) -> bool {
+        let rule = self.rule(rule);
+        rule.is_some_and(|rule| {
+            !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
+        })
+    }
+
+    fn denied(&mut self, rule: u16) -> Decision {
+        self.counters.denied(rule);
+        Decision::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
+    }
+
+    pub(super) fn refused(&mut self, rule: u16, standing: Standing) -> Decision {
+        self.counters.limited(rule);
+        Decision::refused(Outcome::Limit, rule, standing)
+    }
+}
+
+/// The refusal that holds out longer.
+fn longer(known: Option<(u16, Standing)>, rule: u16, wait_ns: u64, full_ns: u64) -> Option<(u16, Standing)> {
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
+}

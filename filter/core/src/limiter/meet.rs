@@ -1,0 +1,97 @@
+//! Which rules count a request, and which buckets they name.
+
+use super::judge::Judged;
+use super::{Asked, Hit, Limiter, Scratch, slot_of};
+use crate::counters::Event;
+use crate::decision::{Decision, Standing};
+use crate::key::{KeyHash, KeyValue};
+use crate::request::{Fetched, Request};
+use crate::rules::Listed;
+use crate::rules::key_spec::{Missing, MissingPart};
+use crate::rules::mode::{Enforcement, Mode};
+use crate::slot::Tag;
+
+/// What there is to be done about a request once its rules are known.
+pub(super) enum Met {
+    /// To judge the hits, of which there may be none.
+    Counted,
+    /// To refuse it for what it is.
+    Blocked,
+    /// To limit it by this rule, of whose key it lacks a part.
+    Lacking(u16),
+}
+
+impl Limiter {
+    /// Finds the rules that count the request, and the buckets they name.
+    pub(super) fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> Met {
+        let Scratch { values, conditions, met, hits, shadow, .. } = scratch;
+        hits.clear();
+        shadow.clear();
+        let request = &mut Fetched::new(request, self.rules.attributes(), values);
+        match self.rules.listed(request, conditions) {
+            Listed::No => {}
+            Listed::Off => return Met::Counted,
+            Listed::Allowed => {
+                self.counters.add(Event::ListAllowed, 1);
+                return Met::Counted;
+            }
+            Listed::Blocked => {
+                self.counters.add(Event::ListBlocked, 1);
+                return Met::Blocked;
+            }
+        }
+        self.rules.meet(request, conditions, met);
+        let mut is_address_missing = false;
+        let mut hashed: Option<(KeyValue, KeyHash)> = None;
+        for &i in met.iter() {
+            let place = usize::from(i);
+            let (Some(rule), Some(tags)) = (self.rules.rules().get(place), self.tags.get(place)) else {
+                continue;
+            };
+            if rule.enforcement.mode == Mode::Off {
+                continue;
+            }
+            let value = match rule.key.value(request, &self.fleet_secret) {
+                Ok(value) => value,
+                Err(part) => {
+                    let is_news = part == MissingPart::ClientAddress && !is_address_missing;
+                    self.counters.add(Event::AddressUnreadable, u32::from(is_news));
+                    is_address_missing |= is_news;
+                    match rule.missing {
+                        Missing::Skip => continue,
+                        Missing::Share => KeyValue::LACKING,
+                        Missing::Limit if rule.enforcement == Enforcement::default() => {
+                            hits.clear();
+                            shadow.clear();
+                            return Met::Lacking(i);
+                        }
+                        Missing::Limit => {
+                            self.counters.shadow_limited(i);
+                            continue;
+                        }
+                    }
+                }
+            };
+            let hash = match hashed {
+                Some((known, hash)) if known == value => hash,
+                _ => self.secret.hash(value.as_bytes()),
+            };
+            hashed = Some((value, hash));
+            let slot = slot_of(hash.place, slot_count);
+            let tag = Tag::of_key(hash.tag, tags.salt);
+            // A request that has waited was counted before.
+            let watched = self.touch.asked != Asked::NotYet;
+            let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
+            let is_shadow = !rule.enforcement.holds_for(&value, &self.fleet_secret);
+            let list = if is_shadow { &mut *shadow } else { &mut *hits };
+            list.push(Hit { rule: i, value, tag, slot, cost, is_shadow, watched, thinned: false, judged });
+        }
+        Met::Counted
+    }
+
+    /// A request that lacks a part of the rule's key is told to wait for one token's time.
+    pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Decision {
+        let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
+        self.refused(rule, Standing::refused(wait_ns, wait_ns))
+    }
+}
