@@ -1,11 +1,12 @@
 //! A rule set as operators write it: one document, JSON or YAML.
 
 use serde_json::Value;
-use weir_limiter::reading::{ConfigError, Errors, Fields};
+use weir_limiter::document;
+use weir_limiter::reading::{ConfigError, Errors};
 use weir_limiter::rules::{Rule, RuleSet};
 
-/// The largest document, in bytes: as it arrives, and as the JSON that is kept and fetched.
-pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+// The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
+pub use weir_limiter::document::DOCUMENT_BYTES_MAX;
 
 /// How a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Document {
 
     fn of(value: Value) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
-        let rules = rules(&value, &mut errors);
+        let rules = document::read(&value, &mut errors);
         let rules = errors.into_result(rules)?;
         Ok(Self { value, rules })
     }
@@ -78,13 +79,6 @@ impl Document {
         }
         self
     }
-}
-
-fn rules(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
-    let mut fields = Fields::of(value, "", errors)?;
-    let rules = RuleSet::read(&mut fields, errors);
-    fields.finish(errors);
-    rules
 }
 
 fn value(bytes: &[u8], form: Form) -> Result<Value, String> {

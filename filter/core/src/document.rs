@@ -31,7 +31,8 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     errors.into_result(rules)
 }
 
-fn read(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
+/// Reads a document that is a value already; notes every error.
+pub fn read(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
     let mut fields = Fields::of(value, "", errors)?;
     let rules = RuleSet::read(&mut fields, errors);
     fields.finish(errors);

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::cells::Cells;
+use super::cells::{Cells, algorithm_at};
 use super::exchange::Exchange;
 use super::judge::after_taking;
 use super::watched::Updated;
@@ -128,8 +128,7 @@ fn charge_bucket(
 ) -> Option<bool> {
     let known = slot.get(done.tag).unwrap_or(Entry::Cold(Cold::NEW));
     // Under a lease the bucket refills more slowly, by being charged for more.
-    let held = if let Entry::Watched(watched) = &known { watched.hold_at(now) } else { None };
-    let times = held.map_or(1, |(_, parts)| parts);
+    let times = known.hold_at(now).map_or(1, |(_, parts)| parts);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
@@ -145,7 +144,7 @@ fn charge_bucket(
 }
 
 fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
-    let algorithm = if done.tag.is_overflow() { done.algorithm.in_one_cell() } else { done.algorithm };
+    let algorithm = algorithm_at(done.tag, &done.algorithm);
     let mut cells = Cells::at(slot, done.tag, algorithm.cells());
     algorithm.charge(cells.all_mut(), done.tag.bits(), cost, now);
     cells.store(slot, now)

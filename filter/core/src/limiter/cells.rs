@@ -104,7 +104,7 @@ impl Limiter {
         slot: &mut Slot,
         now: Time,
     ) -> Option<Judged> {
-        let algorithm = &if cells.tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm };
+        let algorithm = &algorithm_at(cells.tag, algorithm);
         let taken = algorithm.take(cells.all_mut(), hit.tag.bits(), hit.cost, now);
         let standing = algorithm.standing(cells.all(), now);
         match taken {
@@ -123,11 +123,15 @@ impl Limiter {
     /// Gives back in the slot's copy what `hit` took.
     pub(super) fn give_back_cells(hit: &Hit, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
         let Some(taken) = hit.judged.taken else { return };
-        let is_overflow = hit.judged.tag.is_overflow();
-        let algorithm = &if is_overflow { algorithm.in_one_cell() } else { *algorithm };
+        let algorithm = &algorithm_at(hit.judged.tag, algorithm);
         let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
         algorithm.give_back(cells.all_mut(), taken.receipt, hit.cost, now);
         // They were there, so they have their room.
         let _ = cells.store(slot, now);
     }
+}
+
+/// What counts at `tag`: in an overflow cell, which is one for all keys, a log is a window.
+pub(super) fn algorithm_at(tag: Tag, algorithm: &Algorithm) -> Algorithm {
+    if tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm }
 }

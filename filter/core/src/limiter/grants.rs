@@ -166,13 +166,8 @@ impl Limiter {
 
     /// Takes in a grant for a key that this POP may not even know yet.
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
-        let position = self.rules.rules().iter().position(|known| known.name == rule);
-        let (Some(index), Some(value)) = (position, KeyValue::from_bytes(&pushed.value)) else { return };
-        let (Some(tags), Ok(rule)) = (self.tags.get(index).copied(), u16::try_from(index)) else { return };
+        let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
         let Some(quota) = self.bounded(rule) else { return };
-        let hash = self.secret.hash(value.as_bytes());
-        let slot = super::slot_of(hash.place, slots.count());
-        let place = Place { tag: Tag::of_key(hash.tag, tags.salt), slot };
         let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });
@@ -180,11 +175,22 @@ impl Limiter {
         let Updated::Written(watched) = updated else { return };
         self.deny_cache.forget(place.tag);
         if watched.admitted > watched.charged {
-            self.watch.learn(place.tag, rule, &value, slot, now);
+            self.watch.learn(place.tag, rule, &value, place.slot, now);
         }
         if let Some(key) = self.watch.get_mut(place.tag.bits()) {
             key.heat();
         }
+    }
+
+    /// The rule of this name, and the key whose canonical bytes these are, with its place under that rule. None
+    /// where the rule is not in force here, or the bytes are no key's.
+    pub(super) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<(u16, KeyValue, Place)> {
+        let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
+        let (tags, value) = (self.tags.get(index)?, KeyValue::from_bytes(value)?);
+        let hash = self.secret.hash(value.as_bytes());
+        let slot = super::slot_of(hash.place, slot_count);
+        let place = Place { tag: Tag::of_key(hash.tag, tags.salt), slot };
+        Some((u16::try_from(index).ok()?, value, place))
     }
 
     /// The quota of a rule that is not strict.

@@ -266,8 +266,7 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        let held = if let Entry::Watched(watched) = &entry { watched.hold_at(now) } else { None };
-        let taken = held.map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
+        let taken = entry.hold_at(now).map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
         *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
         if let Entry::Watched(watched) = &mut entry {
             // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
@@ -320,8 +319,7 @@ fn barred_ns(entry: &Entry, terms: &Terms, now: Time) -> Option<u64> {
 /// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut. Where it
 /// may hold any, it may hold those that the request costs: else the fleet's shares would never let it through.
 fn hold_of(entry: &Entry, cost: u32, terms: &Terms, now: Time) -> (u32, u32) {
-    let held = if let Entry::Watched(watched) = entry { watched.hold_at(now) } else { None };
-    let (burst, parts) = held.unwrap_or((terms.local_burst, 1));
+    let (burst, parts) = entry.hold_at(now).unwrap_or((terms.local_burst, 1));
     (if burst == 0 { 0 } else { burst.max(cost) }, parts)
 }
 

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::exchange::Exchange;
-use super::watched::Updated;
+use super::watched::{Place, Updated};
 use super::{Hit, Limiter};
 use crate::algorithm::{Answer, Cell};
 use crate::counters::Event;
@@ -75,18 +75,16 @@ impl Limiter {
     /// Takes in the keys that were boxed elsewhere.
     pub(super) fn box_pushed(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         for boxed in &reply.boxed {
-            let name = reply.rules.get(usize::from(boxed.rule));
-            let known = name.and_then(|name| self.rules.rules().iter().position(|rule| rule.name == *name));
-            let (Some(index), Some(value)) = (known, KeyValue::from_bytes(&boxed.value)) else { continue };
-            let Some(tags) = self.tags.get(index).copied() else { continue };
-            if self.rules.rules().get(index).is_none_or(|rule| rule.penalty.is_none()) {
+            let Some(name) = reply.rules.get(usize::from(boxed.rule)) else { continue };
+            let Some((rule, _, Place { tag, slot })) = self.find(name, &boxed.value, slots.count()) else {
+                continue;
+            };
+            if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {
                 continue;
             }
-            let hash = self.secret.hash(value.as_bytes());
-            let (tag, until) = (Tag::of_key(hash.tag, tags.salt), now + u64::from(boxed.for_ms) * 1_000_000);
-            let place = super::slot_of(hash.place, slots.count());
+            let until = now + u64::from(boxed.for_ms) * 1_000_000;
             // Where its slot has no room, this POP boxes it when it strikes here.
-            let _ = self.change_slot(place, slots, |slot| put_in_box(slot, tag, until, now));
+            let _ = self.change_slot(slot, slots, |slot| put_in_box(slot, tag, until, now));
         }
     }
 }

@@ -273,6 +273,12 @@ impl Entry {
         }
     }
 
+    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
+    /// says so.
+    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+        if let Self::Watched(watched) = self { watched.hold_at(now) } else { None }
+    }
+
     /// The bucket, to change it.
     pub fn bucket_mut(&mut self) -> &mut Bucket {
         match self {
