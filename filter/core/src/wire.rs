@@ -23,7 +23,7 @@ use crate::quota::Quota;
 use crate::sharing::Sharing;
 
 /// The version of the messages; a receiver refuses any other.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The media type both messages travel as.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// The path a report is sent to, by POST.
@@ -178,6 +178,8 @@ pub struct Pushed {
     pub rule: u16,
     /// The key's value in canonical form.
     pub value: Vec<u8>,
+    /// The quota that the grant is a part of: means nothing to a POP whose rule has another by now, or not yet.
+    pub quota: Quota,
     /// What the POP may do with it.
     pub grant: Grant,
 }

@@ -15,7 +15,7 @@ use weir_limiter::sharing::Sharing;
 use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
 use weir_limiter::wire::{
-    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Reply, Report, Rule, Running,
+    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Pushed, Reply, Report, Rule, Running,
 };
 
 #[cfg(target_arch = "wasm32")]
@@ -112,7 +112,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "03046672613107ac028080408080808008050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "04046672613107ac028080408080808008050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -122,16 +122,19 @@ fn messages() {
         pops: 3,
         settled: true,
         grants: vec![Allowance::Hot(grant)],
-        rules: vec![],
-        pushed: vec![],
+        rules: vec!["r".into()],
+        pushed: vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
         rule_set: 6,
         boxed: vec![],
     };
-    assert_eq!(hex(&reply.encode()), "03ac0203010101d5aad5aa01b7170901d00f06000000");
+    assert_eq!(
+        hex(&reply.encode()),
+        "04ac0203010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f00"
+    );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "030101000102ac02c0cf2480b89929e44b00000000");
+    assert_eq!(hex(&reply.encode()), "040101000102ac02c0cf2480b89929e44b00000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

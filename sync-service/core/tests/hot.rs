@@ -7,7 +7,7 @@ use weir_budget::region::{Entry, Region};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{KEYS_MAX, Pushed, Report};
+use weir_limiter::wire::{KEYS_MAX, Pushed, Report, Running};
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.
@@ -86,6 +86,21 @@ fn a_pop_that_lost_its_table_is_told_at_once() {
     assert_eq!(pushed(&mut region, BEGIN + 250, "pop", 1).len(), 0);
     assert_eq!(pushed(&mut region, BEGIN + 500, "pop", 2).len(), 1);
     assert_eq!(pushed(&mut region, BEGIN + 500, "another", 1).len(), 1);
+}
+
+#[test]
+fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
+    let newer = Report { running: Running { version: 2, refused: 0 }, ..report("pop", 1) };
+    assert_eq!(region.pushes(at(BEGIN + 250), &newer).1.len(), 1);
+    assert_eq!(region.pushes(at(BEGIN + 500), &newer).1.len(), 0);
+    let raised =
+        Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
+    region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
+    let told = region.pushes(at(BEGIN + 750), &newer).1;
+    assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
 }
 
 #[test]

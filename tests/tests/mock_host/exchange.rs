@@ -2,6 +2,7 @@
 
 use weir_limiter::address::Prefixes;
 use weir_limiter::key::KeyValue;
+use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::wire::{CONTENT_TYPE, Message, Pushed, Reply, Report};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
 
@@ -79,7 +80,8 @@ fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
     exchange(&mut worker, |report| {
         let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
         let value = value.as_bytes().to_vec();
-        let pushed = vec![Pushed { rule: 0, value, grant: nothing }];
+        let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), 3).unwrap();
+        let pushed = vec![Pushed { rule: 0, value, quota, grant: nothing }];
         let rules = vec!["per-address".into()];
         let reply = Reply {
             sequence: report.sequence,

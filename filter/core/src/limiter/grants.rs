@@ -167,7 +167,7 @@ impl Limiter {
     /// Takes in a grant for a key that this POP may not even know yet.
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
         let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
-        let Some(quota) = self.bounded(rule) else { return };
+        let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
         let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });

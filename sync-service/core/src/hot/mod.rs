@@ -75,8 +75,9 @@ impl Heat {
 pub struct HotKeys {
     hot: BTreeMap<BudgetId, Known>,
     resting: BTreeMap<BudgetId, Known>,
-    /// By POP and its table: one that lost what it held is told again.
-    told: BTreeMap<(String, u32), BTreeMap<BudgetId, Told>>,
+    /// By POP, its table and the version of its rules: one that lost what it held is told again, and one that did
+    /// not take what was told, as its rule had another quota.
+    told: BTreeMap<(String, u32, u64), BTreeMap<BudgetId, Told>>,
     swept_at: Time,
 }
 
@@ -94,6 +95,7 @@ struct Known {
 
 #[derive(Clone, Copy, Debug)]
 struct Told {
+    quota: Quota,
     grant: Grant,
     at: Time,
     again_ns: u64,
@@ -163,7 +165,7 @@ impl HotKeys {
         let name = |rule: u16| report.rules.get(usize::from(rule)).map(|rule| rule.name.as_str());
         let asked: BTreeSet<_> =
             report.keys.iter().filter_map(|key| Some((name(key.rule)?, key.value.as_slice()))).collect();
-        let told = self.told.entry((report.pop.clone(), report.table)).or_default();
+        let told = self.told.entry((report.pop.clone(), report.table, report.running.version)).or_default();
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
         let hot = self.hot.iter().map(|(id, known)| (id, known, HOT_NS, AGAIN_NS));
         let resting = self
@@ -175,14 +177,14 @@ impl HotKeys {
             if is_asked || now.nanos_since(known.at) >= lost_ns {
                 continue;
             }
-            let Some(telling) = Told::due(told.get(id), known.grant, again_ns, now) else { continue };
+            let Some(telling) = Told::due(told.get(id), known, again_ns, now) else { continue };
             told.insert(id.clone(), telling);
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
                 rules.push(id.rule.clone());
                 rules.len() - 1
             });
             let Ok(rule) = u16::try_from(rule) else { break };
-            pushed.push(Pushed { rule, value: id.value.clone(), grant: known.grant });
+            pushed.push(Pushed { rule, value: id.value.clone(), quota: known.quota, grant: known.grant });
             if pushed.len() >= KEYS_MAX {
                 break;
             }
@@ -206,15 +208,19 @@ impl HotKeys {
 }
 
 impl Told {
-    /// What to note of telling a POP of `grant` at `now`; `None` where it still knows. It is told again
+    /// What to note of telling a POP of `known` at `now`; `None` where it still knows. It is told again
     /// after `again_ns`.
-    fn due(before: Option<&Self>, grant: Grant, again_ns: u64, now: Time) -> Option<Self> {
-        match before.filter(|told| told.is_same(&grant)) {
+    fn due(before: Option<&Self>, known: &Known, again_ns: u64, now: Time) -> Option<Self> {
+        let (quota, grant) = (known.quota, known.grant);
+        match before.filter(|told| told.quota == quota && told.is_same(&grant)) {
             // A reply may be lost: what is new is soon said once more.
-            None => Some(Self { grant, at: now, again_ns: AGAIN_NS }),
-            Some(told) => {
-                (now.nanos_since(told.at) >= told.again_ns).then_some(Self { grant, at: now, again_ns })
-            }
+            None => Some(Self { quota, grant, at: now, again_ns: AGAIN_NS }),
+            Some(told) => (now.nanos_since(told.at) >= told.again_ns).then_some(Self {
+                quota,
+                grant,
+                at: now,
+                again_ns,
+            }),
         }
     }
 

@@ -62,7 +62,6 @@ async fn a_rollback_is_enforced_at_three_points_of_presence_within_a_second() {
     assert_eq!(fleet.take_few(1).await, [14; 3], "the bucket of a rule that stays keeps its level");
 }
 
-#[ignore = "takes 1.1 s, not 1: see the README, What is not there yet"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_raised_limit_is_enforced_at_three_points_of_presence_within_a_second() {
     let (fleet, _) = Fleet::start(&document(NARROW)).await;

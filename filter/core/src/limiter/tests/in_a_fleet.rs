@@ -60,8 +60,9 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
     answer_warm(&mut limiter, &mut slots, &first, T0);
     let greeting = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
     let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
-    let pushed =
-        crate::wire::Pushed { rule: 0, value: value.as_bytes().to_vec(), grant: grant(1, 1, 50_000) };
+    let quota = limiter.rules().rules()[0].quota;
+    let grant = grant(1, 1, 50_000);
+    let pushed = crate::wire::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
     let reply = Reply {
         sequence: greeting.sequence,
         pops: 1_000,

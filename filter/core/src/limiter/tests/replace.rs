@@ -203,6 +203,7 @@ fn a_push_names_a_rule_of_those_in_force() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
     let report = limiter.report(&mut slots, true, T0).unwrap();
     limiter.replace_rules(rules(&json!([rule("b", "1/h", 9)])));
+    let quota = limiter.rules().rules()[0].quota;
     let Allowance::Hot(grant) = nothing() else { return };
     let value = vec![4, 32, 192, 0, 2, 1];
     let reply = Reply {
@@ -210,16 +211,34 @@ fn a_push_names_a_rule_of_those_in_force() {
         pops: 1,
         settled: true,
         rules: vec!["a".into(), "b".into()],
-        pushed: vec![Pushed { rule: 0, value: value.clone(), grant }],
+        pushed: vec![Pushed { rule: 0, value: value.clone(), quota, grant }],
         ..Reply::default()
     };
     limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, true, T0).unwrap();
-    let (sequence, pushed) = (report.sequence, vec![Pushed { rule: 1, value, grant }]);
+    let (sequence, pushed) = (report.sequence, vec![Pushed { rule: 1, value, quota, grant }]);
     let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
     let reply = Reply { sequence, grants, pushed, ..reply };
     limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
+}
+
+#[test]
+fn a_push_of_another_quota_means_nothing() {
+    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
+    let old = limiter.rules().rules()[0].quota;
+    limiter.replace_rules(rules(&json!([rule("a", "1/h", 90)])));
+    let new = limiter.rules().rules()[0].quota;
+    let Allowance::Hot(grant) = nothing() else { return };
+    for (quota, is_held) in [(old, false), (new, true)] {
+        let report = limiter.report(&mut slots, true, T0).unwrap();
+        let pushed = vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }];
+        let (sequence, rules) = (report.sequence, vec!["a".into()]);
+        let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
+        let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed, ..Reply::default() };
+        limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
+        assert_eq!(allows(&mut limiter, &mut slots, "192.0.2.1", T0), !is_held, "{quota:?}");
+    }
 }
 
 proptest! {
