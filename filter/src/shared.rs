@@ -6,7 +6,7 @@
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
-use weir_limiter::slot::{SLOT_BYTES, Slot};
+use weir_limiter::slot::Slot;
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_limiter::time::Time;
 
@@ -220,13 +220,13 @@ fn slot_name(index: u32) -> [u8; 11] {
 }
 
 impl Slots for Table {
-    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError> {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         match self {
             Self::Own(slots) => slots.read(index, into),
             Self::Shared { .. } => match host::shared_data(&slot_name(index)) {
                 Ok((bytes, cas)) => {
-                    *into = bytes;
-                    Ok(Version(cas))
+                    let is_whole = into.unseal(bytes);
+                    if is_whole { Ok(Version(cas)) } else { Err(ReadError::Corrupt(Version(cas))) }
                 }
                 Err(Status::NOT_FOUND) => Err(ReadError::Missing),
                 Err(_) => Err(ReadError::Unavailable),
@@ -234,10 +234,10 @@ impl Slots for Table {
         }
     }
 
-    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError> {
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
         match self {
-            Self::Own(slots) => slots.write(index, bytes, version),
-            Self::Shared { .. } => match host::set_shared_data(&slot_name(index), bytes, version.0) {
+            Self::Own(slots) => slots.write(index, slot, version),
+            Self::Shared { .. } => match host::set_shared_data(&slot_name(index), slot.sealed(), version.0) {
                 Ok(()) => Ok(()),
                 Err(Status::CAS_MISMATCH) => Err(WriteError::Conflict),
                 Err(_) => Err(WriteError::Unavailable),

@@ -98,7 +98,7 @@ fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> V
         }
         Listed::No => {}
     }
-    rules.meet(&mut fetched, &mut room, &mut met);
+    let met = rules.meet(&mut fetched, &mut room, &mut met);
     let (mut counting, mut others) = (Vec::new(), Vec::new());
     for (place, rule) in (0u16..).zip(rules.rules()) {
         let written = document.written_of(rule).unwrap_or(&Value::Null);

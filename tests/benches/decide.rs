@@ -24,6 +24,15 @@ impl Request for From {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         (*attribute == Attribute::SourceAddress).then(|| self.0.to_vec())
     }
+
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        room.clear();
+        let is_there = *attribute == Attribute::SourceAddress;
+        if is_there {
+            room.extend_from_slice(self.0);
+        }
+        is_there
+    }
 }
 
 /// A request from the `n`-th address of 10.0.0.0/8.

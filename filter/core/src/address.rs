@@ -13,6 +13,43 @@ pub const IPV6_BITS: u8 = 128;
 /// zone (`fe80::1%eth0`), which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4, so
 /// one client is one key whichever socket it came through.
 pub fn parse(text: &[u8]) -> Option<IpAddr> {
+    dotted(text).map(IpAddr::V4).or_else(|| any_form(text))
+}
+
+/// The address in `1.2.3.4` and `1.2.3.4:567`, which most are, in one pass; `None` for other forms.
+fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
+    let (mut bits, mut at) = (0u32, 0);
+    for place in 0..4 {
+        if place > 0 {
+            text.get(at).filter(|byte| **byte == b'.')?;
+            at += 1;
+        }
+        let (begin, mut number) = (at, 0u32);
+        while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+            number = number.wrapping_mul(10).wrapping_add(u32::from(digit));
+            at += 1;
+        }
+        let digits = at - begin;
+        // A leading zero is for the long way to judge.
+        let is_octet = matches!((digits, number), (1, _) | (2, 10..) | (3, 100..=255));
+        bits = is_octet.then_some(bits << 8 | number)?;
+    }
+    let is_end = match text.get(at..)?.split_first() {
+        None => true,
+        Some((b':', port)) => is_plain_port(port),
+        Some(_) => false,
+    };
+    is_end.then_some(Ipv4Addr::from_bits(bits))
+}
+
+/// Whether these are the digits of a port; `false` may be wrong.
+fn is_plain_port(text: &[u8]) -> bool {
+    // Five digits may be too large a number.
+    (1..=4).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
+        || text.len() == 5 && text < b"65536".as_slice() && text.iter().all(u8::is_ascii_digit)
+}
+
+fn any_form(text: &[u8]) -> Option<IpAddr> {
     let text = core::str::from_utf8(text).ok()?;
     let host = match text.strip_prefix('[') {
         Some(rest) => {
@@ -71,6 +108,7 @@ impl Prefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::string::ToString;
 
     fn parsed(text: &str) -> Option<std::string::String> {
@@ -113,6 +151,23 @@ mod tests {
             assert_eq!(parsed(text), None, "{text}");
         }
         assert_eq!(parse(&[0xff, 0xfe]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_reads_what_the_long_way_reads(
+            text in "[0-9]{1,3}(\\.[0-9]{1,3}){3}(:[0-9]{0,6})?|[0-9.:+]{0,22}|(0|1|255|256)(\\.(0|00|255|256)){3}:?(0|65535|65536)",
+        ) {
+            let (short, long) = (dotted(text.as_bytes()).map(IpAddr::V4), any_form(text.as_bytes()));
+            prop_assert!(short.is_none() || short == long, "{} is {:?}, not {:?}", text, short, long);
+        }
+
+        #[test]
+        fn the_short_way_reads_every_plain_address(bits: u32, port: u16) {
+            let address = Ipv4Addr::from_bits(bits);
+            prop_assert_eq!(dotted(std::format!("{address}:{port}").as_bytes()), Some(address));
+            prop_assert_eq!(dotted(address.to_string().as_bytes()), Some(address));
+        }
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Keys: the value a rule counts by, and its hash.
 
-use core::hash::Hasher;
 use core::net::IpAddr;
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
 use crate::address::Prefixes;
 use crate::fleet_secret::FleetSecret;
@@ -102,26 +101,22 @@ const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
 /// The secret that keys are hashed with: random per process, shared by its workers, so that nobody
 /// outside can aim two keys at one slot.
 #[derive(Clone, Copy)]
-pub struct Secret([u8; 16]);
+pub struct Secret(SipHasher13);
 
 impl Secret {
     /// From random bytes.
-    pub const fn new(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(SipHasher13::new_with_key(&bytes))
     }
 
     /// What hides the parts of keys of a POP that is on its own.
     pub(crate) fn on_its_own(&self) -> FleetSecret {
-        let mut hasher = SipHasher13::new_with_key(&self.0);
-        hasher.write(b"the parts of keys");
-        FleetSecret::new(hasher.finish128().as_bytes())
+        FleetSecret::new(self.0.hash(b"the parts of keys").as_bytes())
     }
 
     /// Hashes a key's canonical bytes (SipHash-1-3, 128 bits).
     pub fn hash(&self, value: &[u8]) -> KeyHash {
-        let mut hasher = SipHasher13::new_with_key(&self.0);
-        hasher.write(value);
-        let hash = hasher.finish128();
+        let hash = self.0.hash(value);
         KeyHash { place: hash.h1, tag: hash.h2 }
     }
 }

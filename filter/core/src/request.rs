@@ -33,6 +33,15 @@ pub enum Attribute {
 pub trait Request {
     /// The attribute's bytes; `None` where the host has none.
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
+
+    /// Leaves the attribute's bytes in `room`; false where the host has none. For a request that has them in
+    /// memory of its own: it need not make any.
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        let bytes = self.attribute(attribute);
+        let is_there = bytes.is_some();
+        *room = bytes.unwrap_or_default();
+        is_there
+    }
 }
 
 /// Names one of [`Attributes`].
@@ -87,8 +96,17 @@ impl Attributes {
 /// What was fetched of one request; its room is used again for the next.
 #[derive(Debug, Default)]
 pub struct Values {
-    list: Vec<Lazy<Vec<u8>>>,
+    list: Vec<Value>,
     client_address: Lazy<IpAddr>,
+    /// What the host called the address that was read last, and what that was: the next request is often from
+    /// the same connection.
+    last_read: (Vec<u8>, Option<IpAddr>),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Value {
+    state: Lazy<()>,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,8 +127,8 @@ pub struct Fetched<'a> {
 impl<'a> Fetched<'a> {
     /// `request`, of which nothing is fetched yet.
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
-        values.list.clear();
-        values.list.resize(attributes.list.len(), Lazy::Unasked);
+        values.list.iter_mut().for_each(|value| value.state = Lazy::Unasked);
+        values.list.resize_with(attributes.list.len(), Value::default);
         values.client_address = Lazy::Unasked;
         Self { request, attributes, values }
     }
@@ -119,18 +137,26 @@ impl<'a> Fetched<'a> {
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
         let Self { request, attributes, values, .. } = self;
         let value = values.list.get_mut(usize::from(id.0))?;
-        if matches!(value, Lazy::Unasked) {
-            let attribute = attributes.get(id)?;
-            *value = request.attribute(attribute).map_or(Lazy::Missing, Lazy::Is);
+        if matches!(value.state, Lazy::Unasked) {
+            let is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
+            value.state = if is_there { Lazy::Is(()) } else { Lazy::Missing };
         }
-        if let Lazy::Is(bytes) = value { Some(bytes) } else { None }
+        matches!(value.state, Lazy::Is(())).then_some(value.bytes.as_slice())
     }
 
     /// The client's address, read on the first call; none where the host has none that can be read.
     pub fn client_address(&mut self) -> Option<IpAddr> {
         if matches!(self.values.client_address, Lazy::Unasked) {
-            let read = self.get(AttributeId::SOURCE_ADDRESS).and_then(address::parse);
-            self.values.client_address = read.map_or(Lazy::Missing, Lazy::Is);
+            let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();
+            let Values { list, last_read: (last, read), .. } = &mut *self.values;
+            if let Some(text) = list.first().filter(|_| is_there).map(|value| &value.bytes)
+                && text != last
+            {
+                *read = address::parse(text);
+                last.clone_from(text);
+            }
+            let address = read.filter(|_| is_there);
+            self.values.client_address = address.map_or(Lazy::Missing, Lazy::Is);
         }
         if let Lazy::Is(address) = self.values.client_address { Some(address) } else { None }
     }

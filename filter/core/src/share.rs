@@ -27,22 +27,12 @@ impl Share {
     /// Nothing used.
     pub const WHOLE: Self = Self { used: 0, at: 0 };
 
-    /// From its two stored halves.
-    pub const fn from_halves(used: u32, at: u32) -> Self {
-        Self { used, at }
-    }
-
-    /// Its two halves, to store.
-    pub const fn halves(self) -> (u32, u32) {
-        (self.used, self.at)
-    }
-
-    /// Its two halves as one number.
+    /// As one number, to store.
     pub const fn bits(self) -> u64 {
         (self.at as u64) << 32 | self.used as u64
     }
 
-    /// From its two halves as one number.
+    /// From that number.
     pub const fn from_bits(bits: u64) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         Self { used: bits as u32, at: (bits >> 32) as u32 }
@@ -146,11 +136,11 @@ mod tests {
 
     #[test]
     fn many_small_refills_come_to_the_same_as_one() {
-        let mut often = Share::from_halves(20 * PARTS, ticks(T0));
+        let mut often = Share { used: 20 * PARTS, at: ticks(T0) };
         for ms in 1..=1_000u64 {
             often = often.refilled(&quota(), 330, T0 + ms * 1_000_000);
         }
-        let once = Share::from_halves(20 * PARTS, ticks(T0)).refilled(&quota(), 330, T0 + SECOND_NS);
+        let once = Share { used: 20 * PARTS, at: ticks(T0) }.refilled(&quota(), 330, T0 + SECOND_NS);
         assert!(often.used.abs_diff(once.used) <= PARTS / 20, "{often:?} {once:?}");
     }
 }

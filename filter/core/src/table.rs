@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::slot::{SLOT_BYTES, Slot};
+use crate::slot::Slot;
 
 /// How often a slot that reads as corrupt is read again before it counts as empty: a host whose
 /// reads may tear (nginx) gives the whole slot the next time.
@@ -22,6 +22,8 @@ impl Version {
 pub enum ReadError {
     /// The host has no such slot yet.
     Missing,
+    /// What is there, in this state, is no slot, or one that was read by halves.
+    Corrupt(Version),
     /// The host does not offer shared data, or failed.
     Unavailable,
 }
@@ -38,10 +40,10 @@ pub enum WriteError {
 /// Slots shared by the workers of one proxy.
 pub trait Slots {
     /// Reads slot `index` (below [`Slots::count`]) into `into`.
-    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError>;
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError>;
 
     /// Writes slot `index` if its version is still `version`.
-    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError>;
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError>;
 
     /// How many slots there are, at least 1.
     fn count(&self) -> u32;
@@ -64,29 +66,28 @@ pub(crate) struct Mishaps {
 }
 
 impl Loaded {
-    /// Reads slot `index`. A slot that is missing, unreadable or corrupt reads as empty: the
+    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty: the
     /// request gets a decision.
-    pub(crate) fn read(slots: &mut dyn Slots, index: u32, buffer: &mut Vec<u8>) -> (Self, Mishaps) {
-        let mut version = Version::NONE;
+    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Mishaps) {
+        let mut loaded = Self { index, slot: room, version: None };
+        let mut mishaps = Mishaps { corrupt: true, unavailable: false };
         for _ in 0..READS_MAX {
-            match slots.read(index, buffer) {
-                Ok(read) => version = read,
-                Err(ReadError::Missing) => {
-                    return (Self::empty(index, Some(Version::NONE)), Mishaps::default());
-                }
-                Err(ReadError::Unavailable) => {
-                    return (Self::empty(index, None), Mishaps { unavailable: true, corrupt: false });
-                }
-            }
-            if let Ok(slot) = Slot::read(buffer) {
-                return (Self { index, slot, version: Some(version) }, Mishaps::default());
+            let error = match slots.read(index, &mut loaded.slot) {
+                Ok(version) => return (Self { version: Some(version), ..loaded }, Mishaps::default()),
+                Err(error) => error,
+            };
+            loaded.version = match error {
+                ReadError::Corrupt(version) => Some(version),
+                ReadError::Missing => Some(Version::NONE),
+                ReadError::Unavailable => None,
+            };
+            if !matches!(error, ReadError::Corrupt(_)) {
+                mishaps = Mishaps { corrupt: false, unavailable: error == ReadError::Unavailable };
+                break;
             }
         }
-        (Self::empty(index, Some(version)), Mishaps { corrupt: true, unavailable: false })
-    }
-
-    fn empty(index: u32, version: Option<Version>) -> Self {
-        Self { index, slot: Slot::empty(), version }
+        loaded.slot.clear();
+        (loaded, mishaps)
     }
 
     /// Whether the host answered; if not, the slot can be judged but not written.
@@ -97,38 +98,37 @@ impl Loaded {
     /// Writes the slot back.
     pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
         let version = self.version.ok_or(WriteError::Unavailable)?;
-        slots.write(self.index, self.slot.sealed(), version)
+        slots.write(self.index, &mut self.slot, version)
     }
 }
 
-/// Slots in this program's own memory: for a host without shared data, for simulations and tests.
+/// Slots in this program's own memory: for a host without shared data, for simulations and tests. Nobody else
+/// writes them, so they need no seal.
 #[derive(Clone)]
 pub struct LocalSlots {
-    slots: Vec<([u8; SLOT_BYTES], u32)>,
+    slots: Vec<(Slot, u32)>,
 }
 
 impl LocalSlots {
     /// `count` empty slots, at least 1.
     pub fn new(count: u32) -> Self {
-        let empty = *Slot::empty().sealed();
-        Self { slots: alloc::vec![(empty, 1); count.max(1) as usize] }
+        Self { slots: alloc::vec![(Slot::empty(), 1); count.max(1) as usize] }
     }
 }
 
 impl Slots for LocalSlots {
-    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError> {
-        let (bytes, version) = self.slots.get(index as usize).ok_or(ReadError::Missing)?;
-        into.clear();
-        into.extend_from_slice(bytes);
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        let (slot, version) = self.slots.get(index as usize).ok_or(ReadError::Missing)?;
+        into.copy_from(slot);
         Ok(Version(*version))
     }
 
-    fn write(&mut self, index: u32, bytes: &[u8; SLOT_BYTES], version: Version) -> Result<(), WriteError> {
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
         let (stored, current) = self.slots.get_mut(index as usize).ok_or(WriteError::Unavailable)?;
         if *current != version.0 {
             return Err(WriteError::Conflict);
         }
-        *stored = *bytes;
+        stored.copy_from(slot);
         *current = current.wrapping_add(1).max(1);
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Limiter {
             algorithm: rule.algorithm,
             tag: hit.judged.tag,
             slot: hit.slot,
-            value: hit.value,
+            value: *self.keys.value(hit.key),
             salt: tags.salt,
         });
     }

@@ -8,6 +8,7 @@ use crate::algorithm::Algorithm;
 use crate::counters::Event;
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::Denial;
+use crate::slot::Slot;
 use crate::table::Slots;
 use crate::time::Time;
 
@@ -40,7 +41,7 @@ impl Limiter {
         &mut self,
         hits: &[Hit],
         slots: &mut dyn Slots,
-        bytes: &mut Vec<u8>,
+        rooms: &mut Vec<Slot>,
         now: Time,
     ) -> Decision {
         let mut longest: Option<(u16, Standing)> = None;
@@ -70,7 +71,7 @@ impl Limiter {
                 }
             };
             if !hit.watched && hit.judged.tag == hit.tag {
-                self.watch_refused(hit, slots, bytes, now);
+                self.watch_refused(hit, slots, rooms, now);
             }
             if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
                 self.strike(hit, &penalty, slots, now);

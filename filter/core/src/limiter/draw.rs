@@ -48,12 +48,12 @@ impl Limiter {
         if self.drawing >= DRAWS_MAX {
             return None;
         }
-        let hits = core::mem::take(&mut self.scratch.hits);
+        let scratch = self.scratch.take()?;
         let mut saying = Saying::default();
-        for hit in hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
+        for hit in scratch.hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
             self.want(hit, &mut saying, slots, now);
         }
-        self.scratch.hits = hits;
+        self.scratch = Some(scratch);
         if saying.is_empty() {
             return None;
         }
@@ -79,7 +79,7 @@ impl Limiter {
         });
         let Updated::Written(watched) = updated else { return };
         if !hit.watched {
-            self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, hit.cost, now);
+            self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
         }
         let Some(key) = self.watch.get_mut(hit.tag.bits()) else { return };
         key.waiting = key.waiting.saturating_add(hit.cost);
@@ -95,7 +95,7 @@ impl Limiter {
         };
         let chunk = calendar.map_or(0, |_| chunk_of(quota));
         let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
-        saying.add(told, hit.value.as_bytes(), &watched, 0, ahead, now);
+        saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, ahead, now);
     }
 
     /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the

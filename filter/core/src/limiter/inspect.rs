@@ -2,7 +2,7 @@
 
 use super::{Limiter, slot_of};
 use crate::key::KeyValue;
-use crate::slot::{Entry, Tag};
+use crate::slot::{Entry, Slot, Tag};
 use crate::table::{Loaded, Slots};
 
 impl Limiter {
@@ -11,9 +11,8 @@ impl Limiter {
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
         let salt = self.tags.get(rule)?.salt;
         let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());
-        let mut bytes = alloc::vec::Vec::new();
         let slot = slot_of(hash.place, slots.count());
-        let (loaded, _) = Loaded::read(slots, slot, &mut bytes);
+        let (loaded, _) = Loaded::read(slots, slot, Slot::default());
         loaded.slot.get(Tag::of_key(hash.tag, salt))
     }
 }

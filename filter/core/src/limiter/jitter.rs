@@ -14,7 +14,7 @@ impl Limiter {
         if most_s == 0 {
             return 0;
         }
-        let hit = self.scratch.hits.iter().find(|hit| hit.rule == rule);
+        let hit = self.scratch.iter().flat_map(|scratch| &scratch.hits).find(|hit| hit.rule == rule);
         hit.map_or(0, |hit| jitter_s(hit.tag.bits(), most_s, now))
     }
 }

@@ -1,5 +1,7 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
+use alloc::vec::Vec;
+
 use super::exchange::Exchange;
 use super::penalty::boxed_until;
 use super::{Asked, Hit, Limiter};
@@ -84,11 +86,12 @@ impl Limiter {
             let has_box = rule.is_some_and(|rule| rule.penalty.is_some());
             let is_charged_after = rule.is_some_and(|rule| rule.after.is_some());
             let until = if has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
+            let mut copy = None;
+            // A cost that the response tells takes nothing yet.
+            let slot = if is_charged_after { copy.insert(loaded.slot.clone()) } else { &mut loaded.slot };
             hit.judged = match until {
                 Some(until) => Judged::refused(Verdict::Boxed { wait_ns: until.nanos_since(now) }, hit.tag),
-                // A cost that the response tells takes nothing yet.
-                None if is_charged_after => self.judge(hit, &terms, &mut loaded.slot.clone(), now),
-                None => self.judge(hit, &terms, &mut loaded.slot, now),
+                None => self.judge(hit, &terms, slot, now),
             };
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
@@ -116,6 +119,7 @@ impl Limiter {
         })
     }
 
+    #[inline]
     fn judge(&mut self, hit: &mut Hit, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
         if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
             return Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
@@ -202,14 +206,14 @@ impl Limiter {
 
     /// Counts the request for its key, once, if the key is watched.
     fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
-        if !hit.watched && matches!(slot.get(hit.tag), Some(Entry::Watched(_))) {
+        if !hit.watched && slot.is_watched(hit.tag) {
             hit.watched = true;
             self.count_watched(hit, now);
         }
     }
 
     fn count_watched(&mut self, hit: &Hit, now: Time) {
-        if !self.watch.touch(hit.tag, hit.rule, &hit.value, hit.slot, hit.cost, now) {
+        if !self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now) {
             self.counters.add(Event::SyncDropped, 1);
         }
     }
@@ -219,14 +223,14 @@ impl Limiter {
         &mut self,
         hit: &Hit,
         slots: &mut dyn Slots,
-        bytes: &mut alloc::vec::Vec<u8>,
+        rooms: &mut Vec<Slot>,
         now: Time,
     ) {
         let Some(parts) = self.exchange.as_ref().map(Exchange::cold_parts) else { return };
         // What other algorithms count, each POP counts for itself.
         let shared = self.rule(hit.rule).filter(|rule| rule.is_shared());
         let Some(quota) = shared.map(|rule| rule.quota) else { return };
-        let mut loaded = self.load(slots, hit.slot, bytes);
+        let mut loaded = self.load(slots, hit.slot, rooms);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
         let watched = Entry::Watched(Watched::begin(&cold, &quota, parts, 0, now));
         // On a conflict the next refusal does it.
@@ -241,12 +245,12 @@ impl Limiter {
         written: &[Loaded],
         hits: &[Hit],
         slots: &mut dyn Slots,
-        bytes: &mut alloc::vec::Vec<u8>,
+        rooms: &mut Vec<Slot>,
         now: Time,
     ) {
         for index in written.iter().map(|loaded| loaded.index) {
             for _ in 0..super::WRITES_MAX {
-                let mut loaded = self.load(slots, index, bytes);
+                let mut loaded = self.load(slots, index, rooms);
                 for hit in hits.iter().filter(|hit| hit.slot == index) {
                     self.give_back_one(hit, &mut loaded.slot, now);
                 }
@@ -280,6 +284,7 @@ impl Limiter {
 
 /// The entry once `cost` tokens are taken: a cold key that leaves its even share, one of `parts`, becomes watched.
 /// Without parts nobody hears of any key.
+#[inline]
 pub(super) fn after_taking(
     entry: Entry,
     after: Bucket,

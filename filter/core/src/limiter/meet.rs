@@ -1,10 +1,10 @@
 //! Which rules count a request, and which buckets they name.
 
 use super::judge::Judged;
+use super::keys::KeyId;
 use super::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::counters::Event;
 use crate::decision::{Decision, Standing};
-use crate::key::{KeyHash, KeyValue};
 use crate::request::{Fetched, Request};
 use crate::rules::Listed;
 use crate::rules::key_spec::{Missing, MissingPart};
@@ -40,10 +40,10 @@ impl Limiter {
                 return Met::Blocked;
             }
         }
-        self.rules.meet(request, conditions, met);
+        let met = self.rules.meet(request, conditions, met);
+        self.keys.next_request();
         let mut is_address_missing = false;
-        let mut hashed: Option<(KeyValue, KeyHash)> = None;
-        for &i in met.iter() {
+        for &i in met {
             let place = usize::from(i);
             let (Some(rule), Some(tags)) = (self.rules.rules().get(place), self.tags.get(place)) else {
                 continue;
@@ -51,15 +51,16 @@ impl Limiter {
             if rule.enforcement.mode == Mode::Off {
                 continue;
             }
-            let value = match rule.key.value(request, &self.fleet_secret) {
-                Ok(value) => value,
+            let secrets = (&self.fleet_secret, &self.secret);
+            let (key, hash) = match self.keys.hash(tags.key, &rule.key, request, secrets) {
+                Ok(hash) => (tags.key, hash),
                 Err(part) => {
                     let is_news = part == MissingPart::ClientAddress && !is_address_missing;
                     self.counters.add(Event::AddressUnreadable, u32::from(is_news));
                     is_address_missing |= is_news;
                     match rule.missing {
                         Missing::Skip => continue,
-                        Missing::Share => KeyValue::LACKING,
+                        Missing::Share => (KeyId::LACKING, self.keys.hash_of_lacking()),
                         Missing::Limit if rule.enforcement == Enforcement::default() => {
                             hits.clear();
                             shadow.clear();
@@ -72,19 +73,14 @@ impl Limiter {
                     }
                 }
             };
-            let hash = match hashed {
-                Some((known, hash)) if known == value => hash,
-                _ => self.secret.hash(value.as_bytes()),
-            };
-            hashed = Some((value, hash));
             let slot = slot_of(hash.place, slot_count);
             let tag = Tag::of_key(hash.tag, tags.salt);
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
             let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
-            let is_shadow = !rule.enforcement.holds_for(&value, &self.fleet_secret);
+            let is_shadow = !rule.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
-            list.push(Hit { rule: i, value, tag, slot, cost, is_shadow, watched, thinned: false, judged });
+            list.push(Hit { rule: i, key, tag, slot, cost, is_shadow, watched, thinned: false, judged });
         }
         Met::Counted
     }

@@ -17,6 +17,7 @@ mod grants;
 mod inspect;
 mod jitter;
 mod judge;
+mod keys;
 mod meet;
 mod penalty;
 mod replace;
@@ -27,18 +28,19 @@ mod versions;
 mod watched;
 mod wish;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::DenyCache;
 use crate::fleet_secret::FleetSecret;
-use crate::key::{KeyValue, Secret};
+use crate::key::Secret;
 use crate::ladder::Step;
 use crate::request::{Request, Values};
 use crate::rules::RuleSet;
 use crate::rules::matching::Bits;
-use crate::slot::Tag;
+use crate::slot::{Slot, Tag};
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
@@ -47,6 +49,7 @@ pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
 use judge::Judged;
+use keys::{KeyId, Keys};
 use meet::Met;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other
@@ -81,6 +84,7 @@ pub struct Limiter {
     /// Counts the rule sets that were in force; a rule's index means something in one of them.
     generation: u32,
     secret: Secret,
+    keys: Keys,
     /// What hides the parts of keys that leave the POP.
     fleet_secret: FleetSecret,
     deny_cache: DenyCache,
@@ -93,7 +97,8 @@ pub struct Limiter {
     drawing: usize,
     counters: Counters,
     afterwards: Vec<Afterwards>,
-    scratch: Scratch,
+    /// Of the request decided last; none before the first, and while one is decided.
+    scratch: Option<Box<Scratch>>,
 }
 
 /// Whether weir-sync was asked to debit a strict rule's budget for the request at hand.
@@ -118,15 +123,18 @@ struct Touch {
 /// What a rule's buckets are named by.
 #[derive(Clone, Copy)]
 struct RuleTags {
+    key: KeyId,
     salt: u64,
     overflow: Tag,
 }
 
 impl RuleTags {
-    /// Those of every rule, in the rules' order.
-    fn of(rules: &RuleSet, secret: &Secret) -> Vec<Self> {
-        let salts = rules.salts(secret).into_iter();
-        salts.map(|salt| Self { salt, overflow: Tag::of_overflow(salt) }).collect()
+    /// Those of every rule, in the rules' order, and the keys that they count by.
+    fn of(rules: &RuleSet, secret: &Secret) -> (Keys, Vec<Self>) {
+        let (keys, ids) = Keys::of(rules, secret);
+        let named = rules.salts(secret).into_iter().zip(ids);
+        let tags = named.map(|(salt, key)| Self { key, salt, overflow: Tag::of_overflow(salt) });
+        (keys, tags.collect())
     }
 }
 
@@ -142,13 +150,14 @@ struct Scratch {
     /// Hits of rules that are not enforced for their keys.
     shadow: Vec<Hit>,
     loaded: Vec<Loaded>,
-    bytes: Vec<u8>,
+    /// Slots to read into.
+    rooms: Vec<Slot>,
 }
 
 /// A rule that counts the request, and the bucket it names.
 struct Hit {
     rule: u16,
-    value: KeyValue,
+    key: KeyId,
     tag: Tag,
     slot: u32,
     /// Tokens that the request takes.
@@ -166,12 +175,14 @@ impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
     /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
+        let (keys, tags) = RuleTags::of(&rules, &identity.secret);
         Self {
             counters: Counters::new(rules.rules().len()),
-            tags: RuleTags::of(&rules, &identity.secret),
+            tags,
             rules,
             generation: 0,
             secret: identity.secret,
+            keys,
             fleet_secret: if reporter.is_some() {
                 FleetSecret::UNKEYED
             } else {
@@ -183,13 +194,14 @@ impl Limiter {
             touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
             drawing: 0,
             afterwards: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: None,
         }
     }
 
     /// Hashes the parts of keys with `secret`, which is the same at every POP. To be called before any decision.
     pub fn hide_keys_with(&mut self, secret: FleetSecret) {
         self.fleet_secret = secret;
+        self.keys.forget();
     }
 
     /// The rules in force.
@@ -217,7 +229,7 @@ impl Limiter {
         self.touch = self.touch_at(asked, now);
         self.afterwards.clear();
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
-        let mut scratch = core::mem::take(&mut self.scratch);
+        let mut scratch = self.scratch.take().unwrap_or_default();
         let met = self.meet(request, &mut scratch, slots.count());
         let decision = if let Met::Blocked = met {
             Decision::BLOCKED
@@ -233,7 +245,7 @@ impl Limiter {
         if decision.outcome == Outcome::Allow {
             self.judge_shadows(&mut scratch, slots, now);
         }
-        self.scratch = scratch;
+        self.scratch = Some(scratch);
         decision
     }
 
@@ -260,12 +272,14 @@ impl Limiter {
 
     /// Judges the hits on the table, and commits what they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Decision {
-        let Scratch { hits, loaded, bytes, .. } = scratch;
-        loaded.clear();
+        let Scratch { hits, loaded, rooms, .. } = scratch;
+        while let Some(loaded) = loaded.pop() {
+            rooms.push(loaded.slot);
+        }
         for i in 0..hits.len() {
             let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };
             if !loaded.iter().any(|l| l.index == index) {
-                loaded.push(self.load(slots, index, bytes));
+                loaded.push(self.load(slots, index, rooms));
             }
         }
         let mut fits = true;
@@ -276,8 +290,8 @@ impl Limiter {
             for i in 0..loaded.len() {
                 let (done, rest) = loaded.split_at_mut(i);
                 let Some(next) = rest.first_mut() else { break };
-                if !self.commit(next, hits, slots, bytes, now) {
-                    self.give_back(done, hits, slots, bytes, now);
+                if !self.commit(next, hits, slots, rooms, now) {
+                    self.give_back(done, hits, slots, rooms, now);
                     fits = false;
                     break;
                 }
@@ -286,11 +300,11 @@ impl Limiter {
         for hit in hits.iter().filter(|hit| hit.thinned) {
             self.watch.settle(hit.tag, fits);
         }
-        if fits { self.allow(hits) } else { self.refuse(hits, slots, bytes, now) }
+        if fits { self.allow(hits) } else { self.refuse(hits, slots, rooms, now) }
     }
 
-    fn load(&mut self, slots: &mut dyn Slots, index: u32, bytes: &mut Vec<u8>) -> Loaded {
-        let (loaded, mishaps) = Loaded::read(slots, index, bytes);
+    fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
+        let (loaded, mishaps) = Loaded::read(slots, index, rooms.pop().unwrap_or_default());
         self.counters.add(Event::Corrupt, u32::from(mishaps.corrupt));
         self.counters.add(Event::Unavailable, u32::from(mishaps.unavailable));
         loaded
@@ -302,7 +316,7 @@ impl Limiter {
         loaded: &mut Loaded,
         hits: &mut [Hit],
         slots: &mut dyn Slots,
-        bytes: &mut Vec<u8>,
+        rooms: &mut Vec<Slot>,
         now: Time,
     ) -> bool {
         for _ in 0..WRITES_MAX {
@@ -319,7 +333,7 @@ impl Limiter {
                 }
                 Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
             }
-            *loaded = self.load(slots, loaded.index, bytes);
+            *loaded = self.load(slots, loaded.index, rooms);
             if !self.judge_slot(loaded, hits, now) {
                 return false;
             }

@@ -67,7 +67,7 @@ impl Limiter {
         if matches!(changed, Updated::Written(true)) {
             self.counters.add(Event::Boxed, 1);
             if let Some(exchange) = &mut self.exchange {
-                exchange.tell_of_box(hit.rule, hit.value, until);
+                exchange.tell_of_box(hit.rule, *self.keys.value(hit.key), until);
             }
         }
     }

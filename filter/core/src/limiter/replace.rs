@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::exchange::{Exchange, Told};
-use super::{Limiter, RuleTags, Scratch};
+use super::{Limiter, RuleTags};
 use crate::rules::RuleSet;
 use crate::time::Time;
 use crate::wire::{RULES_MAX, Running};
@@ -23,7 +23,7 @@ impl Limiter {
     ///
     /// What was counted is kept for rules whose name stays; whoever needs that of the others takes it before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
-        let tags = RuleTags::of(&rules, &self.secret);
+        let (keys, tags) = RuleTags::of(&rules, &self.secret);
         let indices: BTreeMap<u64, u16> = tags.iter().map(|tags| tags.salt).zip(0..GONE).collect();
         let moved: alloc::vec::Vec<Option<u16>> =
             self.tags.iter().map(|tags| indices.get(&tags.salt).copied()).collect();
@@ -42,8 +42,8 @@ impl Limiter {
         self.counters.rearrange(rules.rules().len(), same_name);
         // A rule may be looser now; and no hit of the rules before may be found in the next draw.
         self.deny_cache.clear();
-        self.scratch = Scratch::default();
-        (self.rules, self.tags) = (rules, tags);
+        self.scratch = None;
+        (self.rules, self.keys, self.tags) = (rules, keys, tags);
         self.generation = self.generation.wrapping_add(1);
     }
 

@@ -9,13 +9,13 @@ impl Limiter {
     /// Judges, for a request that goes through, what the rules in shadow would have said. Whatever that is, it
     /// changes neither the decision nor another rule's buckets.
     pub(super) fn judge_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
-        let Scratch { shadow, bytes, .. } = scratch;
+        let Scratch { shadow, rooms, .. } = scratch;
         for i in 0..shadow.len() {
             let Some(one) = shadow.get_mut(i..=i) else { break };
             let Some(index) = one.first().map(|hit| hit.slot) else { break };
-            let mut loaded = self.load(slots, index, bytes);
+            let mut loaded = self.load(slots, index, rooms);
             let fits =
-                self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, bytes, now);
+                self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, rooms, now);
             let Some(hit) = one.first() else { break };
             if hit.thinned {
                 self.watch.settle(hit.tag, fits);
@@ -27,7 +27,7 @@ impl Limiter {
             }
             self.counters.shadow_limited(hit.rule);
             if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, Verdict::Denied) {
-                self.watch_refused(hit, slots, bytes, now);
+                self.watch_refused(hit, slots, rooms, now);
             }
         }
     }

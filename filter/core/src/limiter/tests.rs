@@ -143,14 +143,14 @@ struct Contended<'a> {
 }
 
 impl Slots for Contended<'_> {
-    fn read(&mut self, index: u32, into: &mut Vec<u8>) -> Result<Version, ReadError> {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         let read = self.slots.read(index, into);
         self.interloper.get_mut()(self.slots);
         read
     }
 
-    fn write(&mut self, i: u32, bytes: &[u8; crate::slot::SLOT_BYTES], v: Version) -> Result<(), WriteError> {
-        self.slots.write(i, bytes, v)
+    fn write(&mut self, i: u32, slot: &mut Slot, v: Version) -> Result<(), WriteError> {
+        self.slots.write(i, slot, v)
     }
 
     fn count(&self) -> u32 {

@@ -36,10 +36,9 @@ impl Limiter {
         slots: &mut dyn Slots,
         change: impl Fn(&mut Slot) -> Option<T>,
     ) -> Updated<T> {
-        let mut bytes = core::mem::take(&mut self.scratch.bytes);
         let mut result = Updated::Failed;
         for _ in 0..UPDATES_MAX {
-            let (mut loaded, _) = Loaded::read(slots, index, &mut bytes);
+            let (mut loaded, _) = Loaded::read(slots, index, Slot::default());
             if !loaded.is_known() {
                 break;
             }
@@ -53,7 +52,6 @@ impl Limiter {
             }
             self.counters.add(Event::CasRetried, 1);
         }
-        self.scratch.bytes = bytes;
         result
     }
 

@@ -87,6 +87,11 @@ impl KeySpec {
         self.address
     }
 
+    /// Whether the client's address is all it has.
+    pub fn is_address(&self) -> bool {
+        self.address.is_some() && self.others.is_empty()
+    }
+
     /// Whether it has parts that leave the POP as a hash.
     pub fn is_hashed(&self) -> bool {
         !self.others.is_empty()

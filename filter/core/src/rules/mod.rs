@@ -80,6 +80,8 @@ pub const CONDITIONS_MAX: usize = 100;
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
+    /// The rules that count a request, where that is the same for all requests.
+    always: Option<Vec<u16>>,
     allow: Conditions,
     deny: Conditions,
     is_enforced: bool,
@@ -136,7 +138,14 @@ impl RuleSet {
     ) -> Self {
         let index = Index::new(rules.iter().map(|rule| &rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
-        Self { rules, index, allow, deny, is_enforced, attributes }
+        let mut set = Self { rules, index, always: None, allow, deny, is_enforced, attributes };
+        let is_open = |rule: &Rule| rule.matches == Condition::default() && rule.variant.when.is_none();
+        if set.rules.iter().all(is_open) {
+            let mut always = Vec::new();
+            set.choose(0..set.rules.len(), &mut always, |_| true);
+            set.always = Some(always);
+        }
+        set
     }
 
     /// Whether the rules are in force at all.
@@ -167,18 +176,39 @@ impl RuleSet {
         }
     }
 
-    /// Leaves in `out` the places of the rules that count the request, in the order they were written.
-    pub fn meet(&self, request: &mut Fetched<'_>, room: &mut Bits, out: &mut Vec<u16>) {
+    /// The places of the rules that count the request, in the order they were written. Both rooms are used on the
+    /// way.
+    pub fn meet<'a>(
+        &'a self,
+        request: &mut Fetched<'_>,
+        room: &mut Bits,
+        out: &'a mut Vec<u16>,
+    ) -> &'a [u16] {
+        if let Some(always) = &self.always {
+            return always;
+        }
         self.index.candidates(request, room);
+        self.choose(room.iter(), out, |rule| {
+            rule.matches.holds(request) && rule.variant.when.as_ref().is_none_or(|when| when.holds(request))
+        });
+        out
+    }
+
+    /// Leaves in `out`, of each written rule among those at `places`, the first variant that `is_for` the request.
+    fn choose(
+        &self,
+        places: impl Iterator<Item = usize>,
+        out: &mut Vec<u16>,
+        mut is_for: impl FnMut(&Rule) -> bool,
+    ) {
         out.clear();
-        // Of each written rule, the first variant that is for the request.
         let mut chosen = None;
-        for place in room.iter() {
+        for place in places {
             let Some(rule) = self.rules.get(place) else { continue };
-            let Variant { group, number, when, is_unlimited } = &rule.variant;
+            let Variant { group, number, is_unlimited, .. } = &rule.variant;
             let is_chosen = match chosen {
                 Some((of, variant)) if of == *group => variant == *number,
-                _ => rule.matches.holds(request) && when.as_ref().is_none_or(|when| when.holds(request)),
+                _ => is_for(rule),
             };
             if is_chosen {
                 chosen = Some((*group, *number));

@@ -5,12 +5,16 @@
 //!   4  watched     1 B  entries at the front, two units each
 //!   5  cold        1 B  entries at the back, one unit each
 //!   6  zero        2 B
-//!   8  checksum    8 B  xxh64 of everything else
+//!   8  checksum    8 B  xxh64 of the units that hold entries, seeded by what stands before
 //!  16  zero       16 B
 //!  32  units  20 x 24 B  watched entries from the left, cold ones from the right
 //! ```
 //!
-//! Everything out of range reads as zero and is not written, so no index can trap.
+//! Everything out of range reads as zero and is not written, so no index can trap. Units without an entry hold
+//! anything.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -28,8 +32,8 @@ pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER3": the layout above.
-const FORMAT: [u8; 4] = *b"WER3";
+/// "WER4": the layout above.
+const FORMAT: [u8; 4] = *b"WER4";
 const HEADER_BYTES: usize = 32;
 const UNIT_BYTES: usize = 24;
 /// Bits of a watched entry's burst; the rest of its word are the parts of its rate.
@@ -41,14 +45,10 @@ const COLD_COUNT: usize = 5;
 
 const _: () = assert!(HEADER_BYTES + UNITS * UNIT_BYTES == SLOT_BYTES);
 
-/// A slot's bytes were not those of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt;
-
 /// The packed set of entries. Reads and writes its bytes in place.
 #[derive(Clone)]
 pub struct Slot {
-    bytes: [u8; SLOT_BYTES],
+    bytes: Box<[u8; SLOT_BYTES]>,
 }
 
 impl Default for Slot {
@@ -60,20 +60,38 @@ impl Default for Slot {
 impl Slot {
     /// A slot without entries.
     pub fn empty() -> Self {
-        let mut slot = Self { bytes: [0; SLOT_BYTES] };
+        let mut slot = Self { bytes: Box::new([0; SLOT_BYTES]) };
         slot.write(0, FORMAT);
         slot
     }
 
-    /// The slot in `bytes`, if they are one.
-    pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
-        let slot = Self { bytes: bytes.try_into().map_err(|_| Corrupt)? };
-        let fits = slot.watched() * WATCHED_UNITS + slot.cold() <= UNITS;
-        let sound = slot.array::<4>(0) == FORMAT && fits && slot.array::<8>(8) == slot.checksum();
-        if sound { Ok(slot) } else { Err(Corrupt) }
+    /// Drops every entry.
+    pub fn clear(&mut self) {
+        self.write(0, [0; HEADER_BYTES]);
+        self.write(0, FORMAT);
     }
 
-    /// The bytes to store.
+    /// Holds what `other` does.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.write(0, other.array::<HEADER_BYTES>(0));
+        let (watched, cold) = (watched_offset(other.watched()), self.cold_begin());
+        for used in [HEADER_BYTES..watched, cold..SLOT_BYTES] {
+            if let (Some(to), Some(from)) = (self.bytes.get_mut(used.clone()), other.bytes.get(used)) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Takes in the bytes of a slot that was sealed; false where they are none, or not whole, and then it holds
+    /// anything.
+    pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
+        let Ok(bytes) = bytes.try_into() else { return false };
+        self.bytes = bytes;
+        let fits = self.watched() * WATCHED_UNITS + self.cold() <= UNITS;
+        self.array::<4>(0) == FORMAT && fits && self.array::<8>(8) == self.checksum()
+    }
+
+    /// The bytes to store where they may be read by halves, or by others.
     pub fn sealed(&mut self) -> &[u8; SLOT_BYTES] {
         let checksum = self.checksum();
         self.write(8, checksum);
@@ -137,7 +155,7 @@ impl Slot {
         let at = cold_offset(i);
         Cold {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            share: Share::from_halves(self.half(at + 16), self.half(at + 20)),
+            share: Share::from_bits(self.word(at + 16)),
         }
     }
 
@@ -145,9 +163,7 @@ impl Slot {
         let at = cold_offset(i);
         self.write(at, tag.0.to_le_bytes());
         self.write(at + 8, cold.bucket.refilled().as_nanos().to_le_bytes());
-        let (used, used_at) = cold.share.halves();
-        self.write(at + 16, used.to_le_bytes());
-        self.write(at + 20, used_at.to_le_bytes());
+        self.write(at + 16, cold.share.bits().to_le_bytes());
     }
 
     /// The tag of the `i`-th watched entry.
@@ -178,8 +194,35 @@ impl Slot {
     }
 
     fn checksum(&self) -> [u8; 8] {
-        let seed = u64::from_le_bytes(self.array(0));
-        xxh64(self.bytes.get(16..).unwrap_or_default(), seed).to_le_bytes()
+        let watched = self.bytes.get(HEADER_BYTES..watched_offset(self.watched())).unwrap_or_default();
+        let cold = self.cold_units();
+        let mut sum = self.word(0);
+        for units in [watched, cold] {
+            if !units.is_empty() {
+                sum = xxh64(units, sum);
+            }
+        }
+        sum.to_le_bytes()
+    }
+
+    /// The units of cold entries, the first of which is the last.
+    fn cold_units(&self) -> &[u8] {
+        self.bytes.get(self.cold_begin()..).unwrap_or_default()
+    }
+
+    fn cold_begin(&self) -> usize {
+        SLOT_BYTES.saturating_sub(self.cold() * UNIT_BYTES)
+    }
+
+    /// Which of the cold entries has this tag.
+    pub(super) fn find_cold(&self, tag: Tag) -> Option<usize> {
+        let tag = tag.0.to_le_bytes();
+        self.cold_units().rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
+    }
+
+    /// Which of the watched entries has this tag.
+    pub(super) fn find_watched(&self, tag: Tag) -> Option<usize> {
+        (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
     }
 
     fn word(&self, offset: usize) -> u64 {

@@ -16,7 +16,7 @@ mod strict;
 mod tests;
 
 pub use entry::{Cold, Entry, Moment, Tag, Watched};
-pub use layout::{Corrupt, SLOT_BYTES, Slot};
+pub use layout::{SLOT_BYTES, Slot};
 
 use crate::time::Time;
 use layout::{UNITS, WATCHED_UNITS};
@@ -42,6 +42,7 @@ impl Slot {
     /// Its own entry if it has one; else a new one if there is room; else the rule's overflow
     /// bucket; else (every overflow unit held by other rules' debt) the overflow bucket that is
     /// full soonest.
+    #[inline]
     pub fn lodge(&self, tag: Tag, overflow: Tag, now: Time) -> Lodging {
         if let Some(entry) = self.get(tag) {
             return Lodging { tag, entry };
@@ -63,7 +64,13 @@ impl Slot {
         Lodging { tag, entry }
     }
 
+    /// Whether the entry under `tag` is a watched one.
+    pub fn is_watched(&self, tag: Tag) -> bool {
+        self.find_watched(tag).is_some()
+    }
+
     /// The entry under `tag`.
+    #[inline]
     pub fn get(&self, tag: Tag) -> Option<Entry> {
         if let Some(i) = self.find_watched(tag) {
             return Some(Entry::Watched(self.watched_at(i)));
@@ -73,6 +80,7 @@ impl Slot {
 
     /// Stores `entry` under `tag`, in place of what was there, or of entries that hold no
     /// information. Returns how many of those it dropped, or `None` if there was no room.
+    #[inline]
     pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
             (Entry::Watched(watched), Some(i), _) => {
@@ -82,6 +90,10 @@ impl Slot {
             (Entry::Cold(cold), None, Some(i)) => {
                 self.set_cold(i, tag, cold);
                 Some(0)
+            }
+            // Nothing is dropped for one that does not come to fit.
+            (Entry::Cold(_), None, None) => {
+                self.room_for(1, tag.is_overflow(), now).then(|| self.insert(tag, entry, now)).flatten()
             }
             _ => {
                 let before = self.clone();
@@ -158,14 +170,6 @@ impl Slot {
 
     fn overflow_entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
         self.entries().filter(|(tag, _)| tag.is_overflow())
-    }
-
-    fn find_watched(&self, tag: Tag) -> Option<usize> {
-        (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
-    }
-
-    fn find_cold(&self, tag: Tag) -> Option<usize> {
-        (0..self.cold()).find(|&i| self.cold_tag(i) == tag)
     }
 
     fn remove_watched(&mut self, i: usize) {

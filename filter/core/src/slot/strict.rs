@@ -111,7 +111,8 @@ mod tests {
         let mut key = begun();
         key.bar(T0 + 3_600 * SECOND_NS, T0);
         slot.put(tag, &Entry::Watched(key), T0).unwrap();
-        let mut slot = Slot::read(slot.sealed()).unwrap();
+        let sealed = slot.sealed().to_vec();
+        assert!(slot.unseal(sealed));
         for n in 2..200 {
             let now = T0 + 3_000 * SECOND_NS + n;
             let _ = slot.put(Tag::of_key(n, 0), &Entry::Watched(begun()), now);

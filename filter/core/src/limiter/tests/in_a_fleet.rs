@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::address::Prefixes;
+use crate::key::KeyValue;
 use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
 
 /// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.

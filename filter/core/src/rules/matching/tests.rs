@@ -55,8 +55,8 @@ pub(super) fn met(rules: &RuleSet, sample: &mut Sample) -> (Vec<u16>, Vec<u16>) 
     let mut request = Fetched::new(&mut plain, rules.attributes(), &mut values);
     let holds = |(i, rule): (u16, &crate::rules::Rule)| rule.matches.holds(&mut request).then_some(i);
     let without: Vec<u16> = (0..).zip(rules.rules()).filter_map(holds).collect();
-    rules.meet(&mut Fetched::new(sample, rules.attributes(), &mut values), &mut room, &mut out);
-    (out, without)
+    let mut request = Fetched::new(sample, rules.attributes(), &mut values);
+    (rules.meet(&mut request, &mut room, &mut out).to_vec(), without)
 }
 
 fn holds(condition: &Value, has: &[(&str, &str)]) -> bool {

@@ -1,0 +1,108 @@
+//! The keys of the request at hand: each made and hashed once, however many rules count by it.
+
+use core::net::IpAddr;
+
+use alloc::vec::Vec;
+
+use crate::fleet_secret::FleetSecret;
+use crate::key::{KeyHash, KeyValue, Secret};
+use crate::request::Fetched;
+use crate::rules::RuleSet;
+use crate::rules::key_spec::{KeySpec, MissingPart};
+
+/// Names one of the keys that a rule set counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyId(u16);
+
+impl KeyId {
+    /// The key of requests that lack a part.
+    pub(super) const LACKING: Self = Self(0);
+}
+
+/// The value of each key for the request that has last asked for it.
+pub(super) struct Keys {
+    list: Vec<Known>,
+    /// Counts the requests.
+    request: u64,
+}
+
+struct Known {
+    of: Of,
+    value: KeyValue,
+    hash: KeyHash,
+}
+
+/// What a value was made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Nothing,
+    /// Of nothing else: as good for the next request from this address.
+    Address(IpAddr),
+    /// Of the `n`-th request.
+    Request(u64),
+}
+
+impl Keys {
+    /// Those of `rules`, and which of them each rule counts by, in the rules' order.
+    pub(super) fn of(rules: &RuleSet, secret: &Secret) -> (Self, Vec<KeyId>) {
+        let mut specs: Vec<&KeySpec> = Vec::new();
+        let mut ids = Vec::with_capacity(rules.rules().len());
+        for rule in rules.rules() {
+            let known = specs.iter().position(|spec| **spec == rule.key);
+            if known.is_none() {
+                specs.push(&rule.key);
+            }
+            let place = known.map_or(specs.len(), |place| place + 1);
+            // There are fewer keys than rules, and of those fewer than 2^16.
+            ids.push(u16::try_from(place).map_or(KeyId::LACKING, KeyId));
+        }
+        let lacking = || {
+            let value = KeyValue::LACKING;
+            Known { of: Of::Nothing, value, hash: secret.hash(value.as_bytes()) }
+        };
+        (Self { list: (0..=specs.len()).map(|_| lacking()).collect(), request: 0 }, ids)
+    }
+
+    /// Begins with the next request.
+    pub(super) fn next_request(&mut self) {
+        self.request = self.request.wrapping_add(1);
+    }
+
+    /// Forgets what it made: the secrets are others.
+    pub(super) fn forget(&mut self) {
+        self.list.iter_mut().for_each(|known| known.of = Of::Nothing);
+    }
+
+    /// The hash of the request's key, or a part that it lacks.
+    pub(super) fn hash(
+        &mut self,
+        id: KeyId,
+        spec: &KeySpec,
+        request: &mut Fetched<'_>,
+        (fleet_secret, secret): (&FleetSecret, &Secret),
+    ) -> Result<KeyHash, MissingPart> {
+        let of = match spec.is_address().then(|| request.client_address()).flatten() {
+            Some(address) => Of::Address(address),
+            None => Of::Request(self.request),
+        };
+        let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
+        if known.of != of {
+            // Should it lack a part, what is known is of nobody.
+            known.of = Of::Nothing;
+            known.value = spec.value(request, fleet_secret)?;
+            known.hash = secret.hash(known.value.as_bytes());
+            known.of = of;
+        }
+        Ok(known.hash)
+    }
+
+    /// The hash of [`KeyId::LACKING`].
+    pub(super) fn hash_of_lacking(&self) -> KeyHash {
+        self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
+    }
+
+    /// The value that was last made.
+    pub(super) fn value(&self, id: KeyId) -> &KeyValue {
+        self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
+    }
+}
