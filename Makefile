@@ -21,10 +21,10 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench fuzz clean
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench bench-native instructions instructions-baseline fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 
 # Everything else that is missing, the lab says.
 python3:
@@ -42,11 +42,11 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 	@$(MAKE) --no-print-directory wasm sync
 	@exec $(LAB) --end-with-parent run regions
 
-test: tools fmt clippy doc wasm sync native vectors sim lab ## every check, as .ci/run does
+test: tools fmt clippy doc wasm sync native vectors sim instructions lab ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
-tools: python3 ## install what is missing (.tools/; redis-server and node by apt)
-	@$(LAB) tools rust packages envoy redis node wasm-bindgen
+tools: python3 ## install what is missing (.tools/; redis-server, node and valgrind by apt)
+	@$(LAB) tools rust packages envoy redis node valgrind wasm-bindgen
 
 fmt: ## is every file formatted?
 	cargo fmt --all --check
@@ -99,8 +99,17 @@ regions: wasm sync ## three real regions under load, killed and cut: what they r
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run --locked --release -p weir-tests --bin regions
 
-bench: ## the native cost of one decision
-	cargo bench --locked -p weir-tests
+bench: bench-native ## what a decision costs
+
+# All of it; `make bench-native ONLY='decide/allowed'`, a part.
+bench-native: ## of these, the core's own work, beside the crate governor
+	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
+
+instructions: ## instructions of each case, counted: fails where one rose by more than 5 %
+	@cargo run -q --locked --release -p weir-tests --bin instructions
+
+instructions-baseline: ## write the counts of now as those to compare with
+	@cargo run -q --locked --release -p weir-tests --bin instructions -- --write
 
 # Not part of `make test`: it is a search. Inputs that are long enough to be a rule set begin at random: libFuzzer's
 # own begin at a byte. What was learnt stays in tests/fuzz/corpus, what is found in tests/fuzz/artifacts.

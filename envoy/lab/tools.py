@@ -114,6 +114,12 @@ def _node():
     _require("node")
 
 
+def _valgrind():
+    if not shutil.which("valgrind"):
+        system.apt_install("valgrind", "valgrind")
+    _require("valgrind")
+
+
 def _require(program):
     if not shutil.which(program):
         raise Problem(f"{program} was installed, but is not found in PATH: add its folder.")
@@ -154,6 +160,7 @@ _INSTALLERS = {
     "envoy": _envoy,
     "redis": _redis,
     "node": _node,
+    "valgrind": _valgrind,
     "wasm-bindgen": _wasm_bindgen,
 }
 NAMES = tuple(_INSTALLERS)

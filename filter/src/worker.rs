@@ -2,6 +2,7 @@
 
 mod live;
 
+use weir_limiter::claim;
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::ladder::{Ladder, Step};
@@ -329,15 +330,16 @@ struct HostRequest;
 
 impl Request for HostRequest {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
+        let value = match attribute {
             Attribute::SourceAddress => host::property("source\0address"),
             Attribute::Method => host::header(Headers::Request, ":method"),
             Attribute::Path => host::header(Headers::Request, ":path"),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
             Attribute::Header(name) => host::header(Headers::Request, name),
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
-            Attribute::Claim(path) => host::property(&claim_path(path)),
-        }
-        .ok()
+            Attribute::Claim(path) => host::property(&claim_path(path)).map(claim::as_text),
+        };
+        // Of a route without a name Envoy says that it is empty.
+        value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
     }
 }

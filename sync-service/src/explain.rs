@@ -209,10 +209,12 @@ fn uncounted(rule: &Rule, all: &[Rule], attributes: &Attributes, request: &mut F
     if let Some(reason) = reason {
         return format!("when: {reason}");
     }
+    if rule.variant.keys.is_some() && !rule.variant.holds(&rule.key, request) {
+        return "keys: the request's key is none of them".into();
+    }
     let is_for = |other: &&Rule| {
-        let when = other.variant.when.as_ref();
-        other.place() == rule.place()
-            && when.is_some_and(|when| why::not(when, attributes, request).is_none())
+        let is_tier = other.place() == rule.place() && other.variant.when.is_some();
+        is_tier && other.variant.holds(&other.key, request)
     };
     match all.iter().find(is_for) {
         Some(tier) if tier.variant == rule.variant => {

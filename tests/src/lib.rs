@@ -5,10 +5,12 @@
 #![allow(clippy::missing_panics_doc, reason = "a helper that panics is a test that fails, see above")]
 
 pub mod artefact;
+pub mod cases;
 pub mod client;
 pub mod envoy;
 pub mod examples;
 pub mod fleet;
+pub mod instructions;
 pub mod link;
 pub mod load;
 pub mod mock_host;

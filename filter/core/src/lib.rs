@@ -22,6 +22,7 @@ pub mod address;
 pub mod algorithm;
 pub mod bucket;
 pub mod calendar;
+pub mod claim;
 pub mod config;
 pub mod counters;
 pub mod decision;

@@ -72,7 +72,7 @@ impl Errors {
 }
 
 /// A value as an error repeats it: cut short, never a whole document.
-fn shown(value: &Value) -> String {
+pub fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),

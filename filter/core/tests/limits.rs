@@ -271,3 +271,15 @@ fn what_can_never_be_admitted_is_refused() {
         assert_eq!(one(fields), [expected]);
     }
 }
+
+#[test]
+fn what_is_no_rate_is_not_repeated_at_length() {
+    for rate in [json!("7".repeat(10_000)), json!({"any": vec!["5/m"; 5_000]}), json!(vec![1; 5_000])] {
+        for algorithm in ["token_bucket", "fixed_window", "quota"] {
+            let fields = json!({"algorithm": algorithm, "rate": rate});
+            let found = parse(&json!({"rules": [rule(0, &fields)]})).unwrap_err();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with("rules[0].rate: expected ") && found[0].len() < 300, "{found:?}");
+        }
+    }
+}

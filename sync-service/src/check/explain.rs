@@ -91,7 +91,7 @@ fn tiers(written: &Value) -> Vec<String> {
     let mut told: Vec<_> = tiers
         .iter()
         .map(|tier| {
-            let (name, when) = (condition::plain(&tier["name"]), condition::requests(tier.get("when")));
+            let (name, of) = (condition::plain(&tier["name"]), of_tier(tier, written));
             let amount = |field: &str| tier.get(field).map(condition::plain);
             let has = if tier["unlimited"] == true {
                 "not limited".into()
@@ -103,13 +103,26 @@ fn tiers(written: &Value) -> Vec<String> {
                 let burst = amount("burst").map(|burst| format!(", {burst} at once")).unwrap_or_default();
                 format!("{}{burst}", amount("rate").unwrap_or_default())
             };
-            format!("Tier {name}, for {when}: {has}.")
+            format!("Tier {name}, for {of}: {has}.")
         })
         .collect();
     if told.len() > 1 {
         told.push("The first tier that fits a request counts.".into());
     }
     told
+}
+
+/// Which requests a tier is for.
+fn of_tier(tier: &Value, written: &Value) -> String {
+    let when = tier.get("when").filter(|when| when.as_object().is_none_or(|when| !when.is_empty()));
+    let Some(keys) = tier["keys"].as_array() else { return condition::requests(tier.get("when")) };
+    let keys = condition::named(keys.iter().map(ToString::to_string), "or");
+    let part = written["key"].as_array().and_then(|key| key.iter().find(|part| !key::is_address(part)));
+    let of = format!("of {keys} ({})", part.map_or_else(String::new, |part| key::part(part, None)));
+    match when {
+        Some(when) => format!("{}, {of}", condition::requests(Some(when))),
+        None => format!("requests {of}"),
+    }
 }
 
 fn wider(rule: &Rule, written: &Value) -> Vec<String> {

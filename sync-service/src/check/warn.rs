@@ -3,6 +3,7 @@
 //! Only what is certain is warned of; a rule set without a warning may have such rules all the same.
 
 mod contradiction;
+mod tiers;
 
 use serde_json::Value;
 use weir_limiter::algorithm::Algorithm;
@@ -82,31 +83,8 @@ fn of_rule(rule: &Rule, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<Str
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
         warnings.push(format!("{}: never limits: mode: shadow says the same", at("enforced_percent")));
     }
-    let mut earlier: Vec<(&Value, &Value)> = Vec::new();
-    for (i, tier) in written["tiers"].as_array().into_iter().flatten().enumerate() {
-        let (name, when) = (&tier["name"], &tier["when"]);
-        warnings.extend(of_condition(when, &|field| at(&format!("tiers[{i}].when{field}"))));
-        if contradiction::of(when, None).is_none() {
-            let reason = contradiction::of(matches, Some(when));
-            let never = |reason| format!("{}: never applies: {reason}", at(&format!("tiers[{i}].when")));
-            warnings.extend(reason.filter(|_| contradiction::of(matches, None).is_none()).map(never));
-        }
-        let is_after = |(_, other): &&(&Value, &Value)| *other == when || is_empty(other);
-        if let Some((other, _)) = earlier.iter().find(is_after) {
-            warnings
-                .push(format!("{}: never applies: the tier {other} comes first", at(&format!("tiers[{i}]"))));
-        }
-        earlier.push((name, when));
-    }
-    if let Some((name, _)) = earlier.iter().find(|(_, when)| is_empty(when) || *when == matches) {
-        warnings
-            .push(format!("{}: never applies itself: its tier {name} is for all its requests", at("tiers")));
-    }
+    warnings.extend(tiers::of(matches, written, at));
     warnings
-}
-
-fn is_empty(condition: &Value) -> bool {
-    condition.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
 /// What no request has, in a condition and in those within it; `at` names one of its fields, with a dot before.
@@ -215,12 +193,14 @@ fn contains(wide: &Condition, narrow: &Condition) -> bool {
 
 fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
     // Every field by name: whoever adds one must say here what it means.
-    let Clause { hosts, methods, paths, headers, query, addresses, routes } = wide;
+    let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = wide;
     (hosts.is_none() || *hosts == narrow.hosts)
         && list_contains(methods, &narrow.methods, PartialEq::eq)
         && list_contains(paths, &narrow.paths, path_contains)
         && headers.iter().all(|test| narrow.headers.contains(test))
+        && cookies.iter().all(|test| narrow.cookies.contains(test))
         && query.iter().all(|test| narrow.query.contains(test))
+        && claims.iter().all(|test| narrow.claims.contains(test))
         && (addresses.is_none() || *addresses == narrow.addresses)
         && list_contains(routes, &narrow.routes, PartialEq::eq)
 }

@@ -89,11 +89,15 @@ fn the_first_test_that_fails_is_named() {
         ("{addresses: [10.0.0.0/8]}", "addresses does not hold: it is \"192.0.2.1\""),
         ("{headers: [{name: X-A, equals: a}]}", "header x-a does not hold: it is \"b\""),
         ("{headers: [{name: x-c, present: true}]}", "header x-c does not hold: the request has none"),
+        ("{cookies: [{name: c, equals: d}]}", "cookie c does not hold"),
         ("{query: [{name: c, equals: '2'}]}", "query parameter c does not hold"),
+        ("{claims: [{name: [p, plan], equals: gold}]}", "claim p.plan does not hold: it is \"free\""),
+        ("{claims: [{name: [p, sub], present: true}]}", "claim p.sub does not hold: the request has none"),
         ("{any: [{methods: [PUT]}, {path: {exact: /}}]}", "none of any holds"),
         ("{not: {methods: [GET]}}", "not does not hold: the request is one of those"),
     ] {
-        let arguments = ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1"];
+        let arguments =
+            ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1", "--claim", "p.plan=free"];
         let found = of_rule(&format!("key: [all], match: {condition}"), &arguments);
         assert_eq!(
             found,
@@ -119,6 +123,25 @@ fn of_tiers_the_one_that_fits_is_told() {
     assert!(unlimited.starts_with("Counted by no rule."), "{unlimited}");
     assert!(unlimited.contains("  r.c: the request is of this tier, which is not limited"), "{unlimited}");
     assert!(unlimited.contains("  r: the request is for the tier r.c"), "{unlimited}");
+}
+
+#[test]
+fn of_a_tiers_keys_it_is_told_whether_the_request_has_one() {
+    let rule = "key: [{header: x-account}], tiers: [{name: big, keys: [acme, big-co], times: 2}, \
+                {name: own, when: {methods: [GET]}, keys: [us], unlimited: true}]";
+    let of = |account: &str| of_rule(rule, &["--header", &format!("x-account: {account}")]).join("\n");
+    let big = of("big-co");
+    assert!(big.starts_with("Counted by:\n  r.big: key header x-account \"big-co\""), "{big}");
+    assert!(
+        big.contains(
+            "r.own: keys: the request's key is none of them\n  r: the request is for the tier r.big"
+        ),
+        "{big}"
+    );
+    let us = of("us");
+    assert!(us.starts_with("Counted by no rule."), "{us}");
+    assert!(us.contains("r.own: the request is of this tier, which is not limited"), "{us}");
+    assert!(of("small").starts_with("Counted by:\n  r: key header"), "{}", of("small"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The first test of a condition that a request fails.
 
 use weir_limiter::request::{Attribute, AttributeId, Attributes, Fetched};
-use weir_limiter::rules::matching::{Clause, Condition};
+use weir_limiter::rules::matching::{AttributeTest, Clause, Condition};
 
 /// Which part of `condition` the request does not meet, and what it is instead; none if it meets all.
 pub(super) fn not(
@@ -22,7 +22,7 @@ pub(super) fn not(
 
 fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
     // Every field by name: whoever adds one must say here what it means.
-    let Clause { hosts, methods, paths, headers, query, addresses, routes } = clause.clone();
+    let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = clause.clone();
     let none = Clause::default;
     let mut tests = vec![
         ("methods".to_owned(), Clause { methods, ..none() }),
@@ -32,17 +32,19 @@ fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -
         ("addresses".into(), Clause { addresses, ..none() }),
     ];
     for header in headers {
-        let name = attributes.get(header.header).map_or(String::new(), |attribute| match attribute {
-            Attribute::Header(name) => format!("header {name}"),
-            other => format!("{other:?}"),
-        });
-        tests.push((name, Clause { headers: vec![header], ..none() }));
+        tests.push((name_of(&header, attributes), Clause { headers: vec![header], ..none() }));
+    }
+    for cookie in cookies {
+        tests.push((format!("cookie {}", cookie.name), Clause { cookies: vec![cookie], ..none() }));
     }
     for parameter in query {
         tests.push((
             format!("query parameter {}", parameter.name),
             Clause { query: vec![parameter], ..none() },
         ));
+    }
+    for claim in claims {
+        tests.push((name_of(&claim, attributes), Clause { claims: vec![claim], ..none() }));
     }
     let fails = |(_, all): &(String, Clause), request: &mut Fetched<'_>| {
         !Condition { all: all.clone(), ..Condition::default() }.holds(request)
@@ -54,7 +56,7 @@ fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -
         "routes" => Some(AttributeId::ROUTE),
         "addresses" => Some(AttributeId::SOURCE_ADDRESS),
         "path" => Some(AttributeId::PATH),
-        _ => test.headers.first().map(|header| header.header),
+        _ => test.headers.first().or(test.claims.first()).map(|test| test.attribute),
     };
     let found = id.map(|id| request.get(id).map(|value| String::from_utf8_lossy(value).into_owned()));
     Some(match found {
@@ -62,4 +64,13 @@ fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -
         Some(None) => format!("{field} does not hold: the request has none"),
         None => format!("{field} does not hold"),
     })
+}
+
+/// What is tested, in words.
+fn name_of(test: &AttributeTest, attributes: &Attributes) -> String {
+    match attributes.get(test.attribute) {
+        Some(Attribute::Header(name)) => format!("header {name}"),
+        Some(Attribute::Claim(names)) => format!("claim {}", names.join(".")),
+        other => format!("{other:?}"),
+    }
 }

@@ -8,7 +8,8 @@ use weir_limiter::request::{Attribute, Request};
 const HOSTS: [&str; 5] = ["a.example", "*.example", "*.a.example", "b.example", "x.a.example"];
 const METHODS: [&str; 3] = ["GET", "POST", "DELETE"];
 const PATHS: [&str; 10] = ["/", "/a", "/a/b", "/a/bc", "/ab", "/*/b", "/a/**", "/**/b", "/a*", "//"];
-const NAMES: [&str; 3] = ["x-a", "x-b", "q"];
+/// Names of headers, cookies, parameters and claims.
+pub const NAMES: [&str; 3] = ["x-a", "x-b", "q"];
 const VALUES: [&str; 4] = ["a", "ab", "gold", "7"];
 const PATTERNS: [&str; 4] = ["^a", "(a|b)+$", "[0-9]{1,3}", "^$"];
 const NETWORKS: [&str; 6] = ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7", "2001:db8::/32", "::/0", "0.0.0.0/0"];
@@ -25,9 +26,17 @@ fn pick<'a>(of: &[&'a str], by: u8) -> &'a str {
 /// A rule set.
 #[derive(Arbitrary, Debug)]
 pub struct Rules {
-    rules: Vec<Meets>,
+    rules: Vec<(Meets, Option<Listed>)>,
     allow: Option<Meets>,
     deny: Option<Meets>,
+}
+
+/// Two tiers of a rule that counts by a header: for some values of it, and for others under a condition.
+#[derive(Arbitrary, Debug)]
+struct Listed {
+    first: [u8; 2],
+    second: [u8; 2],
+    when: Meets,
 }
 
 /// A condition.
@@ -41,12 +50,14 @@ struct Meets {
 #[derive(Arbitrary, Debug)]
 struct Clause {
     /// Which of the fields are given, a bit for each.
-    given: u8,
+    given: u16,
     hosts: [u8; 2],
     method: u8,
     paths: [u8; 2],
     header: [u8; 2],
+    cookie: [u8; 2],
     query: [u8; 2],
+    claim: [u8; 2],
     network: u8,
     route: u8,
 }
@@ -54,11 +65,19 @@ struct Clause {
 impl Rules {
     /// The document; it is a good one.
     pub fn document(&self) -> Value {
-        let rule = |(i, meets): (usize, Value)| json!({"name": format!("r{i}"), "match": meets, "key": ["all"], "rate": "1/s"});
-        let mut rules: Vec<_> =
-            self.rules.iter().take(CONDITIONS_MAX).map(Meets::value).enumerate().map(rule).collect();
+        let rule = |i: usize, meets: Value| json!({"name": format!("r{i}"), "match": meets, "key": ["all"], "rate": "1/s"});
+        let mut rules: Vec<_> = (self.rules.iter().take(CONDITIONS_MAX).enumerate())
+            .map(|(i, (meets, listed))| {
+                let mut rule = rule(i, meets.value());
+                if let Some(listed) = listed {
+                    rule["key"] = json!([{"header": NAMES[0]}]);
+                    rule["tiers"] = listed.value();
+                }
+                rule
+            })
+            .collect();
         if rules.is_empty() {
-            rules.push(rule((0, json!({}))));
+            rules.push(rule(0, json!({})));
         }
         let mut document = Map::new();
         document.insert("rules".to_owned(), json!(rules));
@@ -68,6 +87,16 @@ impl Rules {
             }
         }
         Value::Object(document)
+    }
+}
+
+impl Listed {
+    fn value(&self) -> Value {
+        let values = |by: [u8; 2]| by.map(|by| pick(&VALUES, by));
+        json!([
+            {"name": "a", "keys": values(self.first), "times": 2},
+            {"name": "b", "when": self.when.value(), "keys": values(self.second), "times": 3},
+        ])
     }
 }
 
@@ -95,9 +124,11 @@ impl Clause {
             ("query", vec![test(self.query)]),
             ("addresses", vec![json!(pick(&NETWORKS, self.network))]),
             ("routes", vec![json!(pick(&ROUTES, self.route))]),
+            ("cookies", vec![test(self.cookie)]),
+            ("claims", vec![claim_test(self.claim)]),
         ];
         let given = (0..).zip(fields).filter(|(bit, _)| self.given >> bit & 1 == 1);
-        given.map(|(_, (name, list)): (u8, _)| (name.to_owned(), Value::Array(list))).collect()
+        given.map(|(_, (name, list)): (u16, _)| (name.to_owned(), Value::Array(list))).collect()
     }
 }
 
@@ -117,11 +148,17 @@ fn test([by, value]: [u8; 2]) -> Value {
     }
 }
 
+fn claim_test(by: [u8; 2]) -> Value {
+    let mut test = test(by);
+    test["name"] = json!(["payload", test["name"]]);
+    test
+}
+
 /// A request.
 #[derive(Arbitrary, Clone, Debug)]
 pub struct Asked {
     /// Which attributes it has, a bit for each.
-    given: u8,
+    given: u16,
     address: u8,
     method: u8,
     path: u8,
@@ -129,6 +166,8 @@ pub struct Asked {
     host: u8,
     route: u8,
     headers: [u8; 3],
+    cookies: [u8; 3],
+    claims: [u8; 3],
     /// One of the attributes is this instead.
     odd: Option<(u8, Vec<u8>)>,
 }
@@ -136,7 +175,7 @@ pub struct Asked {
 impl Asked {
     fn one(&self, bit: u8, known: impl FnOnce() -> String) -> Option<Vec<u8>> {
         if let Some((at, bytes)) = &self.odd
-            && at % 8 == bit
+            && at % 12 == bit
         {
             return Some(bytes.clone());
         }
@@ -154,12 +193,22 @@ impl Request for Asked {
             Attribute::Path => self.one(2, || pick(&PATHS, self.path).to_owned() + &query()),
             Attribute::Authority => self.one(3, || pick(&HOSTS, self.host).replace('*', "y")),
             Attribute::Route => self.one(4, || pick(&ROUTES, self.route).to_owned()),
+            Attribute::Header(name) if name == "cookie" => self.one(8, || {
+                let pairs = NAMES.iter().zip(self.cookies).filter(|(_, by)| by % 2 == 0);
+                let pairs: Vec<_> =
+                    pairs.map(|(name, by)| format!("{name}={}", pick(&VALUES, by / 2))).collect();
+                pairs.join("; ")
+            }),
             Attribute::Header(name) => {
                 let place = NAMES.iter().position(|known| known == name)?;
                 let bit = u8::try_from(place).ok()? + 5;
                 self.one(bit, || pick(&VALUES, self.headers[place]).to_owned())
             }
-            Attribute::Claim(_) => None,
+            Attribute::Claim(names) => {
+                let place = NAMES.iter().position(|known| names.get(1).is_some_and(|name| name == known))?;
+                let bit = u8::try_from(place).ok()? + 9;
+                self.one(bit, || pick(&VALUES, self.claims[place]).to_owned())
+            }
         }
     }
 }

@@ -76,7 +76,7 @@ const WORDS: [&str; 24] = [
     "a-name",
 ];
 
-const FIELDS: [&str; 24] = [
+const FIELDS: [&str; 28] = [
     "rules",
     "name",
     "match",
@@ -90,6 +90,10 @@ const FIELDS: [&str; 24] = [
     "cost",
     "wider",
     "tiers",
+    "when",
+    "keys",
+    "cookies",
+    "claims",
     "penalty",
     "strict",
     "local_burst",

@@ -1,14 +1,14 @@
-//! Any rule set of a small grammar and any request: nothing panics, and the index finds just the rules and the
-//! lists that looking at each condition finds.
+//! Any rule set of a small grammar and any request: nothing panics, and the index finds just the rules, the tiers
+//! and the lists that looking at each condition, and at each listed value, finds.
 #![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use weir_fuzz::grammar::{Asked, Rules};
+use weir_fuzz::grammar::{Asked, NAMES, Rules};
 use weir_limiter::document;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::request::{Fetched, Values};
+use weir_limiter::request::{Attribute, Fetched, Request, Values};
 use weir_limiter::rules::Listed;
 use weir_limiter::rules::matching::{Bits, Condition};
 use weir_limiter::table::LocalSlots;
@@ -21,7 +21,8 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let document = input.rules.document().to_string();
+    let written = input.rules.document();
+    let document = written.to_string();
     let rules =
         document::parse(document.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}\n{document}"));
     let identity = TableIdentity { secret: Secret::new([1; 16]), table_id: 1 };
@@ -32,10 +33,27 @@ fuzz_target!(|input: Input| {
         let mut asked = request.clone();
         let mut fetched = Fetched::new(&mut asked, rules.attributes(), &mut values);
         rules.meet(&mut fetched, &mut room, &mut met);
-        let plain: Vec<u16> = (0..)
-            .zip(rules.rules())
-            .filter_map(|(place, rule)| rule.matches.holds(&mut fetched).then_some(place))
-            .collect();
+        // The only header that keys are made of.
+        let key = request.clone().attribute(&Attribute::Header(NAMES[0].to_owned()));
+        let mut plain: Vec<u16> = Vec::new();
+        let mut chosen = None;
+        for (place, rule) in (0..).zip(rules.rules()) {
+            let tier = rule.name.split_once('.').map(|(_, tier)| tier);
+            let keys = tier.map(|tier| {
+                let tiers = &written["rules"][usize::from(rule.place())]["tiers"];
+                tiers[usize::from(tier == "b")]["keys"].as_array().expect("a list").clone()
+            });
+            let has_key = keys.is_none_or(|keys| {
+                key.as_ref().is_some_and(|key| {
+                    keys.iter().any(|one| one.as_str().is_some_and(|one| one.as_bytes() == key))
+                })
+            });
+            let when = rule.variant.when.as_ref().is_none_or(|when| when.holds(&mut fetched));
+            if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched) && when && has_key {
+                chosen = Some(rule.place());
+                plain.push(place);
+            }
+        }
         assert_eq!(met, plain, "{request:?}\n{document}");
         let mut any = |list: &[Condition]| list.iter().any(|condition| condition.holds(&mut fetched));
         let listed = match (any(rules.allow()), any(rules.deny())) {

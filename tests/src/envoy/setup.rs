@@ -51,6 +51,10 @@ pub struct Setup {
     access_log: String,
     upstream: Option<SocketAddr>,
     clusters: Vec<(String, SocketAddr)>,
+    /// HTTP filters in front of the filter.
+    before: Vec<Value>,
+    /// Names of routes, and the prefixes of their paths.
+    routes: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -69,6 +73,8 @@ impl Setup {
             access_log: "%RESPONSE_CODE%".into(),
             upstream: None,
             clusters: Vec::new(),
+            before: Vec::new(),
+            routes: Vec::new(),
         }
     }
 
@@ -117,6 +123,21 @@ impl Setup {
     #[must_use]
     pub fn cluster(mut self, name: &str, address: SocketAddr) -> Self {
         self.clusters.push((name.into(), address));
+        self
+    }
+
+    /// With this HTTP filter in front of the filter, behind those that are there.
+    #[must_use]
+    pub fn before(mut self, filter: Value) -> Self {
+        self.before.push(filter);
+        self
+    }
+
+    /// With a route of this name for paths that begin with `prefix`. What is for no such route is for one without
+    /// a name.
+    #[must_use]
+    pub fn route(mut self, name: &str, prefix: &str) -> Self {
+        self.routes.push((name.into(), prefix.into()));
         self
     }
 
@@ -184,18 +205,27 @@ impl Setup {
     }
 
     fn connection_manager(&self, folder: &Path) -> Value {
-        let mut filters = vec![];
+        let mut filters = self.before.clone();
         filters.extend(self.plugin.as_ref().map(|plugin| self.wasm_filter(plugin)));
         filters.push(json!({
             "name": "router",
             "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
         }));
-        let mut route = json!({"match": {"prefix": "/"}});
-        if self.upstream.is_some() {
-            route["route"] = json!({"cluster": "upstream"});
-        } else {
-            route["direct_response"] = json!({"status": 200, "body": {"inline_string": "through\n"}});
-        }
+        let route = |prefix: &str| {
+            let mut route = json!({"match": {"prefix": prefix}});
+            if self.upstream.is_some() {
+                route["route"] = json!({"cluster": "upstream"});
+            } else {
+                route["direct_response"] = json!({"status": 200, "body": {"inline_string": "through\n"}});
+            }
+            route
+        };
+        let named = self.routes.iter().map(|(name, prefix)| {
+            let mut route = route(prefix);
+            route["name"] = json!(name);
+            route
+        });
+        let routes: Vec<_> = named.chain([route("/")]).collect();
         json!({
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": "edge",
@@ -207,7 +237,7 @@ impl Setup {
                 "log_format": {"text_format_source": {"inline_string": format!("{}\n", self.access_log)}},
             }}],
             "http_filters": filters,
-            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
         })
     }
 

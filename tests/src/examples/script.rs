@@ -163,8 +163,15 @@ impl<'a> Words<'a> {
 fn pair(bracketed: &str) -> Result<(String, String), String> {
     let inner = bracketed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let inner = inner.ok_or_else(|| format!("expected no {bracketed}"))?;
-    let is_special = ["host ", "route ", "claim "].iter().any(|word| inner.starts_with(word));
-    let found = if is_special { inner.rsplit_once(' ') } else { inner.split_once(':') };
+    let found = if let Some(claim) = inner.strip_prefix("claim ") {
+        // Its value may have spaces.
+        let at = claim.find(' ').map(|at| inner.len() - claim.len() + at);
+        at.map(|at| (&inner[..at], &inner[at + 1..]))
+    } else if inner.starts_with("host ") || inner.starts_with("route ") {
+        inner.split_once(' ')
+    } else {
+        inner.split_once(':')
+    };
     let (name, value) = found.ok_or_else(|| format!("expected [NAME: VALUE], found {bracketed}"))?;
     Ok((name.to_owned(), value.trim().to_owned()))
 }

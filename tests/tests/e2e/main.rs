@@ -5,6 +5,7 @@
 
 mod addresses;
 mod algorithms;
+mod claims;
 mod configuration;
 mod deployments;
 mod fleet;
@@ -18,6 +19,7 @@ mod plugin;
 mod quotas;
 mod refill;
 mod regions;
+mod routes;
 mod rules;
 mod strict;
 mod sync;

@@ -24,6 +24,28 @@ fn a_rule_counts_by_a_cookie_and_a_token_of_the_request() {
 }
 
 #[test]
+fn a_number_of_a_token_is_its_text_and_a_route_without_a_name_is_none() {
+    let tier = json!({"name": "big", "keys": ["7"], "times": 2});
+    let level = json!({"name": "r", "key": [{"jwt_claim": ["payload", "level"]}], "rate": "1/h", "burst": 2, "tiers": [tier]});
+    let mut worker = Worker::configured(&shared(), &plugin(&level));
+    let path = "metadata\0filter_metadata\0envoy.filters.http.jwt_authn\0payload\0level";
+    for (value, allowed) in
+        [(7f64.to_le_bytes().to_vec(), 4), (8f64.to_le_bytes().to_vec(), 2), (b"7".to_vec(), 0)]
+    {
+        let mut ask = client(1);
+        ask.properties.insert(path.into(), value.clone());
+        assert_eq!(worker.allowed_of(5, &ask), allowed, "{value:?}");
+    }
+    let route = json!({"name": "r", "key": ["route"], "rate": "1/h", "burst": 2});
+    let mut worker = Worker::configured(&shared(), &plugin(&route));
+    for (name, allowed) in [("main", 2), ("", 5)] {
+        let mut ask = client(1);
+        ask.properties.insert("xds\0route_name".into(), name.into());
+        assert_eq!(worker.allowed_of(5, &ask), allowed, "{name:?}");
+    }
+}
+
+#[test]
 fn what_leaves_is_a_hash_that_the_secret_makes() {
     let rule = json!({"name": "r", "key": [{"header": "x-key"}], "rate": "1/h", "burst": 2});
     let value = |secret: Option<&str>, text: &str| {

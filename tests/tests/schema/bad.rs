@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use parser::refused_by_the_parser_alone;
 use rule::fields_of_a_rule;
-use within::{conditions, responses, tests, tiers};
+use within::{claims, conditions, responses, tests, tiers};
 
 use crate::{full, told_by_parser, told_by_schema, validator};
 
@@ -83,6 +83,8 @@ fn refused_by_both() -> Vec<Value> {
     bad.extend(fields_of_a_rule().iter().map(rule_with));
     bad.extend(conditions().iter().map(matching));
     bad.extend(tests().iter().map(headers));
+    bad.extend(tests().iter().map(|test| matching(&json!({"cookies": [test]}))));
+    bad.extend(claims().iter().map(|test| matching(&json!({"claims": [test]}))));
     bad.extend(responses().iter().map(answering));
     bad.extend(tiers().iter().map(|(one, of)| tier(one, of)));
     bad

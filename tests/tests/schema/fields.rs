@@ -9,21 +9,23 @@ use crate::{full, schema, told_by_parser};
 /// A field that no object has.
 const UNKNOWN: &str = "no_such_field";
 /// Where each object of the schema is, and where in full.yaml the parser reads such a one.
-const OBJECTS: [(&str, &str); 17] = [
+const OBJECTS: [(&str, &str); 19] = [
     ("", ""),
     ("/$defs/rule", "/rules/0"),
     ("/$defs/condition", "/rules/0/match"),
     ("/$defs/clause", "/rules/0/match/not"),
     ("/$defs/path", "/rules/0/match/paths/0"),
     ("/$defs/header_test", "/rules/0/match/headers/0"),
+    ("/$defs/cookie_test", "/rules/0/match/cookies/0"),
     ("/$defs/query_test", "/rules/0/match/query/0"),
+    ("/$defs/claim_test", "/rules/0/match/claims/0"),
     ("/$defs/named_part", "/rules/0/key/1"),
     ("/$defs/prefixes", "/rules/0/key/0/client_address"),
     ("/$defs/wider", "/rules/0/wider/0"),
     ("/$defs/tier", "/rules/0/tiers/1"),
     ("/$defs/header_cost", "/rules/0/cost"),
-    ("/$defs/later_cost", "/rules/2/cost"),
-    ("/$defs/after", "/rules/2/cost/after"),
+    ("/$defs/later_cost", "/rules/3/cost"),
+    ("/$defs/after", "/rules/3/cost/after"),
     ("/$defs/penalty", "/rules/0/penalty"),
     ("/$defs/response", "/rules/0/response"),
     // The same fields, read by another part of the parser.

@@ -4,7 +4,7 @@ use alloc::format;
 
 use crate::algorithm::{Algorithm, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
 use crate::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
-use crate::reading::{Errors, Fields};
+use crate::reading::{Errors, Fields, shown};
 use crate::time::SECOND_NS;
 
 /// The longest that a request may wait in a leaky bucket's queue, in seconds.
@@ -155,7 +155,7 @@ pub(super) fn rate(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Rate>
     match value.as_str().unwrap_or_default().parse::<Rate>() {
         Ok(rate) => Some(rate),
         Err(error) => {
-            errors.note(&fields.place("rate"), format!("{error}, found {value}"));
+            errors.note(&fields.place("rate"), format!("{error}, found {}", shown(value)));
             None
         }
     }

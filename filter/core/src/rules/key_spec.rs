@@ -1,21 +1,24 @@
 //! What a rule counts by: a list of parts of the request.
 
+mod among;
 mod extract;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub(super) use parse::{key, prefixes, token};
+pub(super) use parse::{claim_names, key, prefixes, token};
 
-use super::matching::{host_of, path_of};
+use super::matching::{Texts, cookie, host_of, path_of};
 use crate::address::Prefixes;
 use crate::fleet_secret::{FleetSecret, PartsHash};
 use crate::key::KeyValue;
 use crate::request::{AttributeId, Fetched};
-use extract::{cookie, query, segments};
+use among::Among;
+use extract::{query, segments};
 
 /// The most parts of a key.
 pub const PARTS_MAX: usize = 8;
@@ -129,6 +132,27 @@ impl KeySpec {
             part.put(request, &mut values).map(|()| values)
         };
         self.others.iter().map(in_clear).collect()
+    }
+
+    /// Whether it has just one part beside the client's address, so that a text can be a value of it.
+    pub(super) fn has_one_value(&self) -> bool {
+        self.others.len() == 1
+    }
+
+    /// A value as its operator wrote it, in the form that requests have it in.
+    pub(super) fn as_requests_have(&self, written: &str) -> String {
+        match self.others.as_slice() {
+            [Part::Host] => written.to_ascii_lowercase(),
+            _ => written.to_owned(),
+        }
+    }
+
+    /// Whether the request's value of the one part beside the client's address is among `values`; never where it
+    /// lacks it.
+    pub(super) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
+        let [part] = self.others.as_slice() else { return false };
+        let mut among = Among::new(values);
+        part.put(request, &mut among).is_some() && among.is_found()
     }
 
     /// What makes a rule's buckets others than those of the same rule with another key.

@@ -139,7 +139,7 @@ impl RuleSet {
         let index = Index::new(rules.iter().map(|rule| &rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
         let mut set = Self { rules, index, always: None, allow, deny, is_enforced, attributes };
-        let is_open = |rule: &Rule| rule.matches == Condition::default() && rule.variant.when.is_none();
+        let is_open = |rule: &Rule| rule.matches == Condition::default() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             let mut always = Vec::new();
             set.choose(0..set.rules.len(), &mut always, |_| true);
@@ -189,7 +189,7 @@ impl RuleSet {
         }
         self.index.candidates(request, room);
         self.choose(room.iter(), out, |rule| {
-            rule.matches.holds(request) && rule.variant.when.as_ref().is_none_or(|when| when.holds(request))
+            rule.matches.holds(request) && rule.variant.holds(&rule.key, request)
         });
         out
     }

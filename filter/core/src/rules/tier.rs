@@ -6,10 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::algorithm::{self, Kind, Limit};
-use super::matching::Condition;
-use super::parse::{Reader, condition, rule_name};
+use super::key_spec::KeySpec;
+use super::matching::{Condition, Texts};
+use super::parse::{Reader, condition, long_texts, rule_name};
 use super::{Rule, calendar};
 use crate::reading::{Errors, Fields};
+use crate::request::Fetched;
 use crate::sharing::Sharing;
 use crate::wire::RULE_NAME_MAX;
 
@@ -27,6 +29,8 @@ pub struct Variant {
     pub(crate) number: u8,
     /// Which requests it is for; none: those that are for no variant before it.
     pub when: Option<Condition>,
+    /// The values of the key that it is for, of those requests; none: all of them.
+    pub keys: Option<Texts>,
     /// Whether it lets all of them through.
     pub is_unlimited: bool,
 }
@@ -36,6 +40,12 @@ impl Variant {
     pub fn is_alone(&self) -> bool {
         self.number == 0 && self.when.is_none()
     }
+
+    /// Whether it is for the request, which its rule counts by `key`.
+    pub fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> bool {
+        self.when.as_ref().is_none_or(|when| when.holds(request))
+            && self.keys.as_ref().is_none_or(|keys| key.is_among(keys, request))
+    }
 }
 
 /// A tier as it is written.
@@ -43,6 +53,7 @@ pub(super) struct Tier {
     place: String,
     name: String,
     when: Condition,
+    keys: Option<Texts>,
     change: Change,
 }
 
@@ -53,10 +64,11 @@ enum Change {
     Unlimited,
 }
 
-/// Reads the field `tiers` of a rule that counts by `kind`.
+/// Reads the field `tiers` of a rule that counts `key` by `kind`.
 pub(super) fn tiers(
     fields: &mut Fields<'_>,
     kind: Kind,
+    key: Option<&KeySpec>,
     reader: &mut Reader,
     errors: &mut Errors,
 ) -> Vec<Tier> {
@@ -69,16 +81,35 @@ pub(super) fn tiers(
             errors.note(&fields.place("name"), format!("another tier has the name {name:?}"));
         }
         let when_place = fields.place("when");
-        let when =
-            fields.require("when", "a condition, as in {headers: [{name: x-plan, equals: gold}]}", errors);
-        let when = when.and_then(|value| condition(value, &when_place, reader, errors));
+        let when = match fields.take("when") {
+            Some(value) => condition(value, &when_place, reader, errors),
+            None => Some(Condition::default()),
+        };
+        let keys = keys(&mut fields, key, errors);
+        if fields.take("when").is_none() && fields.take("keys").is_none() {
+            let expected = "missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, or \
+                            keys, a list of the key's values, or both";
+            errors.note(&place, expected);
+        }
         let change = change(&mut fields, kind, &place, errors);
         fields.finish(errors);
         if let (Some(name), Some(when), Some(change)) = (name, when, change) {
-            tiers.push(Tier { place, name, when, change });
+            tiers.push(Tier { place, name, when, keys, change });
         }
     }
     tiers
+}
+
+/// Reads the field `keys`, of values of a rule's key.
+fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, errors: &mut Errors) -> Option<Texts> {
+    fields.take("keys")?;
+    let as_requests_have = |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text));
+    let keys = long_texts(fields, "keys", errors, as_requests_have);
+    if key.is_some_and(|key| !key.has_one_value()) {
+        let expected = "expected a key with one part beside client_address, whose values these are";
+        errors.note(&fields.place("keys"), expected);
+    }
+    Some(keys)
 }
 
 fn change(fields: &mut Fields<'_>, kind: Kind, place: &str, errors: &mut Errors) -> Option<Change> {
@@ -130,7 +161,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: 
             let problem = format!("expected room for a request that costs {}", rule.cost.most());
             errors.note(&tier.place, problem);
         }
-        let variant = Variant { group: 0, number, when: Some(tier.when), is_unlimited };
+        let variant = Variant { group: 0, number, when: Some(tier.when), keys: tier.keys, is_unlimited };
         let Limit { algorithm, quota } = limit;
         rules.push(Rule { name, algorithm, quota, variant, sharing, ..rule.clone() });
     }

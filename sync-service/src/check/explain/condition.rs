@@ -25,7 +25,9 @@ fn phrases(condition: &Value) -> Vec<String> {
     add("hosts", &|| format!("for the host {}", texts("hosts")));
     add("path", &|| format!("with {}", path(&condition["path"])));
     add("paths", &|| format!("with {}", named(list("paths").iter().map(path), "or")));
-    for (field, what) in [("headers", "header"), ("query", "query parameter")] {
+    let tested =
+        [("headers", "header"), ("cookies", "cookie"), ("query", "query parameter"), ("claims", "JWT claim")];
+    for (field, what) in tested {
         add(field, &|| list(field).iter().map(|one| test(what, one)).collect::<Vec<_>>().join(" and "));
     }
     add("addresses", &|| format!("from {}", texts("addresses")));
@@ -46,7 +48,11 @@ fn path(path: &Value) -> String {
 }
 
 fn test(what: &str, test: &Value) -> String {
-    let name = format!("{what} {}", plain(&test["name"]));
+    let name = match test["name"].as_array() {
+        Some(names) => names.iter().map(plain).collect::<Vec<_>>().join("."),
+        None => plain(&test["name"]),
+    };
+    let name = format!("{what} {name}");
     let quoted = |field: &str| test[field].to_string();
     if test.get("equals").is_some() {
         format!("whose {name} is {}", quoted("equals"))
@@ -113,6 +119,14 @@ mod tests {
             (
                 json!({"headers": [{"name": "x", "present": true}, {"name": "y", "present": false}]}),
                 "requests with the header x and without the header y",
+            ),
+            (
+                json!({"cookies": [{"name": "sid", "prefix": "a"}, {"name": "b", "present": false}]}),
+                "requests whose cookie sid begins with \"a\" and without the cookie b",
+            ),
+            (
+                json!({"claims": [{"name": ["payload", "plan"], "in": ["gold", "vip"]}]}),
+                "requests whose JWT claim payload.plan is \"gold\" or \"vip\"",
             ),
             (json!({"addresses": ["10.0.0.0/8", "::1"]}), "requests from 10.0.0.0/8 or ::1"),
             (json!({"routes": ["main"]}), "requests on the route main"),

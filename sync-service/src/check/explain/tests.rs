@@ -137,6 +137,15 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
             "c.t: c for its tier t; allows each 4 in flight at once; after 5 minutes a request counts no more.",
         ],
     );
+    assert_told(
+        "{name: d, key: [client_address, {jwt_claim: [payload, sub]}], rate: 10/s, tiers: [\
+         {name: big, keys: [acme, big-co], times: 3}, {name: own, when: {addresses: [10.0.0.0/8]}, keys: [us], unlimited: true}]}",
+        &[
+            "Tier big, for requests of \"acme\" or \"big-co\" (JWT claim payload.sub): 3 times as much.",
+            "Tier own, for requests from 10.0.0.0/8, of \"us\" (JWT claim payload.sub): not limited.",
+            "d.big: d for its tier big; allows each 30/s, 30 at once.",
+        ],
+    );
 }
 
 #[test]

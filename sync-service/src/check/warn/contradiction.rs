@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::check::explain::condition::plain;
+
 /// Why no request meets `condition`, and `also` as well; none where one might.
 pub(super) fn of(condition: &Value, also: Option<&Value>) -> Option<String> {
     let base: Vec<&Value> = [Some(condition), also].into_iter().flatten().collect();
@@ -27,10 +29,13 @@ fn of_clauses(clauses: &[&Value]) -> Option<String> {
         if let Some(path) = clause.get("path") {
             paths.0.push(vec![path]);
         }
-        for (field, kind) in [("headers", "header"), ("query", "query parameter")] {
+        let fields =
+            [("headers", "header"), ("cookies", "cookie"), ("query", "query parameter"), ("claims", "claim")];
+        for (field, kind) in fields {
             for test in clause[field].as_array().into_iter().flatten() {
-                let name = test["name"].as_str().unwrap_or_default();
-                let name = if field == "headers" { name.to_ascii_lowercase() } else { name.to_owned() };
+                // A claim's is a list.
+                let name = plain(&test["name"]);
+                let name = if field == "headers" { name.to_ascii_lowercase() } else { name };
                 tests.push((kind, name, test));
             }
         }

@@ -87,6 +87,14 @@ fn what_excludes_itself_is_warned_of() {
             "rules[0].match (r0): never matches: its tests of header a exclude each other",
         ),
         (
+            "{cookies: [{name: a, equals: b}, {name: a, equals: c}]}",
+            "rules[0].match (r0): never matches: its tests of cookie a exclude each other",
+        ),
+        (
+            "{claims: [{name: [a, b], equals: b}, {name: [a, b], present: false}]}",
+            "rules[0].match (r0): never matches: its tests of claim [\"a\",\"b\"] exclude each other",
+        ),
+        (
             "{methods: [GET], any: [{methods: [PUT]}]}",
             "rules[0].match (r0): never matches: none of any can hold: no request is in both of its lists of methods",
         ),
@@ -116,6 +124,8 @@ fn what_excludes_itself_is_warned_of() {
         "{path: {prefix: /}, not: {path: {prefix: /a}}}",
         "{any: [{methods: [GET]}, {methods: [PUT]}], not: {methods: [PUT]}}",
         "{headers: [{name: a, present: true}, {name: a, prefix: b}]}",
+        "{headers: [{name: a, equals: b}], cookies: [{name: a, equals: c}, {name: A, equals: d}]}",
+        "{claims: [{name: [a, b], equals: b}, {name: [a.b], equals: c}]}",
     ] {
         assert_eq!(of_match(good), [""; 0], "{good}");
     }
@@ -173,6 +183,31 @@ fn tiers_that_never_apply_are_warned_of() {
         assert_eq!(of_tiers(tiers), [warning], "{tiers}");
     }
     assert_eq!(of_tiers("{name: a, when: {routes: [x]}, times: 2}"), [""; 0]);
+    let of_keys =
+        |tiers: &str| of_document(&format!("rules: [{{name: r, key: [host], rate: 5/s, tiers: [{tiers}]}}]"));
+    for (tiers, warning) in [
+        (
+            "{name: a, keys: [x, y], times: 2}, {name: b, keys: [y], times: 3}",
+            "rules[0].tiers[1] (r): never applies: the tier \"a\" comes first",
+        ),
+        (
+            "{name: a, keys: [x, y], times: 2}, {name: b, when: {methods: [GET]}, keys: [z, y], times: 3}",
+            "rules[0].tiers[1].keys (r): \"y\" never applies: the tier \"a\" has it, and comes first",
+        ),
+        (
+            "{name: a, when: {methods: [GET]}, times: 2}, {name: b, when: {methods: [GET]}, keys: [x], times: 3}",
+            "rules[0].tiers[1] (r): never applies: the tier \"a\" comes first",
+        ),
+    ] {
+        assert_eq!(of_keys(tiers), [warning], "{tiers}");
+    }
+    for good in [
+        "{name: a, keys: [x], times: 2}, {name: b, keys: [y], times: 3}",
+        "{name: a, keys: [x], times: 2}, {name: b, when: {methods: [GET]}, times: 3}",
+        "{name: a, when: {methods: [PUT]}, keys: [x], times: 2}, {name: b, keys: [x], times: 3}",
+    ] {
+        assert_eq!(of_keys(good), [""; 0], "{good}");
+    }
     let never = "rules: [{RULE, enforced_percent: 0}]";
     assert_eq!(
         of_document(never),

@@ -67,6 +67,22 @@ pub(super) fn tests() -> Vec<Value> {
     ]
 }
 
+/// A claim's, of which only the name is read in a way of its own.
+pub(super) fn claims() -> Vec<Value> {
+    vec![
+        json!({"present": true}),
+        json!({"name": "a", "present": true}),
+        json!({"name": [], "present": true}),
+        json!({"name": [""], "present": true}),
+        json!({"name": [x(129)], "present": true}),
+        json!({"name": ["a\0b"], "present": true}),
+        json!({"name": many(9, |i| i.to_string()), "present": true}),
+        json!({"name": ["a"]}),
+        json!({"name": ["a"], "equals": 1}),
+        json!({"name": ["a"], "equals": "b", "present": true}),
+    ]
+}
+
 pub(super) fn responses() -> Vec<Value> {
     let headers: Map<_, _> = (0..21).map(|i| (format!("x-{i}"), json!("a"))).collect();
     vec![
@@ -113,7 +129,12 @@ pub(super) fn tiers() -> Vec<(Value, Value)> {
         json!({"rate": "1/s", "queue": 5}),
         json!({"limit": 5}),
         json!({"rate": "1/s", "burst": 0}),
-        json!({"keys": ["a"], "times": 2}),
+        json!({"keys": [], "times": 2}),
+        json!({"keys": "a", "times": 2}),
+        json!({"keys": [""], "times": 2}),
+        json!({"keys": [x(1_025)], "times": 2}),
+        json!({"keys": null, "times": 2}),
+        json!({"keys": many(10_001, |i| i.to_string()), "times": 2}),
     ];
     let mut all: Vec<_> = of_bucket.into_iter().map(|one| (one, plain.clone())).collect();
     all.extend(

@@ -73,6 +73,67 @@ fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
     assert_eq!([admitted(""), admitted("gold"), admitted("free")], [10, 30, 10]);
 }
 
+/// A rule that counts each plan of each client, with these tiers.
+fn by_plan(tiers: &Value) -> Value {
+    rule(&json!({"key": ["client_address", {"header": "x-plan"}], "tiers": tiers}))
+}
+
+#[test]
+fn a_tier_may_be_for_values_of_the_key() {
+    let late = json!({"addresses": ["192.0.2.0/24"]});
+    let set = rules(&json!([by_plan(&json!([
+        {"name": "free", "keys": ["free"], "unlimited": true},
+        {"name": "big", "keys": ["gold", "vip", "free"], "times": 3},
+        {"name": "own", "keys": ["slow"], "rate": "2/h"},
+        {"name": "here", "when": late, "keys": ["late"], "times": 2},
+        {"name": "elsewhere", "when": {"not": late}, "keys": ["other"], "times": 2},
+    ]))]));
+    let plans = ["", "gold", "vip", "slow", "free", "late", "other", "gol", "Gold"];
+    let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
+    // Without a plan no bucket counts it: the key lacks a part.
+    assert_eq!(admitted, [100, 30, 30, 2, 100, 20, 10, 10, 10]);
+}
+
+#[test]
+fn ten_thousand_values_are_a_list_and_one_more_is_refused() {
+    let tiers = |n: usize| {
+        let keys: Vec<_> = (0..n).map(|i| std::format!("account-{i}")).collect();
+        json!([{"name": "big", "keys": keys, "times": 3}])
+    };
+    let set = rules(&json!([by_plan(&tiers(10_000))]));
+    let plans = ["account-0", "account-5000", "account-9999", "account-10000", "account-"];
+    let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
+    assert_eq!(admitted, [30, 30, 30, 10, 10]);
+    let mut errors = Errors::default();
+    let read = RuleSet::parse(&json!([by_plan(&tiers(10_001))]), "rules", &mut errors);
+    let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(errors, ["rules[0].tiers[0].keys: expected a list of 1 to 10000 items, found 10001"]);
+}
+
+#[test]
+fn what_is_no_list_of_the_keys_values_is_refused() {
+    let one =
+        "rules[0].tiers[0].keys: expected a key with one part beside client_address, whose values these are";
+    for (key, keys, expected) in [
+        (json!(["all"]), json!(["a"]), one),
+        (json!(["client_address"]), json!(["192.0.2.1"]), one),
+        (json!(["host", "method"]), json!(["a"]), one),
+        (json!(["host"]), json!([]), "rules[0].tiers[0].keys: expected a list of 1 to 10000 items, found 0"),
+        (
+            json!(["host"]),
+            json!(["a", ""]),
+            "rules[0].tiers[0].keys[1]: expected text of 1 to 1024 bytes, found \"\"",
+        ),
+        (json!(["host"]), json!([7]), "rules[0].tiers[0].keys[0]: expected text of 1 to 1024 bytes, found 7"),
+    ] {
+        let mut errors = Errors::default();
+        let tiers = json!([{"name": "a", "keys": keys, "times": 2}]);
+        let read = RuleSet::parse(&json!([rule(&json!({"key": key, "tiers": tiers}))]), "rules", &mut errors);
+        let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
+        assert_eq!(errors, [expected], "{key} {keys}");
+    }
+}
+
 #[test]
 fn what_is_no_tier_is_refused_at_its_place() {
     let errors = |tiers: Value| -> Vec<String> {
@@ -90,7 +151,12 @@ fn what_is_no_tier_is_refused_at_its_place() {
         (json!({"when": when, "times": 2}), "rules[0].tiers[0].name: missing: expected the tier's name"),
         (
             json!({"name": "a", "times": 2}),
-            "rules[0].tiers[0].when: missing: expected a condition, as in {headers: [{name: x-plan, equals: gold}]}",
+            "rules[0].tiers[0]: missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, or \
+             keys, a list of the key's values, or both",
+        ),
+        (
+            json!({"name": "a", "keys": ["b"], "times": 2}),
+            "rules[0].tiers[0].keys: expected a key with one part beside client_address, whose values these are",
         ),
         (
             json!({"name": "a", "when": when, "times": 0}),
@@ -106,7 +172,7 @@ fn what_is_no_tier_is_refused_at_its_place() {
         ),
         (
             json!({"name": "a", "when": when, "times": 2, "key": []}),
-            "rules[0].tiers[0].key: unknown field: expected name, when, unlimited, times, rate",
+            "rules[0].tiers[0].key: unknown field: expected name, when, keys, unlimited, times, rate",
         ),
     ] {
         assert_eq!(errors(json!([tier.clone()])), [expected], "{tier}");

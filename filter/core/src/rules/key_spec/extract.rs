@@ -1,15 +1,7 @@
-//! Values inside of headers and request targets.
+//! Values inside of request targets.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
-
-/// The value of the first cookie of this name (RFC 6265, 4.2.1), as it is.
-pub(super) fn cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    header.split(|&b| b == b';').find_map(|pair| {
-        let (found, value) = split_at(pair, b'=')?;
-        (found.trim_ascii() == name).then(|| value.trim_ascii())
-    })
-}
 
 /// The first value of the query parameter of this name, both decoded as forms are (WHATWG URL, 5.1). One that is
 /// named without `=` is there, and empty.
@@ -65,16 +57,6 @@ mod tests {
     use std::{format, string::String, vec};
 
     #[test]
-    fn a_cookie_is_found_among_others_and_taken_as_it_is() {
-        let header = b"xsid=0; sid=%41+\"b=c\" ;sid=2; empty=; SID=3;bare";
-        assert_eq!(cookie(header, b"sid"), Some(&b"%41+\"b=c\""[..]));
-        assert_eq!(cookie(header, b"SID"), Some(&b"3"[..]));
-        assert_eq!(cookie(header, b"empty"), Some(&b""[..]));
-        assert_eq!(cookie(header, b"bare"), None);
-        assert_eq!(cookie(b"", b"sid"), None);
-    }
-
-    #[test]
     fn a_query_parameter_is_found_however_it_is_written() {
         let first = |target: &'static str| query(target.as_bytes(), b"key").map(Cow::into_owned);
         for (target, value) in [
@@ -113,7 +95,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(text: Vec<u8>, name: Vec<u8>) {
-            let _ = (cookie(&text, &name), query(&text, &name), segments(&text).count());
+            let _ = (query(&text, &name), segments(&text).count());
         }
     }
 }

@@ -122,7 +122,7 @@ impl Reader<'_> {
         if let Some(segments) = segments.and_then(|n| u8::try_from(n).ok()) {
             self.other(Part::PathSegments(segments), &[b"path_segments", &[segments]], place, errors);
         }
-        if let Some(names) = claim(fields, errors) {
+        if let Some(names) = claim_names(fields, "jwt_claim", errors) {
             let part = self.attribute(Attribute::Claim(names.clone()), place, errors).map(Part::Attribute);
             let names = names.iter().map(String::as_bytes);
             let names: Vec<_> = core::iter::once(&b"jwt_claim"[..]).chain(names).collect();
@@ -190,9 +190,13 @@ pub(in crate::rules) fn token<'a>(
     is_token.then_some(text)
 }
 
-/// The names that lead to a claim; none has a NUL, by which hosts separate them.
-fn claim(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Vec<String>> {
-    let items: Vec<_> = fields.list("jwt_claim", CLAIM_NAMES_MAX, errors).collect();
+/// The field `field`: the names that lead to a claim; none has a NUL, by which hosts separate them.
+pub(in crate::rules) fn claim_names(
+    fields: &mut Fields<'_>,
+    field: &'static str,
+    errors: &mut Errors,
+) -> Option<Vec<String>> {
+    let items: Vec<_> = fields.list(field, CLAIM_NAMES_MAX, errors).collect();
     let mut names = Vec::with_capacity(items.len());
     for (place, item) in &items {
         let Some(name) = text(item, place, PART_NAME_BYTES_MAX, errors) else { continue };

@@ -223,6 +223,45 @@ proptest! {
     }
 }
 
+/// Whether the request's value of the key's one part is in the list.
+fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
+    let (rules, mut values) = (parsed(key).unwrap(), Values::default());
+    let key = &rules.rules()[0].key;
+    let list = list.iter().map(|text| key.as_requests_have(text)).collect();
+    key.is_among(&list, &mut Fetched::new(request, rules.attributes(), &mut values))
+}
+
+#[test]
+fn a_value_is_found_in_a_list_as_the_key_has_it() {
+    let claim = Attribute::Claim(vec!["sub".into()]);
+    for (part, attribute, found, other) in [
+        (json!({"header": "x"}), header("x"), "acme", "Acme"),
+        (json!({"cookie": "sid"}), header("cookie"), "a=b; sid=acme", "a=acme"),
+        (json!({"query": "q"}), Attribute::Path, "/?q=%61cme", "/acme"),
+        (json!("host"), Attribute::Authority, "ACME:80", "acme.example"),
+        (json!("method"), Attribute::Method, "acme", "ACME"),
+        (json!("path"), Attribute::Path, "acme?x", "/acme"),
+        (json!({"path_segments": 1}), Attribute::Path, "//acme/b", "/b/acme"),
+        (json!("route"), Attribute::Route, "acme", "acm"),
+        (json!({"jwt_claim": ["sub"]}), claim, "acme", ""),
+    ] {
+        let list = if part == "host" { ["big-co", "Acme"] } else { ["big-co", "acme"] };
+        for key in [json!([part]), json!(["client_address", part])] {
+            let has = |value| Has::default().with(attribute.clone(), value);
+            assert!(is_among(&key, &list, &mut has(found)), "{key} {found}");
+            assert!(!is_among(&key, &list, &mut has(other)), "{key} {other}");
+            assert!(!is_among(&key, &list, &mut Has::default()), "{key} without it");
+        }
+    }
+    let segments = |path| Has::default().with(Attribute::Path, path);
+    let two = json!([{"path_segments": 2}]);
+    for (path, expected) in [("/api/v1/x", true), ("/api//v1", true), ("/api", false), ("/api/v2", false)] {
+        assert_eq!(is_among(&two, &["api/v1"], &mut segments(path)), expected, "{path}");
+    }
+    let several = json!([{"header": "x"}, "host"]);
+    assert!(!is_among(&several, &["acme"], &mut Has::default().with(header("x"), "acme")));
+}
+
 #[test]
 fn what_is_hashed_is_told_in_the_clear() {
     let key = json!([{"header": "x-key"}, "client_address", {"path_segments": 2}, {"cookie": "sid"}]);

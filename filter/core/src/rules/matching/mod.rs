@@ -5,6 +5,7 @@
 
 mod addresses;
 mod bits;
+mod cookie;
 mod glob;
 mod host;
 mod index;
@@ -20,6 +21,7 @@ use alloc::vec::Vec;
 
 pub use addresses::{AddressSet, AddressSetError, Range};
 pub use bits::Bits;
+pub(crate) use cookie::cookie;
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub(crate) use host::host_of;
 pub use host::{HOST_BYTES_MAX, Hosts};
@@ -55,21 +57,36 @@ pub struct Clause {
     /// One of these paths, without the query; empty: any.
     pub paths: Vec<PathMatch>,
     /// Every one of these headers.
-    pub headers: Vec<HeaderTest>,
+    pub headers: Vec<AttributeTest>,
+    /// Every one of these cookies.
+    pub cookies: Vec<CookieTest>,
     /// Every one of these query parameters.
     pub query: Vec<QueryTest>,
+    /// Every one of these claims.
+    pub claims: Vec<AttributeTest>,
     /// The client's address is in one of these networks.
     pub addresses: Option<AddressSet>,
     /// One of these routes; empty: any.
     pub routes: Vec<String>,
 }
 
-/// A test of a header's value.
+/// A test of a header's value, or a claim's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderTest {
-    /// The header; the host joins several of one name.
-    pub header: AttributeId,
+pub struct AttributeTest {
+    /// The header, of which the host joins several of one name, or the claim.
+    pub attribute: AttributeId,
     /// What its value must be.
+    pub test: Test,
+}
+
+/// A test of a cookie's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieTest {
+    /// The header that cookies are in.
+    pub header: AttributeId,
+    /// The cookie; the first of this name counts.
+    pub name: String,
+    /// What its value must be, as it is.
     pub test: Test,
 }
 
@@ -99,8 +116,10 @@ impl Clause {
             && self.host_holds(request)
             && self.route_holds(request)
             && self.address_holds(request)
-            && self.headers.iter().all(|header| header.test.holds(request.get(header.header)))
+            && attributes_hold(&self.headers, request)
+            && self.cookies_hold(request)
             && self.query_holds(request)
+            && attributes_hold(&self.claims, request)
     }
 
     fn method_holds(&self, request: &mut Fetched<'_>) -> bool {
@@ -137,10 +156,20 @@ impl Clause {
             .is_none_or(|set| request.client_address().is_some_and(|address| set.contains(address)))
     }
 
+    fn cookies_hold(&self, request: &mut Fetched<'_>) -> bool {
+        self.cookies.iter().all(|CookieTest { header, name, test }| {
+            test.holds(request.get(*header).and_then(|header| cookie(header, name.as_bytes())))
+        })
+    }
+
     fn query_holds(&self, request: &mut Fetched<'_>) -> bool {
         self.query.iter().all(|query| {
             let target = request.get(AttributeId::PATH).unwrap_or_default();
             query.test.holds(parameter(target, &query.name).as_deref())
         })
     }
+}
+
+fn attributes_hold(tests: &[AttributeTest], request: &mut Fetched<'_>) -> bool {
+    tests.iter().all(|AttributeTest { attribute, test }| test.holds(request.get(*attribute)))
 }

@@ -25,6 +25,7 @@ impl Sample {
 
 impl Request for Sample {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        let claim;
         let name = match attribute {
             Attribute::SourceAddress => "address",
             Attribute::Method => "method",
@@ -32,7 +33,10 @@ impl Request for Sample {
             Attribute::Authority => "host",
             Attribute::Route => "route",
             Attribute::Header(name) => name,
-            Attribute::Claim(_) => return None,
+            Attribute::Claim(names) => {
+                claim = std::format!("claim {}", names.join("."));
+                &claim
+            }
         };
         self.asked.push(name.into());
         self.has.get(name).cloned()
@@ -104,7 +108,11 @@ fn what_the_host_does_not_have_meets_no_test_but_its_absence() {
         json!({"headers": [{"name": "x", "equals": "a"}]}),
         json!({"headers": [{"name": "x", "present": true}]}),
         json!({"headers": [{"name": "x", "regex": "a*"}]}),
+        json!({"cookies": [{"name": "x", "equals": "a"}]}),
+        json!({"cookies": [{"name": "x", "present": true}]}),
         json!({"query": [{"name": "x", "in": ["a"]}]}),
+        json!({"claims": [{"name": ["x"], "regex": "a*"}]}),
+        json!({"claims": [{"name": ["x"], "present": true}]}),
         json!({"addresses": ["0.0.0.0/0", "::/0"]}),
         json!({"routes": ["a"]}),
     ] {
@@ -114,10 +122,13 @@ fn what_the_host_does_not_have_meets_no_test_but_its_absence() {
     }
     for absence in [
         json!({"headers": [{"name": "x", "present": false}]}),
+        json!({"cookies": [{"name": "x", "present": false}]}),
         json!({"query": [{"name": "x", "present": false}]}),
+        json!({"claims": [{"name": ["x"], "present": false}]}),
     ] {
         assert!(holds(&absence, &[]), "{absence}");
-        assert!(!holds(&absence, &[("x", ""), ("path", "/?x")]), "{absence}");
+        let has = [("x", ""), ("cookie", "y=1; x="), ("path", "/?x"), ("claim x", "")];
+        assert!(!holds(&absence, &has), "{absence}");
     }
 }
 
@@ -155,6 +166,28 @@ fn any_and_not_are_asked_beside_the_rest() {
 }
 
 #[test]
+fn a_cookie_and_a_claim_are_tested_as_they_are() {
+    let cookie =
+        json!({"cookies": [{"name": "plan", "in": ["gold", "vip"]}, {"name": "sid", "regex": "^[0-9]+$"}]});
+    for (header, expected) in [
+        ("plan=gold; sid=12", true),
+        ("a=b;sid=1;plan= vip ", true),
+        ("plan=gold; plan=free; sid=1", true),
+        ("plan=free; plan=gold; sid=1", false),
+        ("plan=gold", false),
+        ("Plan=gold; sid=1", false),
+        ("xplan=gold; sid=1", false),
+        ("plan=%67old; sid=1", false),
+    ] {
+        assert_eq!(holds(&cookie, &[("cookie", header)]), expected, "{header}");
+    }
+    let claim = json!({"claims": [{"name": ["payload", "plan"], "equals": "gold"}]});
+    assert!(holds(&claim, &[("claim payload.plan", "gold")]));
+    assert!(!holds(&claim, &[("claim payload.plan", "Gold")]));
+    assert!(!holds(&claim, &[("claim plan", "gold"), ("plan", "gold")]));
+}
+
+#[test]
 fn a_host_longer_than_any_still_ends_as_it_does() {
     let long = "a.".repeat(300) + "example.com";
     assert!(holds(&json!({"hosts": ["*.example.com"]}), &[("host", &long)]));
@@ -178,6 +211,19 @@ fn what_no_condition_needs_is_never_asked_for() {
         (vec![json!({"methods": ["PUT"], "path": {"prefix": "/b"}, "hosts": ["a"]})], &["method"]),
         (vec![json!({"addresses": ["::/0"]}), json!({"addresses": ["::1"]})], &["address"]),
         (vec![json!({"any": [{"routes": ["r"]}, {"hosts": ["a"]}]})], &["route"]),
+        (vec![json!({"path": {"prefix": "/a"}, "claims": [{"name": ["x"], "present": true}]})], &["path"]),
+        (
+            vec![
+                json!({"cookies": [{"name": "a", "present": false}], "claims": [{"name": ["x"], "present": true}]}),
+            ],
+            &["cookie", "claim x"],
+        ),
+        (
+            vec![
+                json!({"cookies": [{"name": "a", "present": true}], "claims": [{"name": ["x"], "present": true}]}),
+            ],
+            &["cookie"],
+        ),
     ];
     for (conditions, expected) in cases {
         let mut sample = Sample::of(&[

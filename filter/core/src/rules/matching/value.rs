@@ -1,4 +1,4 @@
-//! Tests of a value: a header's, or a query parameter's.
+//! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -54,7 +54,8 @@ impl FromIterator<String> for Texts {
 }
 
 impl Texts {
-    fn contains(&self, value: &[u8]) -> bool {
+    /// Whether the value is one of them: a binary search.
+    pub(in crate::rules) fn contains(&self, value: &[u8]) -> bool {
         self.0.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok()
     }
 }

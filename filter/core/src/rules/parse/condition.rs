@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod values;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -13,27 +14,23 @@ use serde_json::Value;
 
 use super::Reader;
 use crate::reading::{Errors, Fields, text};
-use crate::request::{ATTRIBUTES_MAX, Attribute};
 use crate::rules::CONDITIONS_MAX;
 use crate::rules::matching::{
-    AddressSet, Clause, Condition, GLOB_BYTES_MAX, Glob, HOST_BYTES_MAX, HeaderTest, Hosts,
-    PATTERN_BYTES_MAX, PathMatch, Pattern, QueryTest, Range, Test,
+    AddressSet, Clause, Condition, GLOB_BYTES_MAX, Glob, HOST_BYTES_MAX, Hosts, PathMatch, Range,
 };
+pub(in crate::rules) use values::texts as long_texts;
+use values::{claims, cookies, headers, query};
 
 /// The most items of a list, where nothing else is said.
 const LIST_MAX: usize = 100;
 /// The most networks, and the most values, in one list.
 const LONG_LIST_MAX: usize = 10_000;
-/// The most regular expressions in one rule set.
-const PATTERNS_MAX: usize = 200;
 /// The longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
 /// The longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
-/// The longest name of a route, a header or a query parameter, in bytes.
+/// The longest name of a route, a header, a cookie or a query parameter, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// The longest value, in bytes.
-const VALUE_BYTES_MAX: usize = 1_024;
 /// The longest network as it is written, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
 
@@ -93,7 +90,9 @@ fn clause(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> 
         methods: texts(fields, "methods", METHOD_BYTES_MAX, errors),
         paths: paths(fields, errors),
         headers: headers(fields, reader, errors),
+        cookies: cookies(fields, reader, errors),
         query: query(fields, reader, errors),
+        claims: claims(fields, reader, errors),
         addresses: addresses(fields, errors),
         routes: texts(fields, "routes", NAME_BYTES_MAX, errors),
     }
@@ -170,88 +169,4 @@ fn addresses(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<AddressSet>
         }
     }
     Some(networks.into_iter().collect())
-}
-
-fn headers(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<HeaderTest> {
-    let items: Vec<_> = fields.list("headers", LIST_MAX, errors).collect();
-    items.iter().filter_map(|(place, item)| header(item, place, reader, errors)).collect()
-}
-
-fn header(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<HeaderTest> {
-    let mut fields = Fields::of(value, place, errors)?;
-    let name = test_name(&mut fields, "the header's name", errors).map(str::to_ascii_lowercase);
-    let test = test(&mut fields, reader, errors);
-    let name_place = fields.place("name");
-    fields.finish(errors);
-    let name = name?;
-    if !name.bytes().all(is_token_byte) {
-        errors.note(&name_place, format!("expected a header's name, as in x-api-key, found {name:?}"));
-        return None;
-    }
-    let header = reader.attributes.intern(Attribute::Header(name));
-    if header.is_none() {
-        errors.note(&name_place, format!("expected at most {ATTRIBUTES_MAX} headers and the like in all"));
-    }
-    Some(HeaderTest { header: header?, test: test? })
-}
-
-/// RFC 9110, 5.6.2.
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-fn query(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<QueryTest> {
-    let items: Vec<_> = fields.list("query", LIST_MAX, errors).collect();
-    let mut parameter = |(place, item): &(String, &Value)| {
-        let mut fields = Fields::of(item, place, errors)?;
-        let name = test_name(&mut fields, "the parameter's name", errors).map(ToOwned::to_owned);
-        let test = test(&mut fields, reader, errors);
-        fields.finish(errors);
-        Some(QueryTest { name: name?, test: test? })
-    };
-    items.iter().filter_map(&mut parameter).collect()
-}
-
-fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -> Option<&'a str> {
-    fields.require("name", expected, errors)?;
-    fields.text("name", NAME_BYTES_MAX, errors)
-}
-
-/// What a header's or a parameter's value must be.
-fn test(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
-    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.take(name).is_some());
-    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
-        let (place, expected) = (fields.place(""), "expected one of equals, in, prefix, regex and present");
-        errors.note(place.trim_end_matches('.'), expected);
-        return None;
-    }
-    if fields.take("in").is_some() {
-        let items = fields.list("in", LONG_LIST_MAX, errors);
-        let values = items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors));
-        return Some(Test::In(values.map(ToOwned::to_owned).collect()));
-    }
-    if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
-        return Some(Test::In([equals.to_owned()].into_iter().collect()));
-    }
-    if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
-        return Some(Test::Prefix(prefix.to_owned()));
-    }
-    if let Some(is_there) = fields.boolean("present", errors) {
-        return Some(Test::Present(is_there));
-    }
-    let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
-    pattern(regex, &fields.place("regex"), reader, errors).map(Test::Regex)
-}
-
-fn pattern(regex: &str, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Pattern> {
-    reader.patterns += 1;
-    if reader.patterns > PATTERNS_MAX {
-        errors.note(place, format!("expected at most {PATTERNS_MAX} regular expressions in all"));
-        return None;
-    }
-    let compiled = Pattern::new(regex);
-    if let Err(error) = &compiled {
-        errors.note(place, format!("expected a regular expression within bounds: {error}, found {regex:?}"));
-    }
-    compiled.ok()
 }

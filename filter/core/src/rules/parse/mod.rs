@@ -33,7 +33,7 @@ use crate::wire::{RULE_NAME_MAX, RULES_MAX};
 const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
     [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
-pub(super) use condition::{condition, conditions};
+pub(super) use condition::{condition, conditions, long_texts};
 
 /// What a rule does with a request that lacks a part of its key.
 const MISSING: [(&str, Missing); 3] =
@@ -115,7 +115,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes, errors)
     };
     let wider = wider(&mut fields, key.as_ref(), errors);
-    let tiers = tiers(&mut fields, kind, reader, errors);
+    let tiers = tiers(&mut fields, kind, key.as_ref(), reader, errors);
     let response_place = fields.place("response");
     let response = match fields.take("response") {
         Some(value) => Response::parse(value, &response_place, errors),

@@ -3,6 +3,11 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::select;
+use std::format;
+
+/// What a sample may have.
+const NAMES: [&str; 10] =
+    ["method", "path", "host", "route", "address", "x", "y", "cookie", "claim x", "claim y"];
 
 /// What the specification says of `condition`, with nothing compiled.
 fn naive(condition: &Value, has: &BTreeMap<String, Vec<u8>>) -> bool {
@@ -29,6 +34,15 @@ fn field_holds(field: &str, value: &Value, has: &BTreeMap<String, Vec<u8>>) -> b
         "path" => path.is_some_and(|path| path_holds(value, path)),
         "paths" => path.is_some_and(|path| list().any(|test| path_holds(test, path))),
         "headers" => list().all(|test| value_holds(test, text(has, test["name"].as_str().unwrap()))),
+        "cookies" => list().all(|test| {
+            let mut pairs =
+                text(has, "cookie").unwrap_or_default().split("; ").filter_map(|pair| pair.split_once('='));
+            value_holds(test, pairs.find(|(name, _)| *name == test["name"]).map(|(_, value)| value))
+        }),
+        "claims" => list().all(|test| {
+            let name = format!("claim {}", test["name"][0].as_str().unwrap());
+            value_holds(test, text(has, &name))
+        }),
         "query" => list().all(|test| {
             let query =
                 text(has, "path").and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
@@ -101,6 +115,13 @@ fn value_test() -> impl Strategy<Value = Value> {
         .prop_map(|(name, (kind, value))| json!({"name": name, kind: value}))
 }
 
+fn claim_test() -> impl Strategy<Value = Value> {
+    value_test().prop_map(|mut test| {
+        test["name"] = json!([test["name"]]);
+        test
+    })
+}
+
 fn clause() -> impl Strategy<Value = Value> {
     let network = one(&["10.0.0.0/30", "10.0.0.2/32", "10.0.0.0/31", "0.0.0.0/0"]);
     let hosts = one(&["a", "b.a", "*.a", "*.b.a", "*.c"]);
@@ -111,7 +132,9 @@ fn clause() -> impl Strategy<Value = Value> {
         path_test().prop_map(|v| ("path", v)),
         list(path_test()).prop_map(|v| ("paths", v)),
         list(value_test()).prop_map(|v| ("headers", v)),
+        list(value_test()).prop_map(|v| ("cookies", v)),
         list(value_test()).prop_map(|v| ("query", v)),
+        list(claim_test()).prop_map(|v| ("claims", v)),
         list(network).prop_map(|v| ("addresses", v)),
     ];
     prop::collection::vec(field, 1..4).prop_map(|fields| {
@@ -145,8 +168,10 @@ fn sample() -> impl Strategy<Value = Sample> {
         prop::option::weighted(0.9, select(vec!["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])),
         prop::option::of("[ab]{0,2}"),
         prop::option::of("[ab]{0,2}"),
+        prop::option::of("([xy]=[ab]{0,2}; ){0,3}z=a"),
+        (prop::option::of("[ab]{0,2}"), prop::option::of("[ab]{0,2}")),
     );
-    has.prop_map(|(method, path, host, route, address, x, y)| {
+    has.prop_map(|(method, path, host, route, address, x, y, cookie, (claim_x, claim_y))| {
         let texts = [
             method.map(str::to_string),
             path,
@@ -155,8 +180,11 @@ fn sample() -> impl Strategy<Value = Sample> {
             address.map(str::to_string),
             x,
             y,
+            cookie,
+            claim_x,
+            claim_y,
         ];
-        let names = ["method", "path", "host", "route", "address", "x", "y"].map(str::to_string);
+        let names = NAMES.map(str::to_string);
         let has = names.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?.into_bytes())));
         Sample { has: has.collect(), asked: vec![] }
     })
@@ -187,9 +215,9 @@ proptest! {
     #[test]
     fn any_bytes_give_an_answer(
         conditions in prop::collection::vec(condition(), 1..9),
-        values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 7),
+        values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), NAMES.len()),
     ) {
-        let names = ["method", "path", "host", "route", "address", "x", "y"].map(str::to_string);
+        let names = NAMES.map(str::to_string);
         let mut sample = Sample { has: names.into_iter().zip(values).collect(), asked: vec![] };
         let (indexed, plain) = met(&rules(&conditions), &mut sample);
         prop_assert_eq!(indexed, plain);

@@ -1,5 +1,7 @@
+use super::values::PATTERNS_MAX;
 use super::*;
 use crate::config::Config;
+use crate::request::ATTRIBUTES_MAX;
 use proptest::prelude::*;
 use serde_json::json;
 use std::string::ToString;
@@ -42,6 +44,35 @@ fn every_error_has_its_place_and_says_what_was_expected() {
             "headers[0].present: expected true or false, found \"b\"",
         ),
         (
+            json!({"cookies": [{"name": "a;b", "equals": "b"}]}),
+            "cookies[0].name: expected a cookie's name, as in sid, found \"a;b\"",
+        ),
+        (json!({"cookies": [{"present": true}]}), "cookies[0].name: missing: expected the cookie's name"),
+        (
+            json!({"cookies": [{"name": "a"}]}),
+            "cookies[0]: expected one of equals, in, prefix, regex and present",
+        ),
+        (
+            json!({"claims": [{"present": true}]}),
+            "claims[0].name: missing: expected the names that lead to the claim, as in [payload, plan]",
+        ),
+        (
+            json!({"claims": [{"name": "plan", "present": true}]}),
+            "claims[0].name: expected a list of 1 to 8 items, found \"plan\"",
+        ),
+        (
+            json!({"claims": [{"name": ["a", "b\0"], "present": true}]}),
+            "claims[0].name[1]: expected a name without NUL",
+        ),
+        (
+            json!({"claims": [{"name": ["a"], "equals": 1}]}),
+            "claims[0].equals: expected text of 1 to 1024 bytes, found 1",
+        ),
+        (
+            json!({"claims": [{"name": ["a"], "regex": "("}]}),
+            "claims[0].regex: expected a regular expression within bounds: found open group without closing ')', found \"(\"",
+        ),
+        (
             json!({"query": [{"name": "a", "in": ["b", 1]}]}),
             "query[0].in[1]: expected text of 1 to 1024 bytes, found 1",
         ),
@@ -75,19 +106,19 @@ fn every_error_has_its_place_and_says_what_was_expected() {
         (json!({"addresses": null}), "addresses: empty: expected a value, or no such field"),
         (
             json!({"any": [{"not": {"methods": ["GET"]}}]}),
-            "any[0].not: unknown field: expected hosts, methods, path, paths, headers, query, addresses, routes",
+            "any[0].not: unknown field: expected hosts, methods, path, paths, headers, cookies, query, claims, addresses, routes",
         ),
         (
             json!({"not": {"any": [{"methods": ["GET"]}]}}),
-            "not.any: unknown field: expected hosts, methods, path, paths, headers, query, addresses, routes",
+            "not.any: unknown field: expected hosts, methods, path, paths, headers, cookies, query, claims, addresses, routes",
         ),
     ] {
         let found = errors_of(&condition);
         assert_eq!(found, [format!("rules[0].match.{expected}")], "{condition}");
     }
     let unknown = errors_of(&json!({"host": ["a"]}));
-    let expected = "rules[0].match.host: unknown field: expected hosts, methods, path, paths, headers, query, \
-                    addresses, routes, any, not";
+    let expected = "rules[0].match.host: unknown field: expected hosts, methods, path, paths, headers, cookies, query, \
+                    claims, addresses, routes, any, not";
     assert_eq!(unknown, [expected]);
 }
 
@@ -99,7 +130,9 @@ fn everything_the_language_has_is_accepted() {
         "paths": [{"exact": "/login"}, {"prefix": "/api/"}, {"glob": "/users/*/posts/**"}],
         "headers": [{"name": "X-Tier", "equals": "gold"}, {"name": "x-a", "in": ["a", "b"]}, {"name": "x-b", "prefix": "y"},
             {"name": "x-c", "regex": "^[a-z]+$"}, {"name": "x-d", "present": false}],
+        "cookies": [{"name": "sid", "present": true}, {"name": "plan", "in": ["gold", "silver"]}],
         "query": [{"name": "page", "equals": "1"}],
+        "claims": [{"name": ["payload", "plan"], "equals": "gold"}, {"name": ["payload", "roles", "0"], "regex": "^a"}],
         "addresses": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"],
         "routes": ["route-name"],
         "any": [{"methods": ["GET"]}, {"path": {"exact": "/login"}}],
@@ -114,6 +147,7 @@ fn every_list_and_text_has_its_limit() {
     let headers = |n: usize| {
         texts(n).into_iter().map(|name| json!({"name": name, "present": true})).collect::<Vec<_>>()
     };
+    let claims = |n: usize| vec![json!({"name": ["a"], "present": true}); n];
     let networks = |n: usize| (0..n).map(|i| format!("10.0.{}.{}", i / 256, i % 256)).collect::<Vec<_>>();
     let anys = |n: usize| vec![json!({"methods": ["GET"]}); n];
     let paths = |n: usize| vec![json!({"exact": "/"}); n];
@@ -125,6 +159,8 @@ fn every_list_and_text_has_its_limit() {
         (json!({"paths": paths(100)}), json!({"paths": paths(101)})),
         (json!({"headers": headers(100)}), json!({"headers": headers(101)})),
         (json!({"query": headers(100)}), json!({"query": headers(101)})),
+        (json!({"cookies": headers(100)}), json!({"cookies": headers(101)})),
+        (json!({"claims": claims(100)}), json!({"claims": claims(101)})),
         (json!({"any": anys(100)}), json!({"any": anys(101)})),
         (json!({"addresses": networks(10_000)}), json!({"addresses": networks(10_001)})),
         (
@@ -142,6 +178,18 @@ fn every_list_and_text_has_its_limit() {
         (
             json!({"headers": [{"name": long(256), "present": true}]}),
             json!({"headers": [{"name": long(257), "present": true}]}),
+        ),
+        (
+            json!({"cookies": [{"name": long(256), "present": true}]}),
+            json!({"cookies": [{"name": long(257), "present": true}]}),
+        ),
+        (
+            json!({"claims": [{"name": [long(128)], "in": texts(10_000)}]}),
+            json!({"claims": [{"name": [long(129)], "in": texts(10_000)}]}),
+        ),
+        (
+            json!({"claims": [{"name": texts(8), "present": true}]}),
+            json!({"claims": [{"name": texts(9), "present": true}]}),
         ),
         (json!({"hosts": [long(253)]}), json!({"hosts": [long(254)]})),
         (json!({"methods": [long(32)]}), json!({"methods": [long(33)]})),
@@ -169,7 +217,12 @@ fn a_rule_set_has_only_so_many_expressions_and_headers() {
     assert_eq!(errors(&rules(PATTERNS_MAX, &regexes)), Vec::<String>::new());
     let found = errors(&rules(PATTERNS_MAX + 1, &regexes));
     assert_eq!(found, ["rules[200].match.query[0].regex: expected at most 200 regular expressions in all"]);
-    // Five attributes are there from the start.
+    // Of claims each counts, of cookies the header alone. Five attributes are there from the start.
+    let claims = |i: usize| json!({"claims": [{"name": ["a", format!("{i}")], "present": true}]});
+    assert_eq!(errors(&rules(ATTRIBUTES_MAX - 5, &claims)), Vec::<String>::new());
+    assert!(errors(&rules(ATTRIBUTES_MAX - 4, &claims))[0].contains("expected at most 1000 headers"));
+    let cookies = |i: usize| json!({"cookies": [{"name": format!("c{i}"), "present": true}]});
+    assert_eq!(errors(&rules(1_000, &cookies)), Vec::<String>::new());
     let headers = |i: usize| json!({"headers": [{"name": format!("h{i}"), "present": true}]});
     assert_eq!(errors(&rules(ATTRIBUTES_MAX - 5, &headers)), Vec::<String>::new());
     assert!(errors(&rules(ATTRIBUTES_MAX - 4, &headers))[0].contains("expected at most 1000 headers"));
@@ -214,7 +267,9 @@ fn any_json() -> impl Strategy<Value = Value> {
         "path",
         "paths",
         "headers",
+        "cookies",
         "query",
+        "claims",
         "addresses",
         "routes",
         "any",

@@ -1,0 +1,169 @@
+//! Tests of headers, cookies, query parameters and claims, as they are written.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use super::super::Reader;
+use super::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX};
+use crate::reading::{Errors, Fields, text};
+use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId};
+use crate::rules::key_spec::claim_names;
+use crate::rules::matching::{AttributeTest, CookieTest, PATTERN_BYTES_MAX, Pattern, QueryTest, Test, Texts};
+
+/// The most regular expressions in one rule set.
+pub(super) const PATTERNS_MAX: usize = 200;
+/// The longest value, in bytes.
+const VALUE_BYTES_MAX: usize = 1_024;
+
+/// The header that a request's cookies are in (RFC 6265, 4.2).
+const COOKIE: &str = "cookie";
+
+pub(super) fn headers(
+    fields: &mut Fields<'_>,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Vec<AttributeTest> {
+    each(fields, "headers", errors, |fields, errors| {
+        let name = test_name(fields, "the header's name", errors).map(str::to_ascii_lowercase);
+        let test = test(fields, reader, errors);
+        let name = token(name?, "header", "x-api-key", fields, errors)?;
+        let attribute = attribute(Attribute::Header(name), fields, reader, errors);
+        Some(AttributeTest { attribute: attribute?, test: test? })
+    })
+}
+
+pub(super) fn cookies(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<CookieTest> {
+    each(fields, "cookies", errors, |fields, errors| {
+        let name = test_name(fields, "the cookie's name", errors).map(ToOwned::to_owned);
+        let test = test(fields, reader, errors);
+        let name = token(name?, "cookie", "sid", fields, errors)?;
+        let header = attribute(Attribute::Header(COOKIE.to_owned()), fields, reader, errors);
+        Some(CookieTest { header: header?, name, test: test? })
+    })
+}
+
+pub(super) fn query(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<QueryTest> {
+    each(fields, "query", errors, |fields, errors| {
+        let name = test_name(fields, "the parameter's name", errors).map(ToOwned::to_owned);
+        let test = test(fields, reader, errors);
+        Some(QueryTest { name: name?, test: test? })
+    })
+}
+
+pub(super) fn claims(
+    fields: &mut Fields<'_>,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Vec<AttributeTest> {
+    each(fields, "claims", errors, |fields, errors| {
+        fields.require("name", "the names that lead to the claim, as in [payload, plan]", errors);
+        let names = claim_names(fields, "name", errors);
+        let test = test(fields, reader, errors);
+        let attribute = attribute(Attribute::Claim(names?), fields, reader, errors);
+        Some(AttributeTest { attribute: attribute?, test: test? })
+    })
+}
+
+/// Reads the items of the list `name`.
+fn each<T>(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    errors: &mut Errors,
+    mut read: impl FnMut(&mut Fields<'_>, &mut Errors) -> Option<T>,
+) -> Vec<T> {
+    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
+    let mut one = |(place, item): &(String, &Value)| {
+        let mut fields = Fields::of(item, place, errors)?;
+        let read = read(&mut fields, errors);
+        fields.finish(errors);
+        read
+    };
+    items.iter().filter_map(&mut one).collect()
+}
+
+fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -> Option<&'a str> {
+    fields.require("name", expected, errors)?;
+    fields.text("name", NAME_BYTES_MAX, errors)
+}
+
+/// `name`, if it is a token (RFC 9110, 5.6.2), which names of headers and cookies are.
+fn token(
+    name: String,
+    what: &str,
+    example: &str,
+    fields: &Fields<'_>,
+    errors: &mut Errors,
+) -> Option<String> {
+    let is_token = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+    if !is_token {
+        let expected = format!("expected a {what}'s name, as in {example}, found {name:?}");
+        errors.note(&fields.place("name"), expected);
+    }
+    is_token.then_some(name)
+}
+
+fn attribute(
+    attribute: Attribute,
+    fields: &Fields<'_>,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<AttributeId> {
+    let id = reader.attributes.intern(attribute);
+    if id.is_none() {
+        let expected = format!("expected at most {ATTRIBUTES_MAX} headers and the like in all");
+        errors.note(&fields.place("name"), expected);
+    }
+    id
+}
+
+/// The list `name`, of values.
+pub(in crate::rules) fn texts(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    errors: &mut Errors,
+    as_it_is: impl Fn(&str) -> String,
+) -> Texts {
+    let items = fields.list(name, LONG_LIST_MAX, errors);
+    items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors)).map(as_it_is).collect()
+}
+
+/// What a value must be.
+fn test(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
+    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.take(name).is_some());
+    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+        let (place, expected) = (fields.place(""), "expected one of equals, in, prefix, regex and present");
+        errors.note(place.trim_end_matches('.'), expected);
+        return None;
+    }
+    if fields.take("in").is_some() {
+        return Some(Test::In(texts(fields, "in", errors, ToOwned::to_owned)));
+    }
+    if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
+        return Some(Test::In([equals.to_owned()].into_iter().collect()));
+    }
+    if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
+        return Some(Test::Prefix(prefix.to_owned()));
+    }
+    if let Some(is_there) = fields.boolean("present", errors) {
+        return Some(Test::Present(is_there));
+    }
+    let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
+    pattern(regex, &fields.place("regex"), reader, errors).map(Test::Regex)
+}
+
+fn pattern(regex: &str, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Pattern> {
+    reader.patterns += 1;
+    if reader.patterns > PATTERNS_MAX {
+        errors.note(place, format!("expected at most {PATTERNS_MAX} regular expressions in all"));
+        return None;
+    }
+    let compiled = Pattern::new(regex);
+    if let Err(error) = &compiled {
+        errors.note(place, format!("expected a regular expression within bounds: {error}, found {regex:?}"));
+    }
+    compiled.ok()
+}
