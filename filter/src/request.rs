@@ -11,7 +11,7 @@ use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATU
 
 use crate::host::{self, Headers, Status};
 use crate::sync::read_reply;
-use crate::worker::{RuleIndex, Worker, note_in_filter_state};
+use crate::worker::{RuleIndex, Worker};
 
 /// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
 const WAITS_MAX: u8 = 2;
@@ -38,7 +38,7 @@ impl RequestContext {
     /// Carries out a decision; whether the request goes on.
     fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
         if decision.outcome == Outcome::Block {
-            note_in_filter_state(&decision, "");
+            worker.note_in_filter_state(&decision);
             let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &blocked_headers(), BLOCKED_BODY);
             return paused_if(sent);
         }
@@ -62,9 +62,7 @@ impl RequestContext {
                 self.carry_out(worker, decision)
             };
         }
-        if let Some((rule, _)) = worker.rule(rule) {
-            note_in_filter_state(&decision, &rule.name);
-        }
+        worker.note_in_filter_state(&decision);
         if outcome == Outcome::Allow {
             self.standing = Some((worker.index(rule), standing));
             let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);

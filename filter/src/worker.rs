@@ -30,6 +30,7 @@ pub(crate) struct Worker {
     /// None where the POP is on its own.
     caller: Option<Caller>,
     holding: Holding,
+    log_allowed: bool,
     /// The step of the ladder that was last logged.
     step: Option<Step>,
     live: Live,
@@ -59,7 +60,9 @@ impl Worker {
         }
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
         let (holding, live, clock) = (Holding::default(), Live::default(), Clock::default());
-        let mut worker = Self { limiter, table, answers, metrics, caller, holding, step: None, live, clock };
+        let log_allowed = config.log_allowed;
+        let mut worker =
+            Self { limiter, table, answers, metrics, caller, holding, log_allowed, step: None, live, clock };
         worker.take_shared_rules();
         Ok(worker)
     }
@@ -73,6 +76,24 @@ impl Worker {
     pub(crate) fn rule(&self, index: u16) -> Option<(&Rule, &Answers)> {
         let index = usize::from(index);
         Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?))
+    }
+
+    /// Tells access logs the decision and its rule, if they are to hear of it:
+    /// `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. An allowed request
+    /// is told of where the configuration says so: the two calls would be a good part of what it costs.
+    pub(crate) fn note_in_filter_state(&self, decision: &Decision) {
+        let outcome = match decision.outcome {
+            Outcome::Allow if self.log_allowed => "allow",
+            Outcome::Allow => return,
+            Outcome::Limit => "limit",
+            Outcome::Deny => "deny",
+            Outcome::Block => "block",
+            Outcome::Wait => "wait",
+        };
+        let rule = decision.strictest.and_then(|(rule, _)| self.rule(rule));
+        // A host without filter state logs nothing of it; the decision stands.
+        let _ = host::set_property("weir.decision", outcome);
+        let _ = host::set_property("weir.rule", rule.map_or("", |(rule, _)| &rule.name));
     }
 
     /// What the decision just made leaves to be done when its request ends.
@@ -258,20 +279,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// Tells access logs the decision: `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `...rule...`.
-pub(crate) fn note_in_filter_state(decision: &Decision, rule: &str) {
-    let outcome = match decision.outcome {
-        Outcome::Allow => "allow",
-        Outcome::Limit => "limit",
-        Outcome::Deny => "deny",
-        Outcome::Block => "block",
-        Outcome::Wait => "wait",
-    };
-    // A host without filter state logs nothing of it; the decision stands.
-    let _ = host::set_property("weir.decision", outcome);
-    let _ = host::set_property("weir.rule", rule);
 }
 
 fn reporter(sync: &SyncConfig) -> Result<Reporter, String> {

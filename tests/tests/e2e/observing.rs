@@ -11,12 +11,12 @@ use crate::plugin::{one, rule, rules, with};
 async fn the_access_log_tells_the_decision_and_the_rule() {
     let line =
         "%RESPONSE_CODE% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
-    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 2)).access_log(line)).await;
-    repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
-    let lines = edge.access_log(3).await;
-    assert!(lines[0].starts_with("200 allow"), "{lines:?}");
-    assert!(lines[1].starts_with("200 allow"), "{lines:?}");
-    assert_eq!(lines[2], "429 limit per-address");
+    for (log_allowed, allowed) in [(false, "200 - -"), (true, "200 allow per-address")] {
+        let plugin = with(one("per-address", "1/h", 2), "log_allowed", json!(log_allowed));
+        let edge = Envoy::start(Setup::with(plugin).access_log(line)).await;
+        repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
+        assert_eq!(edge.access_log(3).await, [allowed, allowed, "429 limit per-address"]);
+    }
 }
 
 #[tokio::test]

@@ -140,7 +140,8 @@ fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
 #[test]
 fn access_logs_can_tell_the_decision_and_the_rule() {
     let matching = with(rule("1/h", 1), "match", json!({"path": {"exact": "/x"}}));
-    let mut worker = Worker::configured(&shared(), &plugin(&matching));
+    let logging = with(plugin(&matching), "log_allowed", json!(true));
+    let mut worker = Worker::configured(&shared(), &logging);
     let ask = client(1).header(":path", "/x");
     for decision in ["allow", "limit"] {
         worker.request(&ask);
@@ -149,6 +150,9 @@ fn access_logs_can_tell_the_decision_and_the_rule() {
     }
     worker.request(&client(1));
     assert!(worker.host().filter_state.is_empty(), "no rule counted it");
+    let mut silent = Worker::configured(&shared(), &plugin(&matching));
+    assert!(silent.request(&ask).allowed() && silent.host().filter_state.is_empty(), "nor is it told");
+    assert!(!silent.request(&ask).allowed() && silent.host().filter_state["weir.decision"] == "limit");
 }
 
 #[test]
