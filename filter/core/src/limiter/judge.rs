@@ -89,10 +89,13 @@ impl Limiter {
             let mut copy = None;
             // A cost that the response tells takes nothing yet.
             let slot = if is_charged_after { copy.insert(loaded.slot.clone()) } else { &mut loaded.slot };
-            hit.judged = match until {
-                Some(until) => Judged::refused(Verdict::Boxed { wait_ns: until.nanos_since(now) }, hit.tag),
+            match until {
+                Some(until) => {
+                    let wait_ns = until.nanos_since(now);
+                    hit.judged = Judged::refused(Verdict::Boxed { wait_ns }, hit.tag);
+                }
                 None => self.judge(hit, &terms, slot, now),
-            };
+            }
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
         }
@@ -120,21 +123,23 @@ impl Limiter {
     }
 
     #[inline]
-    fn judge(&mut self, hit: &mut Hit, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
+    fn judge(&mut self, hit: &mut Hit, terms: &Terms, slot: &mut Slot, now: Time) {
         if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
-            return Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
+            hit.judged = Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
+            return;
         }
         let quota = &terms.quota;
         let lodging = slot.lodge(hit.tag, terms.overflow, now);
-        let refused = |verdict| Judged::refused(verdict, lodging.tag);
+        let refused = |hit: &mut Hit, verdict| hit.judged = Judged::refused(verdict, lodging.tag);
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
-            return refused(Verdict::Short { wait_ns, full_ns: wait_ns });
+            return refused(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
         }
         if terms.alone == Some(WhenUnsynced::Deny) {
-            return refused(Verdict::Denied);
+            return refused(hit, Verdict::Denied);
         }
         if terms.is_strict && terms.alone.is_none() {
-            return self.spend(lodging, hit.cost, terms, slot, now);
+            hit.judged = self.spend(lodging, hit.cost, terms, slot, now);
+            return;
         }
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
         let bucket = lodging.entry.bucket().held_to(quota, burst, now);
@@ -146,15 +151,15 @@ impl Limiter {
         if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
             // A bucket in debt knows when that is paid.
             let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
-            return refused(Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
+            return refused(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
         }
         let after = match taken {
             Take::Taken(after) => after,
-            Take::Short { wait_ns } => return refused(Verdict::Short { wait_ns, full_ns }),
+            Take::Short { wait_ns } => return refused(hit, Verdict::Short { wait_ns, full_ns }),
         };
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
         let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
-        let evicted = slot.put(lodging.tag, &entry, now).unwrap_or_else(|| {
+        let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
             // A key that begins to be watched needs more room; without it, it stays as it was.
             self.counters.add(Event::SyncDropped, 1);
             let mut unchanged = lodging.entry;
@@ -162,7 +167,8 @@ impl Limiter {
             slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
         });
         let standing = Standing::allowed(after, quota, now);
-        Judged { evicted, ..refused(Verdict::Fits(standing)) }
+        refused(hit, Verdict::Fits(standing));
+        hit.judged.evicted = evicted;
     }
 
     /// Spends tokens that were paid for.
@@ -189,7 +195,7 @@ impl Limiter {
             watched.bucket = told;
         }
         // The entry is there, so it has its room.
-        let _ = slot.put(lodging.tag, &Entry::Watched(watched), now);
+        let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
         refused(Verdict::Fits(Standing::allowed(told, quota, now)))
     }
 

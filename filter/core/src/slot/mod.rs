@@ -34,6 +34,15 @@ pub struct Lodging {
     pub tag: Tag,
     /// The entry.
     pub entry: Entry,
+    /// Where the slot has it, until the slot is changed.
+    at: Option<At>,
+}
+
+/// Where a slot has an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Watched(usize),
+    Cold(usize),
 }
 
 impl Slot {
@@ -44,24 +53,25 @@ impl Slot {
     /// full soonest.
     #[inline]
     pub fn lodge(&self, tag: Tag, overflow: Tag, now: Time) -> Lodging {
-        if let Some(entry) = self.get(tag) {
-            return Lodging { tag, entry };
+        if let Some(at) = self.find(tag) {
+            return Lodging { tag, entry: self.entry_at(at), at: Some(at) };
         }
         // Who drained the overflow bucket does not get a full one of his own when room appears.
+        let own = |tag, entry| Lodging { tag, entry, at: None };
         let shared = self.get(overflow).map_or(Cold::NEW.bucket, |entry| entry.bucket());
         let newcomer = Entry::Cold(Cold { bucket: shared, ..Cold::NEW });
         if self.room_for(1, false, now) {
-            return Lodging { tag, entry: newcomer };
+            return own(tag, newcomer);
         }
         if let Some(entry) = self.get(overflow) {
-            return Lodging { tag: overflow, entry };
+            return own(overflow, entry);
         }
         if self.room_for(1, true, now) {
-            return Lodging { tag: overflow, entry: Entry::Cold(Cold::NEW) };
+            return own(overflow, Entry::Cold(Cold::NEW));
         }
         let shared = self.overflow_entries().min_by_key(|(_, entry)| entry.bucket());
         let (tag, entry) = shared.unwrap_or((overflow, Entry::Cold(Cold::NEW)));
-        Lodging { tag, entry }
+        own(tag, entry)
     }
 
     /// Whether the entry under `tag` is a watched one.
@@ -72,10 +82,29 @@ impl Slot {
     /// The entry under `tag`.
     #[inline]
     pub fn get(&self, tag: Tag) -> Option<Entry> {
-        if let Some(i) = self.find_watched(tag) {
-            return Some(Entry::Watched(self.watched_at(i)));
+        self.find(tag).map(|at| self.entry_at(at))
+    }
+
+    fn find(&self, tag: Tag) -> Option<At> {
+        self.find_watched(tag).map(At::Watched).or_else(|| self.find_cold(tag).map(At::Cold))
+    }
+
+    fn entry_at(&self, at: At) -> Entry {
+        match at {
+            At::Watched(i) => Entry::Watched(self.watched_at(i)),
+            At::Cold(i) => Entry::Cold(self.cold_at(i)),
         }
-        self.find_cold(tag).map(|i| Entry::Cold(self.cold_at(i)))
+    }
+
+    /// Stores what became of an entry that was looked up and not changed since, as [`Slot::put`] does.
+    #[inline]
+    pub fn put_back(&mut self, lodging: &Lodging, entry: &Entry, now: Time) -> Option<u32> {
+        match (lodging.at, entry) {
+            (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, lodging.tag, watched),
+            (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, lodging.tag, cold),
+            _ => return self.put(lodging.tag, entry, now),
+        }
+        Some(0)
     }
 
     /// Stores `entry` under `tag`, in place of what was there, or of entries that hold no
