@@ -8,20 +8,22 @@ export CARGO_TARGET_DIR
 
 # Where the tests find what they start.
 export WEIR_WASM := $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/weir_filter.wasm
+export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/weir_empty_filter.wasm
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
 
 LAB := python3 -B envoy/lab
-# What runs natively: all but the filter. Every step names the same packages, whatever it runs of
+# What runs natively: all but the filters. Every step names the same packages, whatever it runs of
 # them: cargo would build the dependencies once more for another selection.
-NATIVE := --locked --workspace --exclude weir-filter
+NATIVE := --locked --workspace --exclude weir-filter --exclude weir-empty-filter
 FILTER := --locked -p weir-filter --target wasm32-wasip1
+EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
 # For who works on the code, private items included: a link may go to one.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
 VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vectors
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions bench bench-native instructions instructions-baseline fuzz clean
+.PHONY: help python3 run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -54,13 +56,19 @@ fmt: ## is every file formatted?
 clippy: ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
+	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
 doc: ## documentation, warnings denied
 	$(DOC) $(NATIVE)
 	$(DOC) $(FILTER)
+	$(DOC) $(EMPTY_FILTER)
 
 wasm: ## build the filter
 	cargo build $(FILTER) --profile wasm
+
+# What the benchmark measures Weir above.
+empty-filter: ## build the filter that does nothing
+	cargo build $(EMPTY_FILTER) --profile wasm
 
 sync: ## build weir-sync
 	cargo build --locked --release -p weir-sync
@@ -99,7 +107,14 @@ regions: wasm sync ## three real regions under load, killed and cut: what they r
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run --locked --release -p weir-tests --bin regions
 
-bench: bench-native ## what a decision costs
+# Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
+bench: bench-envoy bench-native ## every benchmark, into docs/benchmarks.md
+
+bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (20 minutes)
+	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
+
+bench-quick: wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
+	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
 # All of it; `make bench-native ONLY='decide/allowed'`, a part.
 bench-native: ## of these, the core's own work, beside the crate governor

@@ -11,6 +11,11 @@ pub fn filter_wasm() -> PathBuf {
     find("WEIR_WASM", &built("wasm32-wasip1/wasm/weir_filter.wasm"), "wasm")
 }
 
+/// The filter that does nothing, built for wasm32-wasip1: `WEIR_EMPTY_WASM`.
+pub fn empty_filter_wasm() -> PathBuf {
+    find("WEIR_EMPTY_WASM", &built("wasm32-wasip1/wasm/weir_empty_filter.wasm"), "empty-filter")
+}
+
 /// The weir-sync binary: `WEIR_SYNC_BIN`, else the one built, for debugging or for release.
 pub fn weir_sync() -> PathBuf {
     let places = [built("debug/weir-sync"), built("release/weir-sync")].concat();

@@ -5,6 +5,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a helper that panics is a test that fails, see above")]
 
 pub mod artefact;
+pub mod bench;
 pub mod cases;
 pub mod client;
 pub mod envoy;

@@ -68,6 +68,11 @@ impl Redis {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
         self.process.kill();

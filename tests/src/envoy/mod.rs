@@ -22,7 +22,7 @@ pub use setup::Setup;
 use setup::{Delivery, Listen};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.
-const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
+pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
 
 /// A running Envoy. Dropping it ends it, and fails the test if a VM of the filter died: the failure
 /// policy starts a new one and the next request hardly shows it.

@@ -1,0 +1,117 @@
+//! The cases: what stands in front of a listener's upstream, and who comes.
+
+use crate::bench::filters::{self, Filter};
+
+/// Rotating callers.
+pub const ROTATING: u32 = 100_000;
+
+/// One listener of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Case {
+    /// No filter: what everything is compared with.
+    Nothing,
+    /// The proxy-wasm SDK's contexts, doing nothing.
+    Empty,
+    /// Envoy's `local_ratelimit`, a bucket per address: every request goes through.
+    Native,
+    /// The same with an empty bucket, and a flood from its address.
+    NativeLimited,
+    /// The first again, from many addresses in turn.
+    NativeRotating,
+    /// Weir, one rule per address: every request goes through.
+    Weir,
+    /// The same with an empty bucket, and a flood from its address.
+    WeirLimited,
+    /// One rule again, from many addresses in turn.
+    WeirRotating,
+    /// Four rules: two per address, two per API key.
+    WeirFour,
+    /// One rule, and every answer carries the quota's headers.
+    WeirHeaders,
+    /// Envoy's `ratelimit`: every request asks a service, and that asks Redis.
+    Central,
+    /// No filter, two workers.
+    NothingTwo,
+    /// Weir's one rule, two workers, one address.
+    WeirTwo,
+}
+
+impl Case {
+    /// Those in the proxy with one worker.
+    pub const ONE_WORKER: [Self; 11] = [
+        Self::Nothing,
+        Self::Empty,
+        Self::Native,
+        Self::NativeLimited,
+        Self::NativeRotating,
+        Self::Weir,
+        Self::WeirLimited,
+        Self::WeirRotating,
+        Self::WeirFour,
+        Self::WeirHeaders,
+        Self::Central,
+    ];
+    /// Those in the proxy with two.
+    pub const TWO_WORKERS: [Self; 2] = [Self::NothingTwo, Self::WeirTwo];
+
+    /// What the page calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "no filter",
+            Self::Empty => "empty wasm filter",
+            Self::Native => "native local_ratelimit, allowed",
+            Self::NativeLimited => "native local_ratelimit, limited",
+            Self::NativeRotating => "native local_ratelimit, 100,000 addresses",
+            Self::Weir => "Weir, one rule, allowed",
+            Self::WeirLimited => "Weir, one rule, limited",
+            Self::WeirRotating => "Weir, one rule, 100,000 addresses",
+            Self::WeirFour => "Weir, four rules of two keys",
+            Self::WeirHeaders => "Weir, one rule, quota headers",
+            Self::Central => "central service on Redis",
+            Self::NothingTwo => "no filter, two workers",
+            Self::WeirTwo => "Weir, one rule, two workers",
+        }
+    }
+
+    /// What its CPU time is compared with.
+    #[must_use]
+    pub fn base(self) -> Self {
+        match self {
+            Self::NothingTwo | Self::WeirTwo => Self::NothingTwo,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// The status of every answer.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::NativeLimited | Self::WeirLimited => 429,
+            _ => 200,
+        }
+    }
+
+    /// From how many addresses requests come.
+    pub fn callers(self) -> u32 {
+        match self {
+            Self::NativeRotating | Self::WeirRotating => ROTATING,
+            _ => 1,
+        }
+    }
+
+    /// What stands in front.
+    pub fn filter(self) -> Filter {
+        match self {
+            Self::Nothing | Self::NothingTwo => Filter::default(),
+            Self::Empty => filters::empty(),
+            Self::Native | Self::NativeRotating => filters::native(filters::PLENTY),
+            Self::NativeLimited => filters::native(filters::ONE_A_DAY),
+            Self::Weir => filters::weir("weir", &filters::one_rule(filters::PLENTY)),
+            Self::WeirRotating => filters::weir("weir-rotating", &filters::one_rule(filters::PLENTY)),
+            Self::WeirTwo => filters::weir("weir-two", &filters::one_rule(filters::PLENTY)),
+            Self::WeirLimited => filters::weir("weir-limited", &filters::one_rule(filters::ONE_A_DAY)),
+            Self::WeirFour => filters::weir("weir-four", &filters::four_rules()),
+            Self::WeirHeaders => filters::weir("weir-headers", &filters::quota_headers()),
+            Self::Central => filters::central(),
+        }
+    }
+}

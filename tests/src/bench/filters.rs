@@ -1,0 +1,153 @@
+//! What is compared, as Envoy's configuration.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::artefact;
+
+/// Addresses that Weir's table tracks, and the most dynamic descriptors of the native filter: as many, so
+/// that both hold all who come.
+pub const ADDRESSES: u32 = 262_144;
+/// The cluster of the central service.
+pub const SERVICE: &str = "ratelimit";
+
+/// A quota in each one's own words.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    tokens: u32,
+    /// Weir's unit.
+    per: &'static str,
+    /// The native filter's.
+    interval: &'static str,
+}
+
+/// Never reached.
+pub const PLENTY: Quota = Quota { tokens: 1_000_000, per: "s", interval: "1s" };
+/// Reached by the second request.
+pub const ONE_A_DAY: Quota = Quota { tokens: 1, per: "d", interval: "86400s" };
+
+/// A filter, and what it wants of the route.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Before the router.
+    pub filter: Option<Value>,
+    /// The route's `rate_limits`.
+    pub rate_limits: Option<Value>,
+}
+
+/// A filter that does nothing.
+pub fn empty() -> Filter {
+    let plugin = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": ""});
+    wasm("empty", &artefact::empty_filter_wasm(), &plugin)
+}
+
+/// Weir. Each has its own `vm_id`, and so a table of its own.
+pub fn weir(vm_id: &str, configuration: &Value) -> Filter {
+    let plugin = json!({
+        "@type": "type.googleapis.com/google.protobuf.StringValue",
+        "value": configuration.to_string(),
+    });
+    wasm(vm_id, &artefact::filter_wasm(), &plugin)
+}
+
+/// One rule per address.
+pub fn one_rule(quota: Quota) -> Value {
+    configuration(&[rule("per-address", &json!(["client_address"]), quota)])
+}
+
+/// One rule whose headers every answer carries.
+pub fn quota_headers() -> Value {
+    let mut rule = rule("per-address", &json!(["client_address"]), PLENTY);
+    rule["response"] = json!({"on_allowed": true});
+    configuration(&[rule])
+}
+
+/// Two rules per address and two per API key.
+pub fn four_rules() -> Value {
+    let (address, api_key) = (json!(["client_address"]), json!([{"header": "x-api-key"}]));
+    configuration(&[
+        rule("address-second", &address, PLENTY),
+        rule("address-minute", &address, Quota { per: "m", ..PLENTY }),
+        rule("key-second", &api_key, PLENTY),
+        rule("key-minute", &api_key, Quota { per: "m", ..PLENTY }),
+    ])
+}
+
+fn configuration(rules: &[Value]) -> Value {
+    json!({"rules": rules, "table": {"addresses": ADDRESSES}})
+}
+
+fn rule(name: &str, key: &Value, quota: Quota) -> Value {
+    json!({"name": name, "key": key, "rate": format!("{}/{}", quota.tokens, quota.per), "burst": quota.tokens})
+}
+
+/// Envoy's own filter, a bucket per address: a descriptor without a value stands for every value, and gets
+/// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
+pub fn native(quota: Quota) -> Filter {
+    let bucket = |tokens: u32| json!({"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": quota.interval});
+    let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
+    Filter {
+        filter: Some(json!({
+            "name": "envoy.filters.http.local_ratelimit",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+                "stat_prefix": "native",
+                "token_bucket": bucket(PLENTY.tokens),
+                "always_consume_default_token_bucket": false,
+                "filter_enabled": always,
+                "filter_enforced": always,
+                "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota.tokens)}],
+                "max_dynamic_descriptors": ADDRESSES,
+            },
+        })),
+        rate_limits: Some(per_address()),
+    }
+}
+
+/// Envoy's filter that asks a service about every request; without an answer the request fails, so that
+/// none goes by unasked.
+pub fn central() -> Filter {
+    Filter {
+        filter: Some(json!({
+            "name": "envoy.filters.http.ratelimit",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
+                "domain": "bench",
+                "timeout": "5s",
+                "failure_mode_deny": true,
+                "rate_limit_service": {
+                    "grpc_service": {"envoy_grpc": {"cluster_name": SERVICE}},
+                    "transport_api_version": "V3",
+                },
+            },
+        })),
+        rate_limits: Some(per_address()),
+    }
+}
+
+fn per_address() -> Value {
+    json!([{"actions": [{"remote_address": {}}]}])
+}
+
+fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
+    Filter {
+        filter: Some(json!({
+            "name": "wasm",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+                "config": {
+                    "name": vm_id,
+                    "root_id": vm_id,
+                    "vm_config": {
+                        "vm_id": vm_id,
+                        "runtime": "envoy.wasm.runtime.v8",
+                        "code": {"local": {"filename": module}},
+                    },
+                    "configuration": plugin,
+                },
+            },
+        })),
+        rate_limits: None,
+    }
+}

@@ -1,0 +1,264 @@
+//! The load generator: keep-alive connections, one request at a time on each, bounded in count and time.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::bench::cpu::Meter;
+
+/// No load lasts longer.
+const LASTS_MAX: Duration = Duration::from_mins(3);
+/// After a load, until a worker sleeps and its CPU time is told whole.
+pub const SETTLES: Duration = Duration::from_millis(3);
+/// Requests that show which worker a connection belongs to.
+const PROBES: usize = 40;
+/// The longest answer.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Whom the requests come from, as X-Forwarded-For says: addresses `first`, `first + 1` and so on, `count` of
+/// them in turn.
+#[derive(Debug)]
+pub struct Callers {
+    first: u32,
+    count: u32,
+    next: AtomicU32,
+}
+
+impl Callers {
+    /// `count` addresses from `first` on.
+    pub fn new(first: Ipv4Addr, count: u32) -> Arc<Self> {
+        Arc::new(Self { first: first.into(), count: count.max(1), next: AtomicU32::new(0) })
+    }
+
+    fn next(&self) -> Ipv4Addr {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.count;
+        self.first.wrapping_add(turn).into()
+    }
+}
+
+/// What some requests were answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// How many 200.
+    pub admitted: u32,
+    /// How many 429.
+    pub limited: u32,
+    /// How many else.
+    pub others: u32,
+    /// How many came over connections that count.
+    pub counted: u32,
+    /// How long each waited, in microseconds; not in order.
+    pub waited_us: Vec<f64>,
+}
+
+impl Answers {
+    /// An error unless every answer has this status.
+    pub fn all(self, status: u16) -> Result<Self, String> {
+        let wrong = match status {
+            200 => self.limited + self.others,
+            429 => self.admitted + self.others,
+            _ => self.admitted + self.limited,
+        };
+        if wrong == 0 {
+            return Ok(self);
+        }
+        Err(format!(
+            "{} answers were 200, {} were 429, {} something else; all must be {status}",
+            self.admitted, self.limited, self.others
+        ))
+    }
+
+    fn add(&mut self, status: u16, waited: Duration) {
+        match status {
+            200 => self.admitted += 1,
+            429 => self.limited += 1,
+            _ => self.others += 1,
+        }
+        self.waited_us.push(waited.as_secs_f64() * 1e6);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.admitted += other.admitted;
+        self.limited += other.limited;
+        self.others += other.others;
+        self.counted += other.counted;
+        self.waited_us.extend(other.waited_us);
+    }
+}
+
+/// Connections to one listener, kept open from load to load.
+#[derive(Debug)]
+pub struct Generator {
+    address: SocketAddr,
+    connections: Vec<Connection>,
+}
+
+impl Generator {
+    /// Connects.
+    pub async fn connect(address: SocketAddr, connections: usize) -> Result<Self, String> {
+        let mut open = vec![];
+        for _ in 0..connections {
+            open.push(Connection::open(address).await.map_err(|e| format!("cannot connect: {e}"))?);
+        }
+        Ok(Self { address, connections: open })
+    }
+
+    /// Sends `requests` from `callers`, as fast as they are answered.
+    pub async fn load(&mut self, requests: usize, callers: &Arc<Callers>) -> Result<Answers, String> {
+        let busy = self.connections.len();
+        self.load_over(busy, requests, callers).await
+    }
+
+    /// The same one after the other, over one connection that counts.
+    pub async fn alone(&mut self, requests: usize, callers: &Arc<Callers>) -> Result<Answers, String> {
+        self.connections.sort_by_key(|connection| !connection.counts);
+        self.load_over(1, requests, callers).await
+    }
+
+    /// Sends one request from `caller`, and gives the status and the head of its answer.
+    pub async fn ask(&mut self, caller: Ipv4Addr) -> Result<(u16, String), String> {
+        let connection = self.connections.first_mut().ok_or("no connection")?;
+        let status = connection.ask(caller).await?;
+        Ok((status, String::from_utf8_lossy(&connection.answer).into_owned()))
+    }
+
+    /// Lets only those connections count over which requests cost `meter` time: those of its thread, where a
+    /// proxy has several. Another thread of the proxy is idle then.
+    pub async fn count_only(&mut self, meter: &Meter, callers: &Arc<Callers>) -> Result<(), String> {
+        let mut used = vec![];
+        for connection in &mut self.connections {
+            let before = meter.read()?;
+            for _ in 0..PROBES {
+                connection.ask(callers.next()).await?;
+            }
+            tokio::time::sleep(SETTLES).await;
+            used.push(meter.read()?.saturating_sub(before));
+        }
+        let most = used.iter().max().copied().unwrap_or_default();
+        for (connection, used) in self.connections.iter_mut().zip(used) {
+            connection.counts = used > most / 4;
+        }
+        Ok(())
+    }
+
+    async fn load_over(
+        &mut self,
+        busy: usize,
+        requests: usize,
+        callers: &Arc<Callers>,
+    ) -> Result<Answers, String> {
+        let left = Arc::new(AtomicU32::new(u32::try_from(requests).unwrap_or(u32::MAX)));
+        let idle = self.connections.split_off(busy.min(self.connections.len()));
+        let mut tasks = JoinSet::new();
+        for connection in self.connections.drain(..) {
+            tasks.spawn(connection.work(Arc::clone(&left), Arc::clone(callers)));
+        }
+        self.connections = idle;
+        let mut answers = Answers::default();
+        let all = async {
+            while let Some(done) = tasks.join_next().await {
+                let (connection, part) =
+                    done.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", self.address))?;
+                answers.merge(part);
+                self.connections.push(connection);
+            }
+            Ok(answers)
+        };
+        tokio::time::timeout(LASTS_MAX, all).await.unwrap_or_else(|_| Err("a load took too long".into()))
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    counts: bool,
+}
+
+impl Connection {
+    async fn open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (request, answer) = (Vec::with_capacity(256), Vec::with_capacity(HEAD_BYTES_MAX));
+        Ok(Self { stream, request, answer, counts: true })
+    }
+
+    async fn work(mut self, left: Arc<AtomicU32>, callers: Arc<Callers>) -> Result<(Self, Answers), String> {
+        let mut answers = Answers::default();
+        let take = |left: u32| left.checked_sub(1);
+        while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            let asked = Instant::now();
+            let status = self.ask(callers.next()).await?;
+            answers.add(status, asked.elapsed());
+            answers.counted += u32::from(self.counts);
+        }
+        Ok((self, answers))
+    }
+
+    async fn ask(&mut self, caller: Ipv4Addr) -> Result<u16, String> {
+        self.request.clear();
+        let written = write!(
+            self.request,
+            "GET /api/items HTTP/1.1\r\nhost: bench\r\nuser-agent: bench\r\nx-api-key: key-of-a-client\r\n\
+             x-forwarded-for: {caller}\r\n\r\n"
+        );
+        written.map_err(|e| e.to_string())?;
+        self.stream.write_all(&self.request).await.map_err(|e| e.to_string())?;
+        self.answer.clear();
+        loop {
+            let read = self.stream.read_buf(&mut self.answer).await.map_err(|e| e.to_string())?;
+            if read == 0 || self.answer.len() > HEAD_BYTES_MAX {
+                return Err("the proxy closed a connection, or answered at length".into());
+            }
+            if let Some(status) = complete(&self.answer) {
+                return Ok(status);
+            }
+        }
+    }
+}
+
+/// The status of an answer that is all there: its head, and as much body as it says.
+fn complete(answer: &[u8]) -> Option<u16> {
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n")?;
+    let text = std::str::from_utf8(&answer[..head]).ok()?;
+    let length = text.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.map_or(Some(0), |length| length.parse().ok())?;
+    let status = text.get(9..12)?.parse().ok()?;
+    (answer.len() >= head + 4 + length).then_some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_complete_with_its_body() {
+        let head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 3\r\n\r\n".to_vec();
+        assert_eq!(complete(&head), None);
+        assert_eq!(complete(&[head.clone(), b"no".to_vec()].concat()), None);
+        assert_eq!(complete(&[head, b"no!".to_vec()].concat()), Some(429));
+        assert_eq!(complete(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
+    }
+
+    #[test]
+    fn callers_come_in_turn() {
+        let callers = Callers::new(Ipv4Addr::new(198, 18, 0, 255), 2);
+        let come: Vec<String> = (0..3).map(|_| callers.next().to_string()).collect();
+        assert_eq!(come, ["198.18.0.255", "198.18.1.0", "198.18.0.255"]);
+    }
+
+    #[test]
+    fn a_wrong_answer_refuses_them_all() {
+        let mut answers = Answers::default();
+        answers.add(200, Duration::ZERO);
+        answers.add(503, Duration::ZERO);
+        assert!(answers.all(200).is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! Measures Weir in a real Envoy beside what people would pick instead: `make bench-envoy` and
+//! `make bench-quick`. Prints what docs/benchmarks.md holds.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use weir_tests::bench::plan::Plan;
+use weir_tests::bench::{page, run, service};
+
+/// The markers in the page.
+const MARKERS: &str = "bench-envoy";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        [service::WORD, address, redis] => service::serve(address, redis).await,
+        [] => measure(Plan::FULL, None).await,
+        ["--quick"] => measure(Plan::QUICK, None).await,
+        ["--write", file] => measure(Plan::FULL, Some(file.into())).await,
+        _ => Err("expected nothing, --quick, or --write FILE".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("bench: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(plan: Plan, file: Option<PathBuf>) -> Result<(), String> {
+    // Dropping what runs ends the processes that it started.
+    let figures = tokio::select! {
+        figures = run(plan) => figures?,
+        told = told_to_end() => return Err(told),
+    };
+    println!("{figures}");
+    file.map_or(Ok(()), |file| page::rewrite(&file, MARKERS, &figures))
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn told_to_end() -> String {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return "no signals".into() };
+    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return "no signals".into() };
+    tokio::select! {
+        _ = terminate.recv() => "ended by SIGTERM".into(),
+        _ = interrupt.recv() => "ended by SIGINT".into(),
+    }
+}
