@@ -63,8 +63,12 @@ doc: ## documentation, warnings denied
 	$(DOC) $(FILTER)
 	$(DOC) $(EMPTY_FILTER)
 
-wasm: ## build the filter
+# The most bytes that the module may have: what every proxy of a fleet fetches, compiles and keeps.
+WASM_BYTES_MAX := 400000
+wasm: ## build the filter; fails where the module is too large
 	cargo build $(FILTER) --profile wasm
+	@size=$$(wc -c < "$(WEIR_WASM)" | tr -d ' ') && { test "$$size" -le $(WASM_BYTES_MAX) || { \
+	  echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(WEIR_WASM)" >&2; exit 1; }; }
 
 # What the benchmark measures Weir above.
 empty-filter: ## build the filter that does nothing

@@ -1,8 +1,7 @@
 //! The host's calls, thin: what a host answers comes back as a number, whatever it is.
 //!
-//! The SDK's own wrappers panic on a status they do not know, and a panic in a proxy costs the
-//! worker its VM. So the SDK does the lifecycle, and everything the filter asks for itself goes
-//! through here. This is the only file with `unsafe`, a clock or randomness.
+//! A status that nobody knows is no reason to panic: that costs a proxy the worker's VM.
+//! This is the only file with `unsafe`, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
 use std::borrow::Cow;
@@ -276,28 +275,35 @@ pub(crate) fn act_for(context: u32) -> Result<(), Status> {
     done(unsafe { proxy_set_effective_context(context) })
 }
 
-/// Whether the host implements HTTP calls at all. The calls themselves go through the SDK, which
-/// routes their answers but panics on a host that says "unimplemented".
+/// Whether the host implements HTTP calls at all. No upstream has an empty name, so no call is made.
 pub(crate) fn has_http_calls() -> bool {
-    let mut token = 0;
-    let none = [0u8; 4];
-    // SAFETY: the host reads the maps and writes four bytes during the call. No upstream has an empty
-    // name, so no call is made.
-    let status = unsafe {
+    http_call("", &[], &[], 1) != Err(Status::UNIMPLEMENTED)
+}
+
+/// Makes an HTTP call; its number, by which the answer comes.
+pub(crate) fn http_call(
+    upstream: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    timeout_ms: u32,
+) -> Result<u32, Status> {
+    let (headers, trailers, mut call) = (serialized(headers), serialized::<&str>(&[]), 0);
+    // SAFETY: the host reads the names, the maps and the body and writes four bytes during the call.
+    done(unsafe {
         proxy_http_call(
-            none.as_ptr(),
-            0,
-            none.as_ptr(),
-            none.len(),
-            none.as_ptr(),
-            0,
-            none.as_ptr(),
-            none.len(),
-            1,
-            &raw mut token,
+            upstream.as_ptr(),
+            upstream.len(),
+            headers.as_ptr(),
+            headers.len(),
+            body.as_ptr(),
+            body.len(),
+            trailers.as_ptr(),
+            trailers.len(),
+            timeout_ms,
+            &raw mut call,
         )
-    };
-    status != Status::UNIMPLEMENTED.0
+    })?;
+    Ok(call)
 }
 
 /// Defines a counter; its number.
@@ -338,23 +344,28 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
     if data.is_null() || size == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the host got this memory from the module's own `proxy_on_memory_allocate` during the
-    // call (the SDK's: a boxed slice of exactly `size` bytes), filled it, and handed it over.
+    // SAFETY: the host got this memory from [`allocated`] during the call, a boxed slice of exactly `size`
+    // bytes, filled it, and handed it over.
     Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(data, size)) }.into_vec())
 }
 
+/// Memory for `size` bytes that the host is to return.
+pub(crate) fn allocated(size: usize) -> *mut u8 {
+    Box::into_raw(vec![0; size].into_boxed_slice()).cast()
+}
+
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
-fn serialized(pairs: &[(&str, Cow<'_, str>)]) -> Vec<u8> {
+fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let mut bytes = size_of(pairs.len()).to_vec();
     for (name, value) in pairs {
         bytes.extend(size_of(name.len()));
-        bytes.extend(size_of(value.len()));
+        bytes.extend(size_of(value.as_ref().len()));
     }
     for (name, value) in pairs {
         bytes.extend(name.bytes());
         bytes.push(0);
-        bytes.extend(value.bytes());
+        bytes.extend(value.as_ref().bytes());
         bytes.push(0);
     }
     bytes

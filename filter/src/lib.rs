@@ -1,6 +1,9 @@
 //! The proxy-wasm filter: Weir's decision inside Envoy or another proxy-wasm host.
 //!
 //! ```text
+//! exports.rs   what the host calls
+//!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
+//! dispatch.rs  the contexts, by the host's numbers for them
 //! host.rs      the host's calls; the only place with `unsafe`, a clock, or randomness
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
@@ -19,6 +22,8 @@
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
 )]
 
+mod dispatch;
+mod exports;
 mod holding;
 mod host;
 mod metrics;
@@ -27,16 +32,3 @@ mod request;
 mod shared;
 mod sync;
 mod worker;
-
-use proxy_wasm::traits::RootContext;
-
-/// The host calls this once per VM, before anything else.
-// The name is the ABI's (proxy-wasm, and WASI's reactor convention).
-#[allow(unsafe_code, reason = "an export needs it; the host's calls themselves are in host.rs")]
-#[unsafe(no_mangle)]
-extern "C" fn _initialize() {
-    host::start();
-    proxy_wasm::set_root_context(|context| -> Box<dyn RootContext> {
-        Box::new(plugin::Plugin::new(context))
-    });
-}

@@ -4,7 +4,6 @@
 //! request pays for no metric call. No host forgets a metric, so those of rules are bounded in number.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 use weir_limiter::counters::{Counters, Event};
 use weir_limiter::ladder::Step;
@@ -18,9 +17,9 @@ use crate::host;
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 
 thread_local! {
-    /// The rules that this VM has defined metrics for. A host gives a name one number, so a rule that comes
+    /// The rules that this VM has defined metrics for, in the order of their names. A host gives a name one number, so a rule that comes
     /// back counts on where it was.
-    static DEFINED: RefCell<BTreeMap<String, RuleMetrics>> = const { RefCell::new(BTreeMap::new()) };
+    static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The host's numbers for the limiter's counters; `None` where the host would not define one.
@@ -107,9 +106,10 @@ impl RuleMetrics {
     /// Those of the rule `name`; none where too many others were there before.
     fn of(name: &str) -> Option<Self> {
         DEFINED.with_borrow_mut(|defined| {
-            if let Some(known) = defined.get(name) {
-                return Some(*known);
-            }
+            let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+                Ok(at) => return defined.get(at).map(|(_, metrics)| *metrics),
+                Err(at) => at,
+            };
             if defined.len() >= RULES_DEFINED_MAX {
                 return None;
             }
@@ -121,7 +121,7 @@ impl RuleMetrics {
             };
             // What the host would not define costs no place, and is tried again with the next rules.
             if [metrics.allowed, metrics.limited, metrics.denied].iter().any(Option::is_some) {
-                defined.insert(name.to_owned(), metrics);
+                defined.insert(at, (name.to_owned(), metrics));
             }
             Some(metrics)
         })

@@ -3,14 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::ContextType;
 use weir_limiter::algorithm::Algorithm;
 use weir_limiter::config::Config;
 use weir_limiter::limiter::REPORTS_MAX;
 
 use crate::host::{self, Buffer};
-use crate::request::RequestContext;
 use crate::sync::read_reply;
 use crate::worker::Worker;
 
@@ -46,6 +43,11 @@ struct Sync {
 impl Plugin {
     pub(crate) fn new(context: u32) -> Self {
         Self { context, ..Self::default() }
+    }
+
+    /// What requests are decided by; none before there was a good configuration.
+    pub(crate) fn worker(&self) -> Option<Rc<RefCell<Worker>>> {
+        self.worker.clone()
     }
 
     fn configure(&mut self, size: usize) -> Result<(), Vec<String>> {
@@ -102,7 +104,8 @@ impl Plugin {
         }
     }
 
-    fn flush_metrics(&mut self) {
+    /// Hands over what was counted.
+    pub(crate) fn flush_metrics(&mut self) {
         if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
             worker.flush_metrics();
         }
@@ -134,7 +137,7 @@ impl Plugin {
     }
 
     /// Takes in the answer to a report, or to the fetch of a rule set.
-    fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
+    pub(crate) fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         if worker.fetched_rules(call, headers, body_size, sync.interval_ns) {
@@ -171,20 +174,9 @@ impl Sync {
     }
 }
 
-impl Context for Plugin {
-    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _: usize) {
-        self.answered(call, headers, body_size);
-    }
-
-    /// The end of this configuration: what it counted since the last tick is not lost.
-    fn on_done(&mut self) -> bool {
-        self.flush_metrics();
-        true
-    }
-}
-
-impl RootContext for Plugin {
-    fn on_configure(&mut self, size: usize) -> bool {
+impl Plugin {
+    /// Puts a configuration in force; false if it is refused.
+    pub(crate) fn on_configure(&mut self, size: usize) -> bool {
         match self.configure(size) {
             Ok(()) => true,
             Err(errors) => {
@@ -199,7 +191,7 @@ impl RootContext for Plugin {
         }
     }
 
-    fn on_tick(&mut self) {
+    pub(crate) fn on_tick(&mut self) {
         self.resume_held();
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(self.ticks_per_interval.max(1)) {
@@ -207,13 +199,5 @@ impl RootContext for Plugin {
             self.exchange();
             self.flush_metrics();
         }
-    }
-
-    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(RequestContext::new(self.worker.clone(), context)))
-    }
-
-    fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::HttpContext)
     }
 }

@@ -3,12 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::Action;
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::limiter::{Afterwards, Draw};
 use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, blocked_headers};
 
+use crate::dispatch::Action;
 use crate::host::{self, Headers, Status};
 use crate::sync::read_reply;
 use crate::worker::{RuleIndex, Worker};
@@ -97,8 +96,14 @@ fn paused_if(sent: Result<(), Status>) -> Action {
     }
 }
 
-impl Context for RequestContext {
-    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _: usize) {
+impl RequestContext {
+    /// The call whose answer it waits for.
+    pub(crate) fn waits_for(&self) -> Option<u32> {
+        self.waiting.as_ref().map(|(call, _)| *call)
+    }
+
+    /// Takes in the answer to a call.
+    pub(crate) fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let Some((_, draw)) = self.waiting.take_if(|(waiting, _)| *waiting == call) else { return };
         let Some(worker) = self.worker.clone() else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
@@ -120,17 +125,15 @@ impl Context for RequestContext {
             let _ = host::resume_request();
         }
     }
-}
 
-impl HttpContext for RequestContext {
-    fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
+    pub(crate) fn on_request_headers(&mut self) -> Action {
         let Some(worker) = self.worker.clone() else { return Action::Continue };
         let Ok(mut worker) = worker.try_borrow_mut() else { return Action::Continue };
         let decision = worker.decide();
         self.carry_out(&mut worker, decision)
     }
 
-    fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
+    pub(crate) fn on_response_headers(&mut self) -> Action {
         let standing = self.standing.take();
         if standing.is_none() && self.afterwards.is_empty() {
             return Action::Continue;
@@ -150,7 +153,7 @@ impl HttpContext for RequestContext {
         Action::Continue
     }
 
-    fn on_log(&mut self) {
+    pub(crate) fn on_log(&mut self) {
         if self.afterwards.is_empty() {
             return;
         }

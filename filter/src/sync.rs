@@ -1,20 +1,19 @@
 //! Calls to weir-sync, and their answers.
 
-use std::time::Duration;
-
 use weir_limiter::config::SyncConfig;
 use weir_limiter::wire::{CONTENT_TYPE, MESSAGE_BYTES_MAX, Message, REPORT_PATH, RULES_PATH, Report};
 
+use crate::dispatch::await_answer;
 use crate::host::{self, Buffer, Headers};
 
 /// How long the fetch of a rule set may take, in milliseconds.
-pub(crate) const FETCH_TIMEOUT_MS: u64 = 5_000;
+pub(crate) const FETCH_TIMEOUT_MS: u32 = 5_000;
 
 /// The way to weir-sync.
 pub(crate) struct Caller {
     cluster: String,
     authorization: Option<String>,
-    timeout: Duration,
+    timeout_ms: u32,
 }
 
 impl Caller {
@@ -22,7 +21,7 @@ impl Caller {
         Self {
             cluster: config.cluster.clone(),
             authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
-            timeout: Duration::from_millis(config.timeout_ms.into()),
+            timeout_ms: config.timeout_ms,
         }
     }
 
@@ -35,26 +34,28 @@ impl Caller {
             (":authority", cluster),
             ("content-type", CONTENT_TYPE),
         ];
-        self.call(headers, Some(&report.encode()), self.timeout)
+        self.call(headers, &report.encode(), self.timeout_ms)
     }
 
     /// Asks for the rule set document of `version`; the call's number.
     pub(crate) fn fetch_rules(&self, version: u64) -> Result<u32, String> {
         let path = format!("{RULES_PATH}?version={version}");
         let headers = vec![(":method", "GET"), (":path", &path), (":authority", &self.cluster)];
-        self.call(headers, None, Duration::from_millis(FETCH_TIMEOUT_MS))
+        self.call(headers, &[], FETCH_TIMEOUT_MS)
     }
 
     fn call<'a>(
         &'a self,
         mut headers: Vec<(&'a str, &'a str)>,
-        body: Option<&[u8]>,
-        timeout: Duration,
+        body: &[u8],
+        timeout_ms: u32,
     ) -> Result<u32, String> {
         let cluster = self.cluster.as_str();
         headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
-        proxy_wasm::hostcalls::dispatch_http_call(cluster, headers, body, vec![], timeout)
-            .map_err(|status| format!("the host made no call to cluster {cluster:?}: {status:?}"))
+        let call = host::http_call(cluster, &headers, body, timeout_ms)
+            .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
+        await_answer(call);
+        Ok(call)
     }
 }
 

@@ -76,12 +76,15 @@ pub fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),
-        scalar => {
-            let text = scalar.to_string();
-            match text.char_indices().nth(FOUND_CHARS_MAX) {
-                Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
-                None => text,
-            }
+        Value::Null => "null".to_owned(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => {
+            let (cut, dots) = match text.char_indices().nth(FOUND_CHARS_MAX) {
+                Some((at, _)) => (text.get(..at).unwrap_or_default(), "..."),
+                None => (text.as_str(), ""),
+            };
+            format!("{cut:?}{dots}")
         }
     }
 }

@@ -3,35 +3,142 @@
 //! Envoy hands a plugin the configuration's bytes as they are: a `StringValue`'s text, but a
 //! `Struct` in protobuf's wire format (`envoy 1.40`, whatever its documentation says of JSON).
 
-use prost::Message;
-use prost_types::value::Kind;
-use prost_types::{ListValue, Struct, Value as ProtoValue};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use serde_json::{Map, Number, Value};
+
+/// The deepest nesting that is read.
+const DEPTH_MAX: u8 = 50;
+
+/// Wire types (protobuf's encoding, "Message Structure").
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const BYTES: u64 = 2;
+const FIXED32: u64 = 5;
 
 /// The Struct in `bytes`; `None` if they are none.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
-    Struct::decode(bytes).ok().map(object)
+    object(Fields(bytes), DEPTH_MAX).map(Value::Object)
 }
 
-fn object(fields: Struct) -> Value {
-    Value::Object(fields.fields.into_iter().map(|(name, field)| (name, value(field))).collect::<Map<_, _>>())
+/// `Struct`: field 1 is a map, written as an entry for each of its fields.
+fn object(mut fields: Fields<'_>, depth: u8) -> Option<Map<String, Value>> {
+    let mut object = Map::new();
+    while let Some(field) = fields.next()? {
+        if let (1, Field::Bytes(entry)) = field {
+            let (name, value) = entry_of(Fields(entry), depth.checked_sub(1)?)?;
+            object.insert(name, value);
+        }
+    }
+    Some(object)
 }
 
-// The depth is bounded: prost refuses messages nested deeper than 100.
-fn value(proto: ProtoValue) -> Value {
-    match proto.kind {
-        None | Some(Kind::NullValue(_)) => Value::Null,
-        Some(Kind::NumberValue(number)) => Number::from_f64(number).map_or(Value::Null, Value::Number),
-        Some(Kind::StringValue(text)) => Value::String(text),
-        Some(Kind::BoolValue(truth)) => Value::Bool(truth),
-        Some(Kind::StructValue(fields)) => object(fields),
-        Some(Kind::ListValue(ListValue { values })) => Value::Array(values.into_iter().map(value).collect()),
+/// A map's entry: field 1 is the key, field 2 the value.
+fn entry_of(mut fields: Fields<'_>, depth: u8) -> Option<(String, Value)> {
+    let (mut name, mut entry) = (String::new(), Value::Null);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Field::Bytes(text)) => name = text_of(text)?,
+            (2, Field::Bytes(bytes)) => entry = value(Fields(bytes), depth)?,
+            _ => {}
+        }
+    }
+    Some((name, entry))
+}
+
+/// `Value`: one of fields 1 to 6; of several, the last.
+fn value(mut fields: Fields<'_>, depth: u8) -> Option<Value> {
+    let mut value = Value::Null;
+    while let Some(field) = fields.next()? {
+        value = match field {
+            (1, Field::Number(_)) => Value::Null,
+            (2, Field::Number(bits)) => {
+                Number::from_f64(f64::from_bits(bits)).map_or(Value::Null, Value::Number)
+            }
+            (3, Field::Bytes(text)) => Value::String(text_of(text)?),
+            (4, Field::Number(truth)) => Value::Bool(truth != 0),
+            (5, Field::Bytes(fields)) => Value::Object(object(Fields(fields), depth)?),
+            (6, Field::Bytes(items)) => Value::Array(list(Fields(items), depth)?),
+            _ => value,
+        };
+    }
+    Some(value)
+}
+
+/// `ListValue`: field 1, once for each item.
+fn list(mut fields: Fields<'_>, depth: u8) -> Option<Vec<Value>> {
+    let mut items = Vec::new();
+    while let Some(field) = fields.next()? {
+        if let (1, Field::Bytes(item)) = field {
+            items.push(value(Fields(item), depth.checked_sub(1)?)?);
+        }
+    }
+    Some(items)
+}
+
+fn text_of(bytes: &[u8]) -> Option<String> {
+    core::str::from_utf8(bytes).ok().map(ToOwned::to_owned)
+}
+
+/// What a field holds.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// A message's fields, one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// The next field and its number; `None` where the bytes are no field, `Some(None)` at their end.
+    #[allow(clippy::option_option, reason = "the end is no error")]
+    fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
+        if self.0.is_empty() {
+            return Some(None);
+        }
+        let tag = self.varint()?;
+        let field = match tag & 7 {
+            VARINT => Field::Number(self.varint()?),
+            FIXED64 => Field::Number(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
+            FIXED32 => Field::Number(u32::from_le_bytes(self.take(4)?.try_into().ok()?).into()),
+            BYTES => {
+                let len = self.varint()?;
+                Field::Bytes(self.take(usize::try_from(len).ok()?)?)
+            }
+            _ => return None,
+        };
+        Some(Some((tag >> 3, field)))
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A number in groups of seven bits, the lowest first.
+    fn varint(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = *self.take(1)?.first()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use prost::Message;
+    use prost_types::value::Kind;
+    use prost_types::{ListValue, Struct, Value as ProtoValue};
     use serde_json::json;
     use std::vec;
 
@@ -62,6 +169,53 @@ mod tests {
     fn what_is_no_struct_is_refused() {
         for bytes in [vec![0xff; 9], b"\n\x80".to_vec(), vec![10, 200, 1, 1]] {
             assert_eq!(decode(&bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_refused() {
+        let nested = |depth: u8| (0..depth).fold(json!({}), |inner, _| json!({"a": [inner]}));
+        let read = |depth| decode(&proto_struct(&nested(depth)).encode_to_vec());
+        assert_eq!(read(20), Some(nested(20)));
+        assert_eq!(read(40), None);
+    }
+
+    /// A value of what a configuration is made of, and more.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::Bool),
+            any::<f64>().prop_map(|number| json!(number)),
+            any::<String>().prop_map(Value::String),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
+                prop::collection::btree_map(any::<String>(), inner, 0..6)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_struct_is_read_as_it_was_written(written in any_value()) {
+            let written = json!({"it": written});
+            prop_assert_eq!(decode(&proto_struct(&written).encode_to_vec()), Some(written));
+        }
+
+        /// Whatever was changed on the way: it ends.
+        #[test]
+        fn changed_bytes_end_in_a_value_or_in_none(
+            written in any_value(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let mut bytes = proto_struct(&json!({"it": written})).encode_to_vec();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            prop_assert!(decode(&bytes).is_none_or(|value| value.is_object()));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::shared::{self, RulesWord};
 use crate::sync::{FETCH_TIMEOUT_MS, Unread, read_answer};
 
 /// A fetch that has not ended after so long never will, in nanoseconds: its worker is gone, or its host forgot it.
-const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS + 1_000) * 1_000_000;
+const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
 
 /// What a worker knows of pushed rule sets.
 #[derive(Default)]

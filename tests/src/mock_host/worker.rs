@@ -224,6 +224,14 @@ impl Worker {
         self.call("proxy_on_http_call_response", (self.root, token, headers, size, 0u32))
     }
 
+    /// Asks the VM for more memory than there is; the trap that ends it, panics if there is none.
+    pub fn exhaust(&mut self) -> Trap {
+        match self.call::<_, u32>("proxy_on_memory_allocate", u32::MAX) {
+            Ok(at) => panic!("4 GiB were allocated, at {at}"),
+            Err(trap) => trap,
+        }
+    }
+
     /// Moves both clocks on.
     pub fn advance_ms(&mut self, ms: u64) {
         let host = self.host_mut();

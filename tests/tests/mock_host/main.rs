@@ -1,12 +1,12 @@
 //! The real module on a host that answers what a test says: failing, lying, racing, out of time.
 
 mod answering;
+mod calls;
 mod clock;
 mod configuration;
 mod exchange;
 mod harness;
 mod keys;
-mod limitations;
 mod live;
 mod memory;
 mod random;

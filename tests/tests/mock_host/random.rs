@@ -106,12 +106,9 @@ fn anything(seed: u64, odd: u8) -> Script {
             return Answer::Work;
         }
         let status = if roll[2] < 200 { u32::from(roll[3] % 14) } else { u32::from_le_bytes([roll[3]; 4]) };
-        // What the SDK itself does not survive is pinned in limitations.rs.
         let status = match function {
-            "proxy_http_call" => [2, 10][usize::from(roll[3] % 2)],
-            "proxy_set_effective_context" => 0,
-            // "OK" is a promise to answer the request; nothing the filter sees tells it from the truth.
-            "proxy_send_local_response" => status.max(1),
+            // "OK" is a promise to answer, the call or the request; nothing the filter sees tells it from the truth.
+            "proxy_http_call" | "proxy_send_local_response" => status.max(1),
             _ => status,
         };
         match (function, roll[1] % 4) {

@@ -71,7 +71,7 @@ impl SlidingLog {
         let given = usize::try_from(n).unwrap_or(usize::MAX);
         let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
         taken.take(given).for_each(|place| *place = Time::ZERO);
-        log.places_mut().sort_unstable();
+        sort(log.places_mut());
         log.write(cells);
     }
 
@@ -98,7 +98,7 @@ impl SlidingLog {
         // One place is kept free where the limit is odd; it is the first of the sorted.
         log.spare = log.len.saturating_sub(usize::try_from(self.limit).unwrap_or(usize::MAX));
         if let Some(times) = log.times.get_mut(..log.len) {
-            times.sort_unstable();
+            sort(times);
         }
         log
     }
@@ -148,6 +148,17 @@ impl Log {
             if let [earlier, later] = pair {
                 *cell = Cell { until: *later, word: earlier.as_nanos() };
             }
+        }
+    }
+}
+
+/// Puts places in order: an insertion sort, as they are few and mostly in order already.
+fn sort(places: &mut [Time]) {
+    for end in 1..=places.len() {
+        let Some([sorted @ .., last]) = places.get(..end) else { return };
+        let at = sorted.partition_point(|place| place <= last);
+        if let Some(later) = places.get_mut(at..end) {
+            later.rotate_right(1);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Other rules while requests come: what is known of the rules that did not change lives on.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
 
 use super::exchange::{Exchange, Told};
 use super::{Limiter, RuleTags};
@@ -24,21 +25,20 @@ impl Limiter {
     /// What was counted is kept for rules whose name stays; whoever needs that of the others takes it before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
         let (keys, tags) = RuleTags::of(&rules, &self.secret);
-        let indices: BTreeMap<u64, u16> = tags.iter().map(|tags| tags.salt).zip(0..GONE).collect();
-        let moved: alloc::vec::Vec<Option<u16>> =
-            self.tags.iter().map(|tags| indices.get(&tags.salt).copied()).collect();
+        let indices = Indices::of(tags.iter().map(|tags| tags.salt));
+        let moved: Vec<Option<u16>> = self.tags.iter().map(|tags| indices.get(&tags.salt)).collect();
         let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
         for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
             told.rule = to(told.rule).unwrap_or(GONE);
         }
-        let named: BTreeMap<&str, usize> =
-            rules.rules().iter().map(|rule| rule.name.as_str()).zip(0..).collect();
+        let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
         let before = self.rules.rules();
         if let Some(exchange) = &mut self.exchange {
             exchange.renumber_boxes(to);
         }
-        let same_name = |i: usize| before.get(i).and_then(|rule| named.get(rule.name.as_str()).copied());
+        let same_name =
+            |i: usize| before.get(i).and_then(|rule| named.get(&rule.name.as_str()).map(usize::from));
         self.counters.rearrange(rules.rules().len(), same_name);
         // A rule may be looser now; and no hit of the rules before may be found in the next draw.
         self.deny_cache.clear();
@@ -79,5 +79,21 @@ impl Limiter {
             // The key waits in the list until its draw ends, or until its rule is gone.
             told.rule = self.watch.get_mut(told.place.tag.bits()).map_or(GONE, |key| key.rule);
         }
+    }
+}
+
+/// Which rule has what is a rule's own.
+struct Indices<T>(Vec<(T, u16)>);
+
+impl<T: Ord> Indices<T> {
+    /// What the rules have, in their order.
+    fn of(rules: impl Iterator<Item = T>) -> Self {
+        // A heap's sort is a fraction of the code of a map.
+        Self(rules.zip(0..GONE).collect::<BinaryHeap<_>>().into_sorted_vec())
+    }
+
+    fn get(&self, what: &T) -> Option<u16> {
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(what)).ok()?;
+        self.0.get(at).map(|(_, rule)| *rule)
     }
 }

@@ -35,10 +35,8 @@ impl Hosts {
             && name.len() - labels.len() == usize::from(name.len() != text.len())
             && labels.split('.').all(|label| !label.is_empty())
             && !labels.contains(|c: char| "*:/[]@?#".contains(c) || c.is_whitespace());
-        if is_name {
-            list.push(name.into());
-            list.sort_unstable();
-            list.dedup();
+        if is_name && let Err(at) = list.binary_search_by(|known| known.as_str().cmp(name)) {
+            list.insert(at, name.into());
         }
         is_name
     }

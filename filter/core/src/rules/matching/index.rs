@@ -211,18 +211,20 @@ impl Asked {
 /// Sets, each once.
 #[derive(Default)]
 struct Sets {
-    numbers: BTreeMap<Bits, u32>,
+    /// In the order of the sets.
+    numbers: Vec<(Bits, u32)>,
     list: Vec<Bits>,
 }
 
 impl Sets {
     fn number(&mut self, bits: &Bits) -> u32 {
-        if let Some(number) = self.numbers.get(bits) {
-            return *number;
-        }
+        let at = match self.numbers.binary_search_by(|(known, _)| known.cmp(bits)) {
+            Ok(at) => return self.numbers.get(at).map_or(u32::MAX, |(_, number)| *number),
+            Err(at) => at,
+        };
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         self.list.push(bits.clone());
-        self.numbers.insert(bits.clone(), number);
+        self.numbers.insert(at, (bits.clone(), number));
         number
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
 
+use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -46,8 +47,8 @@ pub struct Texts(Vec<String>);
 
 impl FromIterator<String> for Texts {
     fn from_iter<I: IntoIterator<Item = String>>(texts: I) -> Self {
-        let mut texts: Vec<_> = texts.into_iter().collect();
-        texts.sort_unstable();
+        // A heap's sort is a fraction of the code of a slice's.
+        let mut texts = texts.into_iter().collect::<BinaryHeap<_>>().into_sorted_vec();
         texts.dedup();
         Self(texts)
     }

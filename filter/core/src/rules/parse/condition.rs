@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use serde_json::Value;
 
 use super::Reader;
-use crate::reading::{Errors, Fields, text};
+use crate::reading::{Errors, Fields, shown, text};
 use crate::rules::CONDITIONS_MAX;
 use crate::rules::matching::{
     AddressSet, Clause, Condition, GLOB_BYTES_MAX, Glob, HOST_BYTES_MAX, Hosts, PathMatch, Range,
@@ -165,7 +165,7 @@ fn addresses(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<AddressSet>
         let Some(text) = text(item, &place, NETWORK_BYTES_MAX, errors) else { continue };
         match Range::parse(text) {
             Ok(network) => networks.push(network),
-            Err(error) => errors.note(&place, format!("{error}, found {item}")),
+            Err(error) => errors.note(&place, format!("{error}, found {}", shown(item))),
         }
     }
     Some(networks.into_iter().collect())

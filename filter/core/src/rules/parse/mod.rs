@@ -3,7 +3,6 @@
 mod condition;
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -59,13 +58,17 @@ pub(super) fn rules(
         return None;
     };
     let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
-    let mut names = BTreeSet::new();
+    let mut names: Vec<String> = Vec::with_capacity(items.len());
     for (i, item) in items.iter().enumerate() {
         let place = format!("{place}[{i}]");
         let Some(made) = rule(item, &place, reader, errors) else { continue };
         for mut rule in made {
-            if !names.insert(rule.name.clone()) {
-                errors.note(&format!("{place}.name"), format!("another rule has the name {:?}", rule.name));
+            match names.binary_search(&rule.name) {
+                Ok(_) => {
+                    let problem = format!("another rule has the name {:?}", rule.name);
+                    errors.note(&format!("{place}.name"), problem);
+                }
+                Err(at) => names.insert(at, rule.name.clone()),
             }
             rule.variant.group = u16::try_from(i).unwrap_or(u16::MAX);
             rules.push(rule);

@@ -1,0 +1,152 @@
+//! The host's callbacks: which context each is for.
+//!
+//! Exported is what the filter acts on, and no more: a host passes over a callback that is not there (proxy-wasm
+//! ABI 0.2.1), and so pays for none on a request's body or trailers. A number that no context has, or a call that
+//! nobody made, changes nothing.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use crate::host;
+use crate::plugin::Plugin;
+use crate::request::RequestContext;
+
+/// The most HTTP calls that one VM waits for; an answer to any before them is too late.
+const CALLS_MAX: usize = 4_096;
+
+/// Whether a request, or its response, goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Action {
+    /// It goes on.
+    Continue = 0,
+    /// It is held, or answered.
+    Pause = 1,
+}
+
+thread_local! {
+    static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
+}
+
+/// Every context of this VM. None is borrowed while the host is called: it may call back.
+struct Contexts {
+    plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
+    requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
+    /// The calls under way, oldest first, each with the context that made it.
+    calls: Vec<(u32, u32)>,
+    /// The context that the host called last.
+    active: u32,
+}
+
+impl Contexts {
+    const NONE: Self = Self {
+        plugins: Vec::new(),
+        requests: HashMap::with_hasher(BuildHasherDefault::new()),
+        calls: Vec::new(),
+        active: 0,
+    };
+
+    fn plugin(&mut self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
+        self.active = id;
+        self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
+    }
+
+    fn request(&mut self, id: u32) -> Option<Rc<RefCell<RequestContext>>> {
+        self.active = id;
+        self.requests.get(&id).cloned()
+    }
+}
+
+/// Spreads ids, which a host counts up.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The active context waits for the answer to the HTTP call `call`.
+pub(crate) fn await_answer(call: u32) {
+    CONTEXTS.with_borrow_mut(|contexts| {
+        // A host that forgets calls must not make the list grow.
+        if contexts.calls.len() >= CALLS_MAX {
+            contexts.calls.remove(0);
+        }
+        contexts.calls.push((call, contexts.active));
+    });
+}
+
+/// A context begins: a plugin's where `plugin` is 0, and otherwise a request's.
+pub(crate) fn create(id: u32, plugin: u32) {
+    if plugin == 0 {
+        let fresh = Rc::new(RefCell::new(Plugin::new(id)));
+        return CONTEXTS.with_borrow_mut(|contexts| contexts.plugins.push((id, fresh)));
+    }
+    let before = CONTEXTS.with_borrow_mut(|contexts| {
+        let plugin = contexts.plugins.iter().find(|(known, _)| *known == plugin);
+        let worker = plugin.and_then(|(_, plugin)| plugin.try_borrow().ok()?.worker());
+        contexts.requests.insert(id, Rc::new(RefCell::new(RequestContext::new(worker, id))))
+    });
+    // A host may give a number again; what had it ends, with the list free.
+    drop(before);
+}
+
+/// What `act` makes of the plugin `id`; `otherwise` where there is none.
+pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
+    let plugin = CONTEXTS.with_borrow_mut(|contexts| contexts.plugin(id));
+    match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
+        Some(Ok(mut plugin)) => act(&mut plugin),
+        _ => otherwise,
+    }
+}
+
+/// What `act` makes of the request `id`; `otherwise` where there is none.
+pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
+    let request = CONTEXTS.with_borrow_mut(|contexts| contexts.request(id));
+    match request.as_ref().map(|request| request.try_borrow_mut()) {
+        Some(Ok(mut request)) => act(&mut request),
+        _ => otherwise,
+    }
+}
+
+/// The answer to an HTTP call, for the context that made it.
+pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
+    let caller = CONTEXTS.with_borrow_mut(|contexts| {
+        let at = contexts.calls.iter().position(|(under_way, _)| *under_way == call)?;
+        Some(contexts.calls.remove(at).1)
+    });
+    let Some(id) = caller else { return };
+    // Where the host has but one context, it is this one.
+    let _ = host::act_for(id);
+    with_request(id, (), |request| request.answered(call, headers, body_size));
+    with_plugin(id, (), |plugin| plugin.answered(call, headers, body_size));
+}
+
+/// A context ends.
+pub(crate) fn delete(id: u32) {
+    let ended = CONTEXTS.with_borrow_mut(|contexts| {
+        contexts.active = id;
+        let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
+        (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at)))
+    });
+    let (Some(request), _) = &ended else { return };
+    let call = request.try_borrow().ok().and_then(|request| request.waits_for());
+    if let Some(call) = call {
+        CONTEXTS.with_borrow_mut(|contexts| contexts.calls.retain(|(under_way, _)| *under_way != call));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the host calls: the callbacks that the filter acts on, under the ABI's names. A host passes over one that is
+//! not there, and so pays nothing for it.
+#![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
+
+#[cfg(feature = "all-callbacks")]
+mod unused;
+
+use crate::dispatch::{self, Action, with_plugin, with_request};
+use crate::host;
+use crate::plugin::Plugin;
+use crate::request::RequestContext;
+
+/// The host calls this once per VM, before anything else.
+// The name is the ABI's (proxy-wasm, and WASI's reactor convention).
+#[unsafe(no_mangle)]
+extern "C" fn _initialize() {
+    host::start();
+}
+
+/// By its name alone, the version of proxy-wasm's ABI.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_abi_version_0_2_1() {}
+
+/// Memory for what the host returns, which [`host`] takes over.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
+    host::allocated(size)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_context_create(id: u32, plugin: u32) {
+    dispatch::create(id, plugin);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_vm_start(_: u32, _: usize) -> bool {
+    true
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_configure(id: u32, size: usize) -> bool {
+    with_plugin(id, false, |plugin| plugin.on_configure(size))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_tick(id: u32) {
+    with_plugin(id, (), Plugin::on_tick);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_request_headers(id: u32, _: usize, _: bool) -> Action {
+    with_request(id, Action::Continue, RequestContext::on_request_headers)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_response_headers(id: u32, _: usize, _: bool) -> Action {
+    with_request(id, Action::Continue, RequestContext::on_response_headers)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, body_size: usize, _: usize) {
+    dispatch::answer(call, headers, body_size);
+}
+
+/// The end of a request, or of a configuration: what that counted since the last tick is not lost.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_done(id: u32) -> bool {
+    with_plugin(id, (), Plugin::flush_metrics);
+    true
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_log(id: u32) {
+    with_request(id, (), RequestContext::on_log);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_delete(id: u32) {
+    dispatch::delete(id);
+}

@@ -1,0 +1,33 @@
+//! The callbacks that the filter does not act on, for hosts that call them without asking whether they are there
+//! (nginx's `ngx_wasm_module`). Elsewhere they would only cost: built with the feature `all-callbacks`.
+
+use crate::dispatch::Action;
+
+macro_rules! unused {
+    ($($name:ident($($argument:ty),*) $(-> $action:ident)?;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($(_: $argument),*) $(-> $action)? {
+                $($action::Continue)?
+            }
+        )*
+    };
+}
+
+unused! {
+    proxy_on_new_connection(u32) -> Action;
+    proxy_on_downstream_data(u32, usize, bool) -> Action;
+    proxy_on_downstream_connection_close(u32, u32);
+    proxy_on_upstream_data(u32, usize, bool) -> Action;
+    proxy_on_upstream_connection_close(u32, u32);
+    proxy_on_request_body(u32, usize, bool) -> Action;
+    proxy_on_request_trailers(u32, usize) -> Action;
+    proxy_on_response_body(u32, usize, bool) -> Action;
+    proxy_on_response_trailers(u32, usize) -> Action;
+    proxy_on_queue_ready(u32, u32);
+    proxy_on_grpc_receive_initial_metadata(u32, u32, u32);
+    proxy_on_grpc_receive(u32, u32, usize);
+    proxy_on_grpc_receive_trailing_metadata(u32, u32, u32);
+    proxy_on_grpc_close(u32, u32, u32);
+    proxy_on_foreign_function(u32, u32, usize);
+}
