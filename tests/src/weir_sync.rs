@@ -47,6 +47,16 @@ impl WeirSync {
         self.up().await;
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its resident memory, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        self.process.resident_kib()
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()

@@ -17,7 +17,7 @@ use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
 
 use crate::bounded::Bounded;
-use crate::budget::{Account, Budget, BudgetId, Count, Demand};
+use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
 use crate::heard::Last;
 use crate::region::Entry;
 
@@ -164,15 +164,16 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        let mut charge = entry.charge(member, pop);
         // Of what was admitted long before this budget began, it does not know what refilled meanwhile; and
         // what was admitted before the last account, that one may have in it.
         let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
         let most_us = since_us.min(SPAN_US_MAX);
-        for count in charge.counts.iter_mut().filter(|count| count.span_us > most_us) {
+        let mut counts = entry.counts.clone();
+        for count in counts.iter_mut().filter(|count| count.span_us > most_us) {
             count.unconfirmed = count.unconfirmed.saturating_mul(most_us) / count.span_us;
             count.span_us = most_us;
         }
+        let charge = Charge { counts: &counts, ..entry.charge(member, pop) };
         let account = self.budget.charge(self.clock_us(now), &charge);
         self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
         account

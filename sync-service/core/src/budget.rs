@@ -8,13 +8,13 @@
 //! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the
 //! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
+use crate::sorted::Sorted;
 use crate::source::{News, SourceRecord};
 use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
@@ -48,13 +48,32 @@ pub const LENIENCE_US: u64 = 250_000;
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
 const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
 
-/// Names a budget: one rule, one key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Names a budget: one rule, one key. Ordered by key, then rule: keys differ sooner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BudgetId {
     /// The rule's name.
     pub rule: String,
     /// The key's value in canonical form.
     pub value: Vec<u8>,
+}
+
+impl BudgetId {
+    /// What budgets are ordered by, of the one that `rule` and `value` name.
+    pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
+        (value, rule)
+    }
+}
+
+impl Ord for BudgetId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Self::order(&self.rule, &self.value).cmp(&Self::order(&other.rule, &other.value))
+    }
+}
+
+impl PartialOrd for BudgetId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Names a span of counts: one bucket of one POP. Ordered by epoch, then name.
@@ -104,7 +123,7 @@ pub struct Charge<'a> {
     /// The POP whose counts follow.
     pub pop: &'a str,
     /// The counts of the POP's buckets for this budget, usually one.
-    pub counts: Vec<Count>,
+    pub counts: &'a [Count],
 }
 
 /// A member's demand as a budget remembers it.
@@ -142,8 +161,8 @@ pub struct Budget {
     at_us: u64,
     spill: Spill,
     spread: Spread,
-    sources: BTreeMap<SourceId, SourceRecord>,
-    members: BTreeMap<String, MemberRecord>,
+    sources: Sorted<SourceId, SourceRecord>,
+    members: Sorted<String, MemberRecord>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +185,7 @@ impl Budget {
         self.refill(now_us);
         self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
-        for count in &charge.counts {
+        for count in charge.counts {
             let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
             // New to the record, they were admitted since it was made; unless they are more than a POP can
             // admit in that time, and the record was late.
@@ -239,11 +258,11 @@ impl Budget {
 
     /// Notes a count; what is new in it.
     fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
-        match self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }) {
-            Entry::Occupied(mut known) => known.get_mut().hear(now_us, count),
-            Entry::Vacant(place) => {
+        match self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop))) {
+            Ok(known) => known.hear(now_us, count),
+            Err(place) => {
                 let (record, news) = SourceRecord::begin(now_us, count);
-                place.insert(record);
+                self.sources.put(place, SourceId { epoch: count.epoch, pop: pop.into() }, record);
                 news
             }
         }
@@ -253,21 +272,26 @@ impl Budget {
         if self.sources.len() <= SOURCES_MAX {
             return;
         }
-        let mut by_age: Vec<_> = self.sources.iter().map(|(id, r)| (r.seen_us, id.clone())).collect();
+        let mut by_age: Vec<_> = self.sources.iter().map(|(id, r)| (r.seen_us, id)).collect();
         by_age.sort_unstable();
-        for (_, id) in by_age.iter().take(self.sources.len() - SOURCES_KEPT) {
-            self.sources.remove(id);
-        }
+        let oldest_kept =
+            by_age.get(self.sources.len() - SOURCES_KEPT).map(|&(at_us, id)| (at_us, id.clone()));
+        let Some((at_us, id)) = oldest_kept else { return };
+        self.sources.retain(|known, record| (record.seen_us, known) >= (at_us, &id));
     }
 
     fn note_member(&mut self, now_us: u64, name: &str, demand: Demand) {
         let demand = Demand { milli: demand.milli.min(COUNT_MAX), ..demand };
-        self.members.insert(name.into(), MemberRecord { demand, at_us: now_us });
+        let record = MemberRecord { demand, at_us: now_us };
+        match self.members.find(|known| known.as_str().cmp(name)) {
+            Ok(known) => *known = record,
+            Err(place) => drop(self.members.put(place, name.into(), record)),
+        }
         self.members.retain(|_, member| now_us.saturating_sub(member.at_us) <= MEMBER_IDLE_US);
         while self.members.len() > MEMBERS_MAX {
             let oldest = self.members.iter().min_by_key(|(name, member)| (member.at_us, *name));
             let Some(name) = oldest.map(|(name, _)| name.clone()) else { return };
-            self.members.remove(&name);
+            self.members.retain(|known, _| *known != name);
         }
     }
 

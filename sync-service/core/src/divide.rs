@@ -102,7 +102,7 @@ impl Division {
 pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -> Division {
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
-    let asked = Asked::of(account, terms);
+    let asked = Asked::of(account, sharing, terms);
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = asked.askers <= 1;
     let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
@@ -169,7 +169,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(account: &'a Account, terms: &Terms) -> Self {
+    fn of(account: &'a Account, sharing: &Sharing, terms: &Terms) -> Self {
         let mut asked = Self { milli: 0, lately_milli: 0, by_region: BTreeMap::new(), askers: 0 };
         for member in &account.members {
             let (milli, askers) = still_asked(member, terms);
@@ -178,7 +178,9 @@ impl<'a> Asked<'a> {
                 asked.lately_milli += u128::from(member.demand.milli);
             }
             asked.askers += askers;
-            *asked.by_region.entry(region_of(&member.name)).or_default() += milli;
+            if !sharing.floors.is_empty() {
+                *asked.by_region.entry(region_of(&member.name)).or_default() += milli;
+            }
         }
         asked
     }

@@ -40,6 +40,7 @@ pub mod heard;
 pub mod hot;
 pub mod pops;
 pub mod region;
+mod sorted;
 pub mod source;
 pub mod spill;
 pub mod spread;

@@ -38,8 +38,8 @@ pub struct Entry {
 
 impl Entry {
     /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
-    pub fn charge<'a>(&self, member: &'a str, pop: &'a str) -> Charge<'a> {
-        Charge { quota: self.quota, member, demand: self.demand, pop, counts: self.counts.clone() }
+    pub fn charge<'a>(&'a self, member: &'a str, pop: &'a str) -> Charge<'a> {
+        Charge { quota: self.quota, member, demand: self.demand, pop, counts: &self.counts }
     }
 }
 
@@ -87,7 +87,10 @@ impl Region {
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
         self.pops.hear(now, &report.pop);
         let mut plan = Plan::default();
-        let mut known: BTreeMap<(u16, &[u8]), usize> = BTreeMap::new();
+        plan.entries.reserve_exact(report.keys.len());
+        plan.entry_of_key.reserve_exact(report.keys.len());
+        let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
+        let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for key in &report.keys {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
@@ -100,17 +103,17 @@ impl Region {
                 plan.draws.add(plan.keys_len(), id, rule, lease_ns / 1_000, claim);
                 continue;
             }
-            let at = *known.entry((key.rule, &key.value)).or_insert_with(|| {
+            let at = *known.entry((&key.value, key.rule)).or_insert_with(|| {
                 let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
                 let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
                 plan.entries.push(Entry { id, quota, sharing, demand, counts: Vec::new() });
                 plan.entries.len() - 1
             });
             let Some(entry) = plan.entries.get_mut(at) else { continue };
-            let source = SourceId { epoch: report.epoch(key), pop: report.pop.clone() };
+            source.epoch = report.epoch(key);
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let (asked, recently) = (key.asked, key.asked_recently);
-            entry.demand = self.demands.observe(now, &entry.id, source, asked, recently, span_ns);
+            entry.demand = self.demands.observe(now, &entry.id, &source, asked, recently, span_ns);
             entry.counts.push(Count {
                 epoch: report.epoch(key),
                 admitted: key.admitted,
@@ -175,9 +178,9 @@ impl Region {
         let percent = sharing.floor(&self.name);
         let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
         let shared = Shared { quota, sharing, account, own_ns };
-        let division = divide(&shared, &self.name, self.hot.is_hot(&entry.id), &self.terms);
+        let divided = |was_hot| divide(&shared, &self.name, was_hot, &self.terms);
+        let division = self.hot.divide(&entry.id, entry.quota, &entry.sharing, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
-        self.hot.note(&entry.id, entry.quota, &entry.sharing, &division, now);
         division.allowance()
     }
 

@@ -43,6 +43,9 @@ impl Spill {
 
     /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
     pub(crate) fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
+        if self.spans.is_empty() || price_us == 0 {
+            return 0;
+        }
         let (mut left, mut spans) = (Vec::with_capacity(self.spans.len() + 1), self.spans.as_slice());
         let mut claimed_us = 0;
         while let Some((&span, rest)) = spans.split_first() {

@@ -23,8 +23,9 @@ fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(
         missing: 0,
         made_ms: 0,
     };
-    let counts = counts.iter().map(count).collect();
-    budget.charge(now_us, &Charge { quota, member: "fra", demand: Demand::default(), pop, counts }).charged
+    let counts: Vec<Count> = counts.iter().map(count).collect();
+    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop, counts: &counts };
+    budget.charge(now_us, &charge).charged
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn debt_is_kept_and_paid_by_the_refill_alone() {
 fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
     let count =
         Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
-    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![count] };
+    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
     budget.charge(now_ms * 1_000, &charge).deficit_ns
 }
 
@@ -66,7 +67,7 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     after_s(&mut held_up, 621, 50 + 30_001, 0);
     held_up.charge(
         621_030_000,
-        &Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![] },
+        &Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[] },
     );
     let bunch = after_s(&mut held_up, 622, 50 + 30_000 + 1_000, 21);
     assert!(bunch <= quota.fill_ns() + 1_000_000_000, "twenty seconds at the rate, told in a bunch: {bunch}");
@@ -177,13 +178,13 @@ fn sources_and_members_are_bounded_and_the_oldest_go_first() {
     let mut members = 0;
     for i in 0..2 * MEMBERS_MAX {
         let member = format!("region-{i:04}");
-        let charge = Charge { quota, member: &member, demand: Demand::default(), pop: "a", counts: vec![] };
+        let charge = Charge { quota, member: &member, demand: Demand::default(), pop: "a", counts: &[] };
         let account = budget.charge(sources + i as u64, &charge);
         assert!(account.members.iter().any(|m| m.name == member && m.age_us == 0));
         members = account.members.len();
     }
     assert_eq!(members, MEMBERS_MAX);
-    let charge = Charge { quota, member: "late", demand: Demand::default(), pop: "a", counts: vec![] };
+    let charge = Charge { quota, member: "late", demand: Demand::default(), pop: "a", counts: &[] };
     assert_eq!(budget.charge(2 * MEMBER_IDLE_US, &charge).members.len(), 1, "the silent are forgotten");
 }
 
@@ -203,7 +204,7 @@ fn a_budget_is_kept_as_long_as_its_spread_is_remembered() {
     let forgotten_us = 8 * SECOND_US + SPREAD_KEPT_US;
     assert_eq!(budget.expires_us(), forgotten_us, "four bursts are owed");
     let spread_at = |budget: &mut Budget, now_us| {
-        let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: vec![] };
+        let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[] };
         budget.charge(now_us, &charge).spread
     };
     assert_eq!(spread_at(&mut budget, forgotten_us - 1), 5);
@@ -396,16 +397,12 @@ proptest! {
 fn a_raised_rate_leaves_as_many_tokens_missing() {
     let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 1_000));
     let mut budget = Budget::default();
-    let charge = |quota, admitted| Charge {
-        quota,
-        member: "eu",
-        demand: Demand::default(),
-        pop: "fra1",
-        counts: vec![Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 }],
-    };
+    let counts = [Count { epoch: 1, admitted: 15, unconfirmed: 15, span_us: 0, missing: 0, made_ms: 0 }];
+    let charge =
+        |quota| Charge { quota, member: "eu", demand: Demand::default(), pop: "fra1", counts: &counts };
     let begin = 1_000_000_000_000;
-    assert_eq!(budget.charge(begin, &charge(slow, 15)).deficit_ns, 15 * slow.token_ns());
-    assert_eq!(budget.charge(begin, &charge(quick, 15)).deficit_ns, 15 * quick.token_ns());
+    assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
+    assert_eq!(budget.charge(begin, &charge(quick)).deficit_ns, 15 * quick.token_ns());
     // And back: nothing was won by that.
-    assert_eq!(budget.charge(begin, &charge(slow, 15)).deficit_ns, 15 * slow.token_ns());
+    assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
 }

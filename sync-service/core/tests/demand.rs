@@ -69,20 +69,20 @@ fn what_comes_after_a_silence_counts_as_new() {
 #[test]
 fn a_budget_sums_its_buckets_and_counts_its_pops() {
     let mut demands = Demands::default();
-    demands.observe(at(1_000), &id(1), source("a", 1), 50, 50, 0);
-    demands.observe(at(1_000), &id(2), source("a", 9), 500, 500, 0);
-    demands.observe(at(1_000), &id(1), source("a", 2), 50, 50, 0);
-    let demand = demands.observe(at(1_000), &id(1), source("b", 1), 50, 50, 0);
+    demands.observe(at(1_000), &id(1), &source("a", 1), 50, 50, 0);
+    demands.observe(at(1_000), &id(2), &source("a", 9), 500, 500, 0);
+    demands.observe(at(1_000), &id(1), &source("a", 2), 50, 50, 0);
+    let demand = demands.observe(at(1_000), &id(1), &source("b", 1), 50, 50, 0);
     assert_eq!(demand, Demand { milli: 300_000, askers: 2 });
-    let idle = demands.observe(at(1_000), &id(1), source("c", 1), 70, 0, 0);
+    let idle = demands.observe(at(1_000), &id(1), &source("c", 1), 70, 0, 0);
     assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "who is not asked is no asker");
 }
 
 #[test]
 fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     let mut demands = Demands::with_budgets_max(1);
-    demands.observe(at(1_000), &id(1), source("a", 1), 50, 50, 0);
-    let beyond = demands.observe(at(1_000), &id(2), source("a", 2), 900, 50, 0);
+    demands.observe(at(1_000), &id(1), &source("a", 1), 50, 50, 0);
+    let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), 900, 50, 0);
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
     demands.note(&id(1), true, false);
     assert_eq!(demands.debts(at(1_000)), (1, 1));
@@ -94,7 +94,7 @@ fn buckets_of_a_budget_are_bounded() {
     let mut demands = Demands::default();
     let mut last = Demand::default();
     for epoch in 0..BUCKETS_MAX as u64 + 100 {
-        last = demands.observe(at(1_000), &id(1), source("a", epoch), 1, 1, 0);
+        last = demands.observe(at(1_000), &id(1), &source("a", epoch), 1, 1, 0);
     }
     assert_eq!(last.milli, BUCKETS_MAX as u64 * 2_000);
 }
@@ -118,9 +118,9 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
 fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
         let mut demands = Demands::default();
-        demands.observe(at(1_000), &id(1), source("a", 1), 40, 40, 0);
+        demands.observe(at(1_000), &id(1), &source("a", 1), 40, 40, 0);
         demands.note(&id(1), false, is_warm);
-        let demand = demands.observe(at(3_000), &id(1), source("a", 1), 80, 40, 0);
+        let demand = demands.observe(at(3_000), &id(1), &source("a", 1), 80, 40, 0);
         assert_eq!(demand, Demand { milli, askers: 1 });
     }
 }

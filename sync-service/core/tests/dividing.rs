@@ -158,7 +158,7 @@ fn run_loop(factor: u64) -> u64 {
             if ms % 250 == i as u64 * 40 {
                 let now = Time::from_nanos(ms * 1_000_000);
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
-                let demand = demands.observe(now, &id, source, pop.asked, pop.asked - pop.asked_reported, 0);
+                let demand = demands.observe(now, &id, &source, pop.asked, pop.asked - pop.asked_reported, 0);
                 pop.asked_reported = pop.asked;
                 let counts = vec![Count {
                     epoch: 1,
@@ -168,7 +168,7 @@ fn run_loop(factor: u64) -> u64 {
                     missing: 0,
                     made_ms: ms,
                 }];
-                let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts };
+                let charge = Charge { quota, member: "fra", demand, pop: &pop.name, counts: &counts };
                 let account = budget.charge(ms * 1_000, &charge);
                 pop.ratio = u64::from(asking(quota, &account).ratio.bits());
             }

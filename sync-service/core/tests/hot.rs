@@ -7,7 +7,7 @@ use weir_budget::region::{Entry, Region};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{KEYS_MAX, Pushed, Report, Running};
+use weir_limiter::wire::{KEYS_MAX, Key, Pushed, Report, Rule, Running};
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.
@@ -61,6 +61,40 @@ fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<Pushed> {
 fn listed(value: u64) -> HotKey {
     let Entry { id, quota, sharing, .. } = entry(value);
     HotKey { id, quota, sharing }
+}
+
+/// A report that asks about these keys, of the rules `q` (0) and `r` (1).
+fn asking(keys: &[(u16, u64)]) -> Report {
+    let rule = |name: &str| Rule { name: name.into(), quota: quota(), sharing: Sharing::of(quota()) };
+    let key = |&(rule, value): &(u16, u64)| Key {
+        rule,
+        value: value.to_be_bytes().to_vec(),
+        epoch: 1,
+        admitted: 0,
+        unconfirmed: 0,
+        span_ms: 0,
+        missing: 0,
+        asked: 0,
+        asked_recently: 0,
+        ahead: 0,
+    };
+    let (rules, keys) = (vec![rule("q"), rule("r")], keys.iter().map(key).collect());
+    Report { rules, keys, ..report("pop", 1) }
+}
+
+#[test]
+fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
+    let mut region = region();
+    let hot: Vec<Entry> = (0..10).map(entry).collect();
+    let resting: Vec<Entry> = (10..20).map(entry).collect();
+    region.grant(at(BEGIN), &hot, &vec![account(0, 4); 10]);
+    region.grant(at(BEGIN), &resting, &vec![account(100, 4); 10]);
+    // Neither key 12 of the other rule nor one that is not hot stands for what it does not ask about.
+    let report = asking(&[(1, 17), (1, 3), (0, 12), (1, 99), (1, 0), (1, 9), (1, 10), (0, 0), (1, 4)]);
+    let pushed = region.pushes(at(BEGIN), &report).1;
+    let pushed: Vec<u64> =
+        pushed.iter().map(|pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap())).collect();
+    assert_eq!(pushed, [1, 2, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 18, 19]);
 }
 
 #[test]

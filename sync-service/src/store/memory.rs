@@ -41,9 +41,10 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct State {
-    budgets: HashMap<Arc<BudgetId>, Budget>,
+    budgets: HashMap<Arc<BudgetId>, Placed>,
     /// The budgets by when nothing is lost by forgetting them: full ones first, then the deepest debt and
-    /// those that remember one.
+    /// those that remember one. One that was charged since may stand earlier here than it should: it is put
+    /// right when its turn comes.
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
     escrows: Escrows,
     /// POPs by name, with when they were last heard of.
@@ -53,6 +54,14 @@ struct State {
     budgets_max: usize,
     rules: Rules,
     notes: Notes,
+}
+
+/// A budget, and where it stands.
+#[derive(Debug, Default)]
+struct Placed {
+    budget: Budget,
+    /// Under which time it is in [`State::expiry`]; never later than when the budget expires.
+    expiry_us: u64,
 }
 
 impl Memory {
@@ -163,32 +172,46 @@ impl Store for Memory {
 
 impl State {
     fn charge(&mut self, now_us: u64, batch: &Batch<'_>, entry: &Entry) -> Account {
-        let (id, mut budget) = self.take(&entry.id);
-        let account = budget.charge(now_us, &entry.charge(batch.member, batch.pop));
-        self.expiry.insert((budget.expires_us(), Arc::clone(&id)));
-        self.budgets.insert(id, budget);
+        let charge = entry.charge(batch.member, batch.pop);
+        if let Some(kept) = self.budgets.get_mut(&entry.id) {
+            let account = kept.budget.charge(now_us, &charge);
+            let expires_us = kept.budget.expires_us();
+            if expires_us < kept.expiry_us {
+                // Seldom: another quota, or a clock that stepped back.
+                if let Some((_, id)) = self.expiry.take(&(kept.expiry_us, Arc::new(entry.id.clone()))) {
+                    kept.expiry_us = expires_us;
+                    self.expiry.insert((expires_us, id));
+                }
+            }
+            return account;
+        }
+        while self.budgets.len() >= self.budgets_max && self.forget_first(u64::MAX) {}
+        let (id, mut budget) = (Arc::new(entry.id.clone()), Budget::default());
+        let account = budget.charge(now_us, &charge);
+        let expiry_us = budget.expires_us();
+        self.expiry.insert((expiry_us, Arc::clone(&id)));
+        self.budgets.insert(id, Placed { budget, expiry_us });
         account
     }
 
-    /// The budget under `id`, out of the store; a new one, with room made for it, where there is none.
-    fn take(&mut self, id: &BudgetId) -> (Arc<BudgetId>, Budget) {
-        if let Some((id, budget)) = self.budgets.remove_entry(id) {
-            self.expiry.remove(&(budget.expires_us(), Arc::clone(&id)));
-            return (id, budget);
-        }
-        while self.budgets.len() >= self.budgets_max && self.forget_first() {}
-        (Arc::new(id.clone()), Budget::default())
-    }
-
     fn forget_expired(&mut self, now_us: u64) {
-        while self.expiry.first().is_some_and(|(expires_us, _)| *expires_us <= now_us) {
-            self.forget_first();
-        }
+        while self.forget_first(now_us) {}
     }
 
-    fn forget_first(&mut self) -> bool {
-        let first = self.expiry.pop_first();
-        first.is_some_and(|(_, id)| self.budgets.remove(&id).is_some())
+    /// Forgets the budget that expires first, if that is by `until_us`.
+    fn forget_first(&mut self, until_us: u64) -> bool {
+        while self.expiry.first().is_some_and(|(expiry_us, _)| *expiry_us <= until_us) {
+            let Some((expiry_us, id)) = self.expiry.pop_first() else { return false };
+            let Some(kept) = self.budgets.get_mut(&id) else { continue };
+            let expires_us = kept.budget.expires_us();
+            if expires_us <= expiry_us {
+                self.budgets.remove(&id);
+                return true;
+            }
+            kept.expiry_us = expires_us;
+            self.expiry.insert((expires_us, id));
+        }
+        false
     }
 
     fn register(&mut self, now_us: u64, pop: &str, ttl_us: u64) -> u32 {
@@ -268,6 +291,27 @@ mod tests {
             state.forget_expired(1_000_000 + weir_budget::budget::GRACE_US);
             assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
             state.forget_expired(2_000_000 + weir_budget::budget::GRACE_US);
+            assert_eq!((state.budgets.len(), state.expiry.len()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn what_was_charged_again_is_kept_from_then_on() {
+        let store = Memory::new(10, Duration::from_secs(1));
+        let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
+        let id = BudgetId { rule: "r".into(), value: vec![1] };
+        let (sharing, demand) = (Sharing::of(quota), Demand::default());
+        let entry = Entry { id, quota, sharing, demand, counts: vec![] };
+        let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
+        store.with(|state| {
+            state.charge(0, &batch, &entry);
+            state.charge(30_000_000, &batch, &entry);
+            state.forget_expired(30_000_000 + weir_budget::budget::GRACE_US - 1);
+            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
+            // With a clock that stepped back it expires sooner than was noted.
+            state.charge(10_000_000, &batch, &entry);
+            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
+            state.forget_expired(10_000_000 + weir_budget::budget::GRACE_US);
             assert_eq!((state.budgets.len(), state.expiry.len()), (0, 0));
         });
     }

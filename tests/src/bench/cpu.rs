@@ -92,8 +92,11 @@ impl Meter {
 
     /// Nanoseconds so far. Exact for a thread that sleeps; a running one's last slice is not in it yet.
     pub fn read(&self) -> Result<u64, String> {
+        let of_threads: u64 =
+            self.threads.iter().map(|(process, thread)| run_time(*process, *thread)).sum::<Result<_, _>>()?;
+        // A thread of a process that ended meanwhile is gone from the list, and its time with it.
         let whole = self.processes.iter().flat_map(|id| threads(*id).into_iter().map(|thread| (*id, thread)));
-        self.threads.iter().copied().chain(whole).map(|(process, thread)| run_time(process, thread)).sum()
+        Ok(of_threads + whole.filter_map(|(process, thread)| run_time(process, thread).ok()).sum::<u64>())
     }
 }
 
@@ -129,7 +132,7 @@ mod tests {
         while start.elapsed().as_millis() < 30 {
             std::hint::spin_loop();
         }
-        // Another thread's tick may not have been counted yet.
+        // Other tests' threads may end meanwhile, and take little with them.
         assert!(meter.read().expect("schedstat") > before + 5_000_000);
     }
 }

@@ -92,7 +92,7 @@ async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
         let accounts = store.charge(&batch).await.unwrap();
         for (entry, account) in batch.entries.iter().zip(accounts) {
             let budget = reference.entry(entry.id.clone()).or_default();
-            let (quota, demand, counts) = (entry.quota, entry.demand, entry.counts.clone());
+            let (quota, demand, counts) = (entry.quota, entry.demand, &entry.counts);
             let expected = budget.charge(account.now_us, &Charge { quota, member, demand, pop, counts });
             assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
             spread_most = spread_most.max(account.spread);

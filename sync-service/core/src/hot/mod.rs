@@ -7,14 +7,14 @@
 
 mod list;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Grant, KEYS_MAX, Pushed, Report};
+use weir_limiter::wire::{AdmitRatio, Grant, KEYS_MAX, Pushed, Report};
 
 pub use list::{HotKey, HotKeyError, HotList, LISTED_US};
 
@@ -76,9 +76,11 @@ pub struct HotKeys {
     hot: BTreeMap<BudgetId, Known>,
     resting: BTreeMap<BudgetId, Known>,
     /// By POP, its table and the version of its rules: one that lost what it held is told again, and one that did
-    /// not take what was told, as its rule had another quota.
-    told: BTreeMap<(String, u32, u64), BTreeMap<BudgetId, Told>>,
+    /// not take what was told, as its rule had another quota. Of each, by [`Known::serial`].
+    told: BTreeMap<(String, u32, u64), BTreeMap<u64, Told>>,
     swept_at: Time,
+    /// The last that was given to a key.
+    serial: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -91,22 +93,57 @@ struct Known {
     at: Time,
     /// When it was last seen on the shared list or put there.
     listed_at: Time,
+    /// Names the key while it is kept, shorter than its id: what a POP holds is noted for each key and each POP.
+    serial: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Told {
     quota: Quota,
-    grant: Grant,
+    ratio: AdmitRatio,
+    burst: u32,
+    lease_ms: u32,
     at: Time,
     again_ns: u64,
 }
 
 impl HotKeys {
+    /// Divides a budget with `divided`, which is told whether its key was hot when its account was last seen, and
+    /// notes the outcome as [`HotKeys::note`] does.
+    pub fn divide(
+        &mut self,
+        id: &BudgetId,
+        quota: Quota,
+        sharing: &Sharing,
+        now: Time,
+        divided: impl FnOnce(bool) -> Division,
+    ) -> Division {
+        let division = match self.hot.get_mut(id) {
+            Some(known) => {
+                let division = divided(true);
+                if division.heat == Heat::Hot && !sharing.strict {
+                    known.renew(quota, sharing, &division, now);
+                    return division;
+                }
+                division
+            }
+            None => divided(false),
+        };
+        self.note(id, quota, sharing, &division, now);
+        division
+    }
+
     /// Notes what a budget's newest account says: a key that is hot or rests is kept, one that is warm
     /// goes.
     pub fn note(&mut self, id: &BudgetId, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
+        let is_watched = division.heat != Heat::Warm && !sharing.strict;
+        let keys = if division.heat == Heat::Hot { &mut self.hot } else { &mut self.resting };
+        if let Some(known) = keys.get_mut(id).filter(|_| is_watched) {
+            known.renew(quota, sharing, division, now);
+            return;
+        }
         let known = self.hot.remove(id).or_else(|| self.resting.remove(id));
-        if division.heat == Heat::Warm || sharing.strict {
+        if !is_watched {
             return;
         }
         if self.hot.len() + self.resting.len() >= HOT_MAX
@@ -114,8 +151,11 @@ impl HotKeys {
         {
             return;
         }
-        let listed_at = known.map_or(Time::ZERO, |known| known.listed_at);
-        let known = Known { quota, sharing: sharing.clone(), grant: division.elsewhere, at: now, listed_at };
+        let (listed_at, serial) =
+            known.map_or((Time::ZERO, self.serial + 1), |known| (known.listed_at, known.serial));
+        self.serial = self.serial.max(serial);
+        let (sharing, grant) = (sharing.clone(), division.elsewhere);
+        let known = Known { quota, sharing, grant, at: now, listed_at, serial };
         let keys = if division.heat == Heat::Hot { &mut self.hot } else { &mut self.resting };
         keys.insert(id.clone(), known);
     }
@@ -163,22 +203,20 @@ impl HotKeys {
     pub fn pushes(&mut self, report: &Report, now: Time) -> (Vec<String>, Vec<Pushed>) {
         self.sweep(now);
         let name = |rule: u16| report.rules.get(usize::from(rule)).map(|rule| rule.name.as_str());
-        let asked: BTreeSet<_> =
-            report.keys.iter().filter_map(|key| Some((name(key.rule)?, key.value.as_slice()))).collect();
+        let asked = report.keys.iter().filter_map(|key| Some(BudgetId::order(name(key.rule)?, &key.value)));
+        let mut asked: Vec<_> = asked.collect();
+        asked.sort_unstable();
         let told = self.told.entry((report.pop.clone(), report.table, report.running.version)).or_default();
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
-        let hot = self.hot.iter().map(|(id, known)| (id, known, HOT_NS, AGAIN_NS));
-        let resting = self
-            .resting
-            .iter()
+        let hot = unasked(&self.hot, &asked).map(|(id, known)| (id, known, HOT_NS, AGAIN_NS));
+        let resting = unasked(&self.resting, &asked)
             .map(|(id, known)| (id, known, RESTING_LOST_NS, u64::from(known.grant.lease_ms) * 1_000_000 / 2));
         for (id, known, lost_ns, again_ns) in hot.chain(resting) {
-            let is_asked = asked.contains(&(id.rule.as_str(), id.value.as_slice()));
-            if is_asked || now.nanos_since(known.at) >= lost_ns {
+            if now.nanos_since(known.at) >= lost_ns {
                 continue;
             }
-            let Some(telling) = Told::due(told.get(id), known, again_ns, now) else { continue };
-            told.insert(id.clone(), telling);
+            let Some(telling) = Told::due(told.get(&known.serial), known, again_ns, now) else { continue };
+            told.insert(known.serial, telling);
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
                 rules.push(id.rule.clone());
                 rules.len() - 1
@@ -207,28 +245,53 @@ impl HotKeys {
     }
 }
 
+impl Known {
+    /// Goes by a newer account.
+    fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
+        (self.quota, self.grant, self.at) = (quota, division.elsewhere, now);
+        if self.sharing != *sharing {
+            self.sharing.clone_from(sharing);
+        }
+    }
+}
+
+/// Of `keys`, those that are not among `asked`, which are in the same order.
+fn unasked<'a>(
+    keys: &'a BTreeMap<BudgetId, Known>,
+    mut asked: &'a [(&'a [u8], &'a str)],
+) -> impl Iterator<Item = (&'a BudgetId, &'a Known)> {
+    keys.iter().filter(move |(id, _)| {
+        let order = BudgetId::order(&id.rule, &id.value);
+        while let Some((_, rest)) = asked.split_first().filter(|(first, _)| **first < order) {
+            asked = rest;
+        }
+        asked.first() != Some(&order)
+    })
+}
+
 impl Told {
     /// What to note of telling a POP of `known` at `now`; `None` where it still knows. It is told again
     /// after `again_ns`.
     fn due(before: Option<&Self>, known: &Known, again_ns: u64, now: Time) -> Option<Self> {
-        let (quota, grant) = (known.quota, known.grant);
-        match before.filter(|told| told.quota == quota && told.is_same(&grant)) {
+        match before.filter(|told| told.is_same(known)) {
             // A reply may be lost: what is new is soon said once more.
-            None => Some(Self { quota, grant, at: now, again_ns: AGAIN_NS }),
-            Some(told) => (now.nanos_since(told.at) >= told.again_ns).then_some(Self {
-                quota,
-                grant,
-                at: now,
-                again_ns,
-            }),
+            None => Some(Self::of(known, now, AGAIN_NS)),
+            Some(told) => (now.nanos_since(told.at) >= told.again_ns).then(|| Self::of(known, now, again_ns)),
         }
     }
 
-    /// Whether it does for `grant`, too. The level does not count: a bucket goes on from what it was told.
-    fn is_same(&self, grant: &Grant) -> bool {
-        let (told, ratio) = (self.grant.ratio.bits(), grant.ratio.bits());
+    fn of(known: &Known, at: Time, again_ns: u64) -> Self {
+        let Grant { ratio, burst, lease_ms, .. } = known.grant;
+        Self { quota: known.quota, ratio, burst, lease_ms, at, again_ns }
+    }
+
+    /// Whether it does for what is known now, too. The level does not count: a bucket goes on from what it was told.
+    fn is_same(&self, known: &Known) -> bool {
+        let (quota, grant) = (known.quota, &known.grant);
+        let (told, ratio) = (self.ratio.bits(), grant.ratio.bits());
         told.abs_diff(ratio) <= told.min(ratio) / SAME_PART
-            && self.grant.burst == grant.burst
-            && self.grant.lease_ms.abs_diff(grant.lease_ms) <= self.grant.lease_ms / 2
+            && self.quota == quota
+            && self.burst == grant.burst
+            && self.lease_ms.abs_diff(grant.lease_ms) <= self.lease_ms / 2
     }
 }

@@ -1,0 +1,84 @@
+//! A map of few pairs: in order of the keys, in one piece of memory.
+//!
+//! Most budgets have a source or a few, and one member. A tree takes a node with room for eleven for
+//! each, and owned keys to look up by; this takes what it holds, and is asked by whatever has the keys' order.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// Pairs by key. Finding one takes the logarithm of their number, putting one in between their number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sorted<K, V> {
+    pairs: Vec<(K, V)>,
+}
+
+impl<K, V> Default for Sorted<K, V> {
+    fn default() -> Self {
+        Self { pairs: Vec::new() }
+    }
+}
+
+impl<K, V> Sorted<K, V> {
+    /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with
+    /// the one that is looked for.
+    pub(crate) fn find(&mut self, mut order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Place> {
+        let found = self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Place);
+        found.and_then(|at| self.pairs.get_mut(at).map(|(_, value)| value).ok_or(Place(at)))
+    }
+
+    /// Puts a pair where [`Sorted::find`] said that it belongs; nothing was put or removed since.
+    pub(crate) fn put(&mut self, Place(at): Place, key: K, value: V) -> Option<&mut V> {
+        if self.pairs.len() == self.pairs.capacity() {
+            // By a half: there are many of these, and most stay small.
+            self.pairs.reserve_exact(self.pairs.len() / 2 + 1);
+        }
+        let at = at.min(self.pairs.len());
+        self.pairs.insert(at, (key, value));
+        self.pairs.get_mut(at).map(|(_, value)| value)
+    }
+
+    pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(&K, &V) -> bool) {
+        self.pairs.retain(|(key, value)| is_kept(key, value));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.pairs.iter().map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pairs.len()
+    }
+}
+
+/// Where a key that is not there belongs.
+#[derive(Debug)]
+pub(crate) struct Place(usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn holds_what_a_tree_holds_in_its_order(steps in prop::collection::vec((0..20_u8, 0..100_u8, any::<bool>()), 0..80)) {
+            let (mut sorted, mut tree) = (Sorted::default(), BTreeMap::new());
+            for (key, value, is_put) in steps {
+                if is_put {
+                    match sorted.find(|known: &u8| known.cmp(&key)) {
+                        Ok(known) => *known = value,
+                        Err(place) => prop_assert_eq!(sorted.put(place, key, value).copied(), Some(value)),
+                    }
+                    tree.insert(key, value);
+                } else {
+                    sorted.retain(|known, _| *known != key);
+                    tree.remove(&key);
+                }
+                prop_assert!(sorted.iter().eq(tree.iter()));
+                prop_assert_eq!(sorted.len(), tree.len());
+                prop_assert_eq!(sorted.find(|known| known.cmp(&key)).ok().copied(), tree.get(&key).copied());
+            }
+        }
+    }
+}

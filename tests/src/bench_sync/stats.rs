@@ -1,0 +1,92 @@
+//! Medians, quartiles and percentiles.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The median of some rounds, and the quartiles around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread {
+    low: f64,
+    median: f64,
+    high: f64,
+    digits: usize,
+}
+
+impl Spread {
+    /// Of at least one round; shown with `digits` behind the point.
+    pub(super) fn of(rounds: &[f64], digits: usize) -> Self {
+        let mut sorted = rounds.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let at = |percent| nearest(&sorted, percent).unwrap_or(f64::NAN);
+        Self { low: at(25), median: at(50), high: at(75), digits }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let show = |number: f64| {
+            if self.digits == 0 { thousands(number) } else { format!("{number:.*}", self.digits) }
+        };
+        write!(f, "{} ({} to {})", show(self.median), show(self.low), show(self.high))
+    }
+}
+
+/// The value below which `percent` of `sorted` lie, by the nearest rank; none of none.
+fn nearest<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// The median and the 99th percentile of some latencies, in milliseconds.
+pub(super) fn median_and_p99_ms(mut latencies: Vec<Duration>) -> (f64, f64) {
+    latencies.sort_unstable();
+    let at = |percent| nearest(&latencies, percent).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3);
+    (at(50), at(99))
+}
+
+/// A whole number, with commas.
+pub(super) fn thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 && digit.is_ascii_digit() {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count as a number to reckon with.
+#[allow(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+pub(super) fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// The machine: its processor, how many of it, and how busy it is with other things.
+pub(super) fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = read("/proc/loadavg");
+    let busy = load.split(' ').next().unwrap_or("?");
+    format!("{cores} cores of {}; load {busy} before the run.", model.map_or("?", |(_, name)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_values_that_were_measured() {
+        assert_eq!(Spread::of(&[5.0, 1.0, 4.0, 2.0, 3.0], 1).to_string(), "3.0 (2.0 to 4.0)");
+        assert_eq!(Spread::of(&[1_234_567.0], 0).to_string(), "1,234,567 (1,234,567 to 1,234,567)");
+    }
+
+    #[test]
+    fn the_99th_percentile_is_not_the_largest_of_many() {
+        let latencies = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(median_and_p99_ms(latencies), (100.0, 198.0));
+    }
+}

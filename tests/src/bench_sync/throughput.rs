@@ -1,0 +1,77 @@
+//! Reports of 100 keys, as many as go: by the core with the memory store, and over Redis beside
+//! `redis-benchmark`.
+
+use super::captured::Captured;
+use super::flood::{KEYS, KEYS_ALL, POPS, flood, pops};
+use super::stats::{Spread, float, thousands};
+use super::{Plan, cpu, progress, row};
+use crate::redis::Redis;
+use crate::weir_sync::WeirSync;
+
+/// The memory store: keys a second of weir-sync's own CPU time, and by the wall.
+pub(super) async fn memory(plan: Plan) {
+    progress("the memory store");
+    let weir_sync = WeirSync::start("bench", "memory").await;
+    let mut pops = pops(&weir_sync);
+    flood(&mut pops, plan.round).await;
+    let (mut by_core, mut by_wall) = (Vec::new(), Vec::new());
+    for _ in 0..plan.rounds {
+        let before = cpu::time(weir_sync.id());
+        let reached = flood(&mut pops, plan.round).await;
+        let spent = cpu::time(weir_sync.id()).saturating_sub(before);
+        by_core.push(float(reached.reports * KEYS) / spent.as_secs_f64());
+        by_wall.push(float(reached.reports) / reached.wall.as_secs_f64());
+    }
+    let figure = "weir-sync, memory store, reports of 100 keys: keys/s per core";
+    row(figure, &Spread::of(&by_core, 0).to_string(), "300,000", "1,000,000");
+    let figure = "the same, reports/s by the wall, the load on the same machine";
+    row(figure, &Spread::of(&by_wall, 0).to_string(), "", "");
+}
+
+/// Redis: charges a second through weir-sync, beside the same script from `redis-benchmark`.
+pub(super) async fn redis(plan: Plan) {
+    progress("a real Redis, beside redis-benchmark");
+    let redis = Redis::start().await;
+    let weir_sync = WeirSync::start("bench", &redis.url()).await;
+    let mut pops = pops(&weir_sync);
+    let captured = Captured::charge(redis.address(), flood(&mut pops, plan.round)).await;
+    let (mut ratios, mut alone, mut charges, mut reports) = (vec![], vec![], vec![], vec![]);
+    let (mut ours, mut theirs, mut by_core) = (vec![], vec![], vec![]);
+    let mut unsettled = 0;
+    for _ in 0..plan.rounds {
+        let before = (cpu::time(redis.id()), cpu::time(weir_sync.id()));
+        let reached = flood(&mut pops, plan.round).await;
+        let spent = cpu::time(redis.id()).saturating_sub(before.0);
+        let spent_here = cpu::time(weir_sync.id()).saturating_sub(before.1);
+        unsettled += reached.unsettled;
+        let keys = float(reached.reports * KEYS);
+        let rate = keys / reached.wall.as_secs_f64();
+        let before = cpu::time(redis.id());
+        let same = captured.benchmark(POPS, KEYS, KEYS_ALL, rate * plan.round.as_secs_f64()).await;
+        theirs.push(cpu::time(redis.id()).saturating_sub(before).as_secs_f64() * 1e6 / same.scripts);
+        let one = captured.benchmark(1, KEYS, KEYS_ALL, rate * plan.round.as_secs_f64() / 2.0).await;
+        charges.push(rate);
+        reports.push(float(reached.reports) / reached.wall.as_secs_f64());
+        ratios.push(rate / same.per_second);
+        alone.push(rate / one.per_second);
+        ours.push(spent.as_secs_f64() * 1e6 / keys);
+        by_core.push(keys / spent_here.as_secs_f64());
+    }
+    let figure = format!(
+        "weir-sync on Redis : redis-benchmark, same script, {POPS} x {KEYS} under way at both (`-c {POPS} -P {KEYS}`)"
+    );
+    row(&figure, &Spread::of(&ratios, 2).to_string(), "0.7", "0.9");
+    let figure = format!("the same : redis-benchmark over one connection (`-c 1 -P {KEYS}`)");
+    row(&figure, &Spread::of(&alone, 2).to_string(), "", "");
+    let figure = "weir-sync on Redis, reports of 100 keys: reports/s";
+    row(figure, &Spread::of(&reports, 0).to_string(), "", "");
+    row("the same, keys/s (one script each)", &Spread::of(&charges, 0).to_string(), "", "");
+    row("the same, keys/s per core of weir-sync", &Spread::of(&by_core, 0).to_string(), "", "");
+    let figure = "Redis's CPU time for a key: of weir-sync's, and of redis-benchmark's, in us";
+    row(figure, &format!("{}; {}", Spread::of(&ours, 1), Spread::of(&theirs, 1)), "", "");
+    progress(&format!(
+        "a script call has {} arguments; {} keys; {unsettled} reports were not charged in time, and do not count",
+        captured.arguments_len(),
+        thousands(float(KEYS_ALL))
+    ));
+}
