@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_limiter::algorithm::Algorithm;
 use weir_limiter::config::Config;
 use weir_limiter::limiter::REPORTS_MAX;
 
@@ -29,6 +28,9 @@ pub(crate) struct Plugin {
     /// requests are held until their turns.
     ticks: u32,
     ticks_per_interval: u32,
+    interval_ms: u32,
+    /// The rules that the tick was last set for.
+    paced_for: u32,
 }
 
 /// The worker's reports.
@@ -69,23 +71,42 @@ impl Plugin {
                 "keys leave this POP under a hash that everybody can make: set sync.key_secret, the same at every POP"
             );
         }
-        let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
-        let holds =
-            config.rules.rules().iter().any(|rule| matches!(rule.algorithm, Algorithm::LeakyBucket(_)));
-        self.ticks_per_interval = if holds { (interval_ms / TURN_MS).max(1) } else { 1 };
-        let tick_ms = interval_ms / self.ticks_per_interval;
+        self.interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         let sync = config.sync.as_ref().map(|sync| Sync {
             interval_ns: u64::from(sync.interval_ms) * 1_000_000,
             calls: Vec::with_capacity(REPORTS_MAX),
             trouble: None,
         });
         let mut worker = Worker::new(config).map_err(|error| vec![error])?;
-        if let Err(status) = host::set_tick_period_ms(tick_ms) {
+        // Where the tick is set but once, rules that hold requests may come later.
+        let may_hold = worker.holds_requests() || cfg!(feature = "all-callbacks") && sync.is_some();
+        (self.ticks_per_interval, self.paced_for) = (self.ticks_for(may_hold), worker.generation());
+        if let Err(status) = host::set_tick_period_ms(self.interval_ms / self.ticks_per_interval) {
             log::warn!("the host has no tick (status {}): no metrics, no sync, no queues", status.0);
             worker.hold_nothing();
         }
         (self.worker, self.sync) = (Some(Rc::new(RefCell::new(worker))), sync);
         Ok(())
+    }
+
+    /// Ticks in an interval between reports: requests that are held go on at ticks.
+    fn ticks_for(&self, may_hold: bool) -> u32 {
+        if may_hold { (self.interval_ms / TURN_MS).max(1) } else { 1 }
+    }
+
+    /// Ticks as often as the rules in force need. nginx traps on a tick that is set again.
+    fn keep_pace(&mut self) {
+        let Some(Ok(worker)) = self.worker.as_ref().map(|worker| worker.try_borrow()) else { return };
+        let generation = worker.generation();
+        if generation == self.paced_for || cfg!(feature = "all-callbacks") {
+            return;
+        }
+        let ticks = self.ticks_for(worker.holds_requests());
+        drop(worker);
+        self.paced_for = generation;
+        if ticks != self.ticks_per_interval && host::set_tick_period_ms(self.interval_ms / ticks).is_ok() {
+            self.ticks_per_interval = ticks;
+        }
     }
 
     /// Lets the held requests go on whose turn has come.
@@ -134,6 +155,7 @@ impl Plugin {
         if let Ok(mut worker) = worker.try_borrow_mut() {
             worker.follow_rules(sync.interval_ns);
         }
+        self.keep_pace();
     }
 
     /// Takes in the answer to a report, or to the fetch of a rule set.
@@ -141,7 +163,8 @@ impl Plugin {
         let (Some(worker), Some(sync)) = (&self.worker, &mut self.sync) else { return };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         if worker.fetched_rules(call, headers, body_size, sync.interval_ns) {
-            return;
+            drop(worker);
+            return self.keep_pace();
         }
         let Some(at) = sync.calls.iter().position(|(under_way, _)| *under_way == call) else { return };
         let (_, sequence) = sync.calls.remove(at);
@@ -157,6 +180,8 @@ impl Plugin {
             worker.follow_rules(sync.interval_ns);
         }
         sync.note(outcome.err());
+        drop(worker);
+        self.keep_pace();
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod live;
 
+use weir_limiter::algorithm::Algorithm;
 use weir_limiter::claim;
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
@@ -166,6 +167,12 @@ impl Worker {
     /// The rule at `index` of those in force now.
     pub(crate) fn index(&self, index: u16) -> RuleIndex {
         RuleIndex { generation: self.generation(), index }
+    }
+
+    /// Whether a rule in force holds requests until their turns.
+    pub(crate) fn holds_requests(&self) -> bool {
+        let mut rules = self.limiter.rules().rules().iter();
+        rules.any(|rule| matches!(rule.algorithm, Algorithm::LeakyBucket(_)))
     }
 
     /// Counts the rule sets that were in force.

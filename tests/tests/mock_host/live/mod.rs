@@ -208,3 +208,27 @@ fn it_is_fetched_as_soon_as_it_is_heard_of() {
     assert_eq!(worker.host().http_calls.len(), 1);
     assert_eq!(worker.host().http_calls[0].path(), "/v1/rules?version=7");
 }
+
+#[test]
+fn the_tick_follows_rules_that_hold_requests() {
+    let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 3)));
+    assert_eq!(worker.host().tick_period_ms, Some(250));
+    let leaky = json!({"name": "shaped", "key": ["client_address"], "algorithm": "leaky_bucket", "rate": "10/s", "queue": 5});
+    push(&mut worker, 7, set(&[leaky]));
+    assert_eq!(worker.host().tick_period_ms, Some(10));
+    // It reports as often as before.
+    let before = worker.host().http_calls.len();
+    for _ in 0..24 {
+        worker.advance_ms(10);
+        worker.tick();
+    }
+    assert!(worker.host().http_calls.len() <= before + 1, "{:?}", worker.host().http_calls);
+    for _ in 0..25 {
+        tick(&mut worker, 8);
+    }
+    let fetches: Vec<_> =
+        worker.host().http_calls.iter().filter(|call| call.body.is_empty()).cloned().collect();
+    let [call] = fetches.as_slice() else { panic!("expected one fetch: {fetches:?}") };
+    worker.answer_call(call.token, CallAnswer::new("200", set(&[rule("1/h", 3)])));
+    assert_eq!(worker.host().tick_period_ms, Some(250));
+}
