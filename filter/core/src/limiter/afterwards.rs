@@ -66,14 +66,14 @@ impl Limiter {
             (.., Some(after)) => What::Charge(Arc::clone(after)),
             _ => return,
         };
-        let Some(tags) = self.tags.get(usize::from(hit.rule)) else { return };
+        let Some(terms) = self.terms.get(usize::from(hit.rule)) else { return };
         self.afterwards.push(Afterwards {
             what,
             algorithm: rule.algorithm,
             tag: hit.judged.tag,
             slot: hit.slot,
             value: *self.keys.value(hit.key),
-            salt: tags.salt,
+            salt: terms.salt,
         });
     }
 
@@ -106,7 +106,7 @@ impl Limiter {
         match charged {
             // Whoever met the key may have said all there was to say before this was known.
             Updated::Written(true) => {
-                if let Some(rule) = self.tags.iter().position(|tags| tags.salt == done.salt) {
+                if let Some(rule) = self.terms.iter().position(|terms| terms.salt == done.salt) {
                     let rule = u16::try_from(rule).unwrap_or(u16::MAX);
                     self.watch.learn(done.tag, rule, &done.value, done.slot, now);
                 }

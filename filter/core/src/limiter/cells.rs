@@ -1,7 +1,8 @@
 //! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in the same
 //! slots, as cells.
 
-use super::judge::{Judged, Terms, Verdict};
+use super::judge::{Judged, Verdict};
+use super::terms::Terms;
 use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Answer, CELLS_MAX, Cell};
 use crate::slot::{Cold, Entry, Slot, Tag};

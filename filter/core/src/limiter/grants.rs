@@ -186,10 +186,10 @@ impl Limiter {
     /// where the rule is not in force here, or the bytes are no key's.
     pub(super) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<(u16, KeyValue, Place)> {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
-        let (tags, value) = (self.tags.get(index)?, KeyValue::from_bytes(value)?);
+        let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
         let slot = super::slot_of(hash.place, slot_count);
-        let place = Place { tag: Tag::of_key(hash.tag, tags.salt), slot };
+        let place = Place { tag: Tag::of_key(hash.tag, terms.salt), slot };
         Some((u16::try_from(index).ok()?, value, place))
     }
 

@@ -9,7 +9,7 @@ impl Limiter {
     /// The entry of the key whose canonical bytes are `value` under the rule at `rule`; none where the
     /// table has none.
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
-        let salt = self.tags.get(rule)?.salt;
+        let salt = self.terms.get(rule)?.salt;
         let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());
         let slot = slot_of(hash.place, slots.count());
         let (loaded, _) = Loaded::read(slots, slot, Slot::default());

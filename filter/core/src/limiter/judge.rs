@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::exchange::Exchange;
 use super::penalty::boxed_until;
+use super::terms::Terms;
 use super::{Asked, Hit, Limiter};
 use crate::algorithm::{Algorithm, Taken};
 use crate::bucket::{Bucket, Take};
@@ -61,65 +62,44 @@ impl Judged {
     }
 }
 
-/// What a hit is judged by.
-pub(super) struct Terms {
-    pub(super) overflow: Tag,
-    algorithm: Algorithm,
-    quota: Quota,
-    local_burst: u32,
-    is_strict: bool,
-    is_calendar: bool,
-    /// What the rule says to do out of touch with weir-sync, if the POP is.
-    alone: Option<WhenUnsynced>,
-}
-
 impl Limiter {
     /// Judges every hit whose bucket lies in `loaded`, taking from the copy as it goes. Whether all
     /// fit; if not, the copy must not be written.
     pub(super) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
+        // Taken out, so that they and the rest of the limiter can be used at once.
+        let all_terms = core::mem::take(&mut self.terms);
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-            let Some(terms) = self.terms(hit) else { continue };
+            let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            let rule = self.rule(hit.rule);
-            let has_box = rule.is_some_and(|rule| rule.penalty.is_some());
-            let is_charged_after = rule.is_some_and(|rule| rule.after.is_some());
-            let until = if has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
+            let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             let mut copy = None;
             // A cost that the response tells takes nothing yet.
-            let slot = if is_charged_after { copy.insert(loaded.slot.clone()) } else { &mut loaded.slot };
+            let slot =
+                if terms.is_charged_after { copy.insert(loaded.slot.clone()) } else { &mut loaded.slot };
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);
                     hit.judged = Judged::refused(Verdict::Boxed { wait_ns }, hit.tag);
                 }
-                None => self.judge(hit, &terms, slot, now),
+                None => self.judge(hit, terms, slot, now),
             }
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
         }
+        self.terms = all_terms;
         fits
     }
 
-    fn terms(&self, hit: &Hit) -> Option<Terms> {
-        let (tags, rule) = (self.tags.get(usize::from(hit.rule))?, self.rule(hit.rule)?);
-        let (is_strict, touch) = (rule.sharing.strict, self.touch);
-        let is_lost = if is_strict { touch.is_lost_for_strict } else { touch.is_lost };
-        Some(Terms {
-            overflow: tags.overflow,
-            algorithm: rule.algorithm,
-            quota: rule.quota,
-            local_burst: if self.exchange.is_some() { rule.sharing.local_burst } else { rule.quota.burst() },
-            is_strict,
-            is_calendar: rule.sharing.calendar.is_some(),
-            // Nobody waits for a rule that is not enforced.
-            alone: if is_strict && hit.is_shadow {
-                Some(WhenUnsynced::Local)
-            } else {
-                is_lost.then_some(rule.when_unsynced)
-            },
-        })
+    /// What the rule says to do out of touch with weir-sync, if the POP is.
+    fn alone(&self, hit: &Hit, terms: &Terms) -> Option<WhenUnsynced> {
+        // Nobody waits for a rule that is not enforced.
+        if terms.is_strict && hit.is_shadow {
+            return Some(WhenUnsynced::Local);
+        }
+        let is_lost = if terms.is_strict { self.touch.is_lost_for_strict } else { self.touch.is_lost };
+        is_lost.then_some(terms.when_unsynced)
     }
 
     #[inline]
@@ -134,17 +114,18 @@ impl Limiter {
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
             return refused(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
         }
-        if terms.alone == Some(WhenUnsynced::Deny) {
+        let alone = self.alone(hit, terms);
+        if alone == Some(WhenUnsynced::Deny) {
             return refused(hit, Verdict::Denied);
         }
-        if terms.is_strict && terms.alone.is_none() {
+        if terms.is_strict && alone.is_none() {
             hit.judged = self.spend(lodging, hit.cost, terms, slot, now);
             return;
         }
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
         let bucket = lodging.entry.bucket().held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
-        let taken = match terms.alone {
+        let taken = match alone {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
             _ => bucket.take_slowly(quota, hit.cost, parts, now),
         };

@@ -27,6 +27,7 @@ pub(super) struct Keys {
 }
 
 struct Known {
+    is_address: bool,
     of: Of,
     value: KeyValue,
     hash: KeyHash,
@@ -56,11 +57,11 @@ impl Keys {
             // There are fewer keys than rules, and of those fewer than 2^16.
             ids.push(u16::try_from(place).map_or(KeyId::LACKING, KeyId));
         }
-        let lacking = || {
-            let value = KeyValue::LACKING;
-            Known { of: Of::Nothing, value, hash: secret.hash(value.as_bytes()) }
-        };
-        (Self { list: (0..=specs.len()).map(|_| lacking()).collect(), request: 0 }, ids)
+        let lacking = KeyValue::LACKING;
+        let hash = secret.hash(lacking.as_bytes());
+        let known = |is_address| Known { is_address, of: Of::Nothing, value: lacking, hash };
+        let of_specs = specs.iter().map(|spec| known(spec.is_address()));
+        (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
 
     /// Begins with the next request.
@@ -81,11 +82,11 @@ impl Keys {
         request: &mut Fetched<'_>,
         (fleet_secret, secret): (&FleetSecret, &Secret),
     ) -> Result<KeyHash, MissingPart> {
-        let of = match spec.is_address().then(|| request.client_address()).flatten() {
+        let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
+        let of = match known.is_address.then(|| request.client_address()).flatten() {
             Some(address) => Of::Address(address),
             None => Of::Request(self.request),
         };
-        let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
         if known.of != of {
             // Should it lack a part, what is known is of nobody.
             known.of = Of::Nothing;

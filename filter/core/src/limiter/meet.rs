@@ -45,15 +45,15 @@ impl Limiter {
         let mut is_address_missing = false;
         for &i in met {
             let place = usize::from(i);
-            let (Some(rule), Some(tags)) = (self.rules.rules().get(place), self.tags.get(place)) else {
+            let (Some(rule), Some(terms)) = (self.rules.rules().get(place), self.terms.get(place)) else {
                 continue;
             };
-            if rule.enforcement.mode == Mode::Off {
+            if terms.enforcement.mode == Mode::Off {
                 continue;
             }
             let secrets = (&self.fleet_secret, &self.secret);
-            let (key, hash) = match self.keys.hash(tags.key, &rule.key, request, secrets) {
-                Ok(hash) => (tags.key, hash),
+            let (key, hash) = match self.keys.hash(terms.key, &rule.key, request, secrets) {
+                Ok(hash) => (terms.key, hash),
                 Err(part) => {
                     let is_news = part == MissingPart::ClientAddress && !is_address_missing;
                     self.counters.add(Event::AddressUnreadable, u32::from(is_news));
@@ -61,7 +61,7 @@ impl Limiter {
                     match rule.missing {
                         Missing::Skip => continue,
                         Missing::Share => (KeyId::LACKING, self.keys.hash_of_lacking()),
-                        Missing::Limit if rule.enforcement == Enforcement::default() => {
+                        Missing::Limit if terms.enforcement == Enforcement::default() => {
                             hits.clear();
                             shadow.clear();
                             return Met::Lacking(i);
@@ -74,11 +74,11 @@ impl Limiter {
                 }
             };
             let slot = slot_of(hash.place, slot_count);
-            let tag = Tag::of_key(hash.tag, tags.salt);
+            let tag = Tag::of_key(hash.tag, terms.salt);
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
-            let (cost, judged) = (rule.cost.of(request), Judged::NOT_YET);
-            let is_shadow = !rule.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
+            let (cost, judged) = (terms.cost.of(request), Judged::NOT_YET);
+            let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             list.push(Hit { rule: i, key, tag, slot, cost, is_shadow, watched, thinned: false, judged });
         }

@@ -22,6 +22,7 @@ mod meet;
 mod penalty;
 mod replace;
 mod shadow;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -51,6 +52,7 @@ pub use exchange::REPORTS_MAX;
 use judge::Judged;
 use keys::{KeyId, Keys};
 use meet::Met;
+use terms::Terms;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other
 /// request was decided, so only a slot under absurd contention comes near it.
@@ -80,7 +82,8 @@ pub struct Reporter {
 /// The limiter of one worker.
 pub struct Limiter {
     rules: RuleSet,
-    tags: Vec<RuleTags>,
+    /// What decisions need of each rule.
+    terms: Vec<Terms>,
     /// Counts the rule sets that were in force; a rule's index means something in one of them.
     generation: u32,
     secret: Secret,
@@ -120,24 +123,6 @@ struct Touch {
     asked: Asked,
 }
 
-/// What a rule's buckets are named by.
-#[derive(Clone, Copy)]
-struct RuleTags {
-    key: KeyId,
-    salt: u64,
-    overflow: Tag,
-}
-
-impl RuleTags {
-    /// Those of every rule, in the rules' order, and the keys that they count by.
-    fn of(rules: &RuleSet, secret: &Secret) -> (Keys, Vec<Self>) {
-        let (keys, ids) = Keys::of(rules, secret);
-        let named = rules.salts(secret).into_iter().zip(ids);
-        let tags = named.map(|(salt, key)| Self { key, salt, overflow: Tag::of_overflow(salt) });
-        (keys, tags.collect())
-    }
-}
-
 /// Room that is used again for every request.
 #[derive(Default)]
 struct Scratch {
@@ -175,10 +160,10 @@ impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
     /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
-        let (keys, tags) = RuleTags::of(&rules, &identity.secret);
+        let (keys, terms) = Terms::of(&rules, &identity.secret, reporter.is_some());
         Self {
             counters: Counters::new(rules.rules().len()),
-            tags,
+            terms,
             rules,
             generation: 0,
             secret: identity.secret,

@@ -3,8 +3,9 @@
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
+use super::Limiter;
 use super::exchange::{Exchange, Told};
-use super::{Limiter, RuleTags};
+use super::terms::Terms;
 use crate::rules::RuleSet;
 use crate::time::Time;
 use crate::wire::{RULES_MAX, Running};
@@ -24,9 +25,9 @@ impl Limiter {
     ///
     /// What was counted is kept for rules whose name stays; whoever needs that of the others takes it before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
-        let (keys, tags) = RuleTags::of(&rules, &self.secret);
-        let indices = Indices::of(tags.iter().map(|tags| tags.salt));
-        let moved: Vec<Option<u16>> = self.tags.iter().map(|tags| indices.get(&tags.salt)).collect();
+        let (keys, terms) = Terms::of(&rules, &self.secret, self.exchange.is_some());
+        let indices = Indices::of(terms.iter().map(|terms| terms.salt));
+        let moved: Vec<Option<u16>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
         for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
@@ -43,7 +44,7 @@ impl Limiter {
         // A rule may be looser now; and no hit of the rules before may be found in the next draw.
         self.deny_cache.clear();
         self.scratch = None;
-        (self.rules, self.keys, self.tags) = (rules, keys, tags);
+        (self.rules, self.keys, self.terms) = (rules, keys, terms);
         self.generation = self.generation.wrapping_add(1);
     }
 

@@ -1,0 +1,61 @@
+//! What a decision needs of a rule, side by side: a rule is large, and a request meets it with cold caches.
+
+use alloc::vec::Vec;
+
+use super::keys::{KeyId, Keys};
+use crate::algorithm::Algorithm;
+use crate::key::Secret;
+use crate::quota::Quota;
+use crate::rules::cost::Cost;
+use crate::rules::mode::Enforcement;
+use crate::rules::{Rule, RuleSet};
+use crate::sharing::WhenUnsynced;
+use crate::slot::Tag;
+
+/// A rule, as hits are found and judged by it.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
+pub(super) struct Terms {
+    pub(super) key: KeyId,
+    /// Keeps its buckets apart from those of other rules.
+    pub(super) salt: u64,
+    pub(super) overflow: Tag,
+    pub(super) enforcement: Enforcement,
+    pub(super) cost: Cost,
+    pub(super) algorithm: Algorithm,
+    pub(super) quota: Quota,
+    /// The most that a bucket holds of a key the fleet has not heard of.
+    pub(super) local_burst: u32,
+    pub(super) is_strict: bool,
+    pub(super) is_calendar: bool,
+    pub(super) has_box: bool,
+    pub(super) is_charged_after: bool,
+    pub(super) when_unsynced: WhenUnsynced,
+}
+
+impl Terms {
+    /// Those of every rule, in the rules' order, and the keys that they count by.
+    pub(super) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
+        let (keys, ids) = Keys::of(rules, secret);
+        let named = rules.salts(secret).into_iter().zip(ids);
+        let of = |(rule, (salt, key))| Self::of_rule(rule, key, salt, is_in_fleet);
+        (keys, rules.rules().iter().zip(named).map(of).collect())
+    }
+
+    fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {
+        Self {
+            key,
+            salt,
+            overflow: Tag::of_overflow(salt),
+            enforcement: rule.enforcement,
+            cost: rule.cost.clone(),
+            algorithm: rule.algorithm,
+            quota: rule.quota,
+            local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
+            is_strict: rule.sharing.strict,
+            is_calendar: rule.sharing.calendar.is_some(),
+            has_box: rule.penalty.is_some(),
+            is_charged_after: rule.after.is_some(),
+            when_unsynced: rule.when_unsynced,
+        }
+    }
+}
