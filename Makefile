@@ -112,7 +112,7 @@ regions: wasm sync ## three real regions under load, killed and cut: what they r
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native ## every benchmark, into docs/benchmarks.md
+bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (40 minutes)
 
 bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (20 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
@@ -120,9 +120,11 @@ bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people 
 bench-quick: wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
-# All of it; `make bench-native ONLY='decide/allowed'`, a part.
-bench-native: ## of these, the core's own work, beside the crate governor
+# All of it; `make bench-native ONLY='decide/allowed'`, a part, which is printed and not written.
+bench-native: ## of these, the core's own work, beside the crate governor (5 minutes)
 	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
+	$(if $(ONLY),,cargo run -q --locked --release -p weir-tests --bin bench_native -- \
+	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)
 
 instructions: ## instructions of each case, counted: fails where one rose by more than 5 %
 	@cargo run -q --locked --release -p weir-tests --bin instructions
@@ -130,10 +132,11 @@ instructions: ## instructions of each case, counted: fails where one rose by mor
 instructions-baseline: ## write the counts of now as those to compare with
 	@cargo run -q --locked --release -p weir-tests --bin instructions -- --write
 
-# The binary as operators run it, and `redis-benchmark` beside it; `make bench-sync QUICK=1` takes a minute.
-bench-sync: sync ## what weir-sync costs: throughput, latency, memory, 330 POPs (4 minutes)
+# The binary as operators run it, and `redis-benchmark` beside it; `make bench-sync QUICK=1` takes a minute, and
+# prints only.
+bench-sync: sync ## of these, weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
-	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick)
+	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
 # Not part of `make test`: it is a search. Inputs that are long enough to be a rule set begin at random: libFuzzer's
 # own begin at a byte. What was learnt stays in tests/fuzz/corpus, what is found in tests/fuzz/artifacts.

@@ -1,17 +1,21 @@
-//! What the pages show is true: every rule set in them is one that the filter accepts, and every test that
-//! the invariants name exists.
+//! What the pages show is true: every rule set in them is one that the filter accepts, every test that the
+//! invariants name exists, and the benchmarks' page has a row for each figure that must be reached.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::Value;
 use weir_limiter::config::Config;
+use weir_tests::bench::page::{PARTS, SUMMARY, held};
+use weir_tests::bench::summary::{TARGETS, Word};
 
 /// The pages that show rule sets to copy.
 /// (Those of docs/rules.md are tried in tests/rules.rs.)
 const PAGES: [&str; 2] = ["README.md", "docs/budgets.md"];
 /// The page that names tests.
 const INVARIANTS: &str = "docs/invariants.md";
+/// The page that `make bench` writes its figures into.
+const BENCHMARKS: &str = "docs/benchmarks.md";
 /// Where the tests are.
 const SOURCES: [&str; 3] = ["filter", "sync-service", "tests"];
 /// The page names more tests than this, or they are not found in it any more.
@@ -101,4 +105,32 @@ fn every_test_that_the_invariants_name_exists() {
     };
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{INVARIANTS} names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn the_benchmarks_page_has_a_place_for_each_part_once() {
+    let page = page(BENCHMARKS);
+    for name in PARTS.into_iter().chain([SUMMARY]) {
+        assert!(held(&page, name).is_some(), "{BENCHMARKS}: expected the markers of {name} once");
+    }
+}
+
+#[test]
+fn the_benchmarks_summary_has_every_row_and_a_word_on_each_that_falls_short() {
+    let page = page(BENCHMARKS);
+    let summary = held(&page, SUMMARY).expect("a summary");
+    let rows: Vec<_> = summary.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert_eq!(rows.len(), TARGETS.len(), "{rows:#?}");
+    for (row, target) in rows.into_iter().zip(TARGETS) {
+        let rest = row.strip_prefix(&target.cells());
+        let rest = rest.unwrap_or_else(|| panic!("expected {}, found {row}", target.cells()));
+        let cells: Vec<_> = rest.split('|').map(str::trim).collect();
+        let [reached, word, ""] = cells[..] else { panic!("expected two more cells, found {row}") };
+        // Both, or none before the first run.
+        let is_word = Word::ALL.iter().any(|known| known.to_string() == word);
+        assert!(is_word && !reached.is_empty() || word.is_empty() && reached.is_empty(), "{row}");
+        let why = page.split_once(&format!("- **{}**:", target.figure)).map_or("", |(_, why)| why);
+        let is_said = why.lines().next().is_some_and(|line| !line.trim().is_empty());
+        assert!(word != Word::Short.to_string() || is_said, "{BENCHMARKS} does not say why: {row}");
+    }
 }

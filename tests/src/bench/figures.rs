@@ -8,79 +8,126 @@ use crate::bench::case::Case;
 use crate::bench::memory::Memory;
 use crate::bench::rounds::{Round, Visit};
 use crate::bench::stats::Spread;
+use crate::bench::summary::{
+    ABOVE_EMPTY, ADDRESS, ALLOWED, CENTRAL, FOUR_RULES, LIMITED, MODULE, RESIDENT, Reached, TWO_WORKERS,
+    Target,
+};
 
-/// Figure, must, aim, reached.
-type Row = [String; 4];
+/// A figure, and its row of the summary where it has one.
+struct Row {
+    figure: String,
+    target: Option<Target>,
+    text: String,
+    reached: Option<Reached>,
+}
 
-/// What the rounds measured.
+/// What a run measured.
 #[derive(Debug)]
 pub struct Figures<'a> {
     rounds: &'a [Round],
+    memory: Memory,
+    module_bytes: u32,
 }
 
 impl<'a> Figures<'a> {
-    /// Of complete rounds.
-    pub fn of(rounds: &'a [Round]) -> Self {
-        Self { rounds }
+    /// Of complete rounds, an Envoy under many addresses, and the module's size.
+    pub fn of(rounds: &'a [Round], memory: Memory, module_bytes: u32) -> Self {
+        Self { rounds, memory, module_bytes }
     }
 
     /// The figures that have a must and an aim, and those beside them: one per line.
-    pub fn targets(&self, memory: &Memory, module_bytes: u64) -> String {
+    pub fn targets(&self) -> String {
         let mut page = String::from("| figure | must | aim | reached (quartiles) |\n|---|---|---|---|\n");
-        for row in [self.beside_native(), self.beside_central(), sizes(memory, module_bytes)].concat() {
-            let [figure, must, aim, reached] = row;
-            let _ = writeln!(page, "| {figure} | {must} | {aim} | {reached} |");
+        for Row { figure, target, text, .. } in self.rows() {
+            let (must, aim) = target.map_or(("", ""), |target| (target.must, target.aim));
+            let _ = writeln!(page, "| {figure} | {must} | {aim} | {text} |");
         }
         page
     }
 
-    fn beside_native(&self) -> Vec<Row> {
-        let limited = self.each(|round| cpu(round, Case::WeirLimited) / cpu(round, Case::NativeLimited));
-        let rows = [
-            (
-                "added CPU, allowed, one rule, real upstream : native local_ratelimit per address",
-                ["3.0", "2.0"],
-                self.added_over(Case::Weir, Case::Native),
-            ),
-            (
-                "above the empty wasm filter, as a part of what the empty filter adds",
-                ["0.5", "0.25"],
-                self.above_empty(),
-            ),
-            (
-                "CPU of a limited answer (429) in all, flood from one address : native local_ratelimit, limited",
-                ["1.5", "1.0"],
-                limited,
-            ),
-            (
-                "100,000 rotating addresses, added CPU : native local_ratelimit, the same",
-                ["", ""],
-                self.added_over(Case::WeirRotating, Case::NativeRotating),
-            ),
-            (
-                "added CPU, four rules of two keys : one rule",
-                ["1.6", "1.3"],
-                self.added_over(Case::WeirFour, Case::Weir),
-            ),
-            ("added CPU, quota headers on : off", ["", ""], self.added_over(Case::WeirHeaders, Case::Weir)),
-            (
-                "added CPU per request, two workers on one hot key : one worker",
-                ["1.3", "1.1"],
-                self.added_over(Case::WeirTwo, Case::Weir),
-            ),
-        ];
-        rows.map(|(figure, [must, aim], reached)| row(figure, must, aim, format!("{reached:.2}"))).into()
+    /// The rows of the summary.
+    pub fn reached(&self) -> Vec<Reached> {
+        self.rows().into_iter().filter_map(|row| row.reached).collect()
     }
 
-    fn beside_central(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<Row> {
+        let [saturated, alone] = self.beside_central();
+        let mut rows = self.beside_native();
+        rows.extend([saturated, alone]);
+        rows.extend(self.sizes());
+        rows
+    }
+
+    fn beside_native(&self) -> Vec<Row> {
+        let limited = self.each(|round| cpu(round, Case::WeirLimited) / cpu(round, Case::NativeLimited));
+        let empty = self.above_empty();
+        vec![
+            ratio(ALLOWED, ALLOWED.figure, self.added_over(Case::Weir, Case::Native)),
+            // Less than the empty filter is less than nothing above it.
+            Row::of(ABOVE_EMPTY, ABOVE_EMPTY.figure, format!("{empty:.2}"), empty.median),
+            Row {
+                // What a 429 adds is negative.
+                reached: Some(
+                    LIMITED.reached(or_none(limited.median), format!("{limited:.2}, of the answer in all")),
+                ),
+                ..ratio(
+                    LIMITED,
+                    "CPU of a limited answer (429) in all, flood from one address : native local_ratelimit, limited",
+                    limited,
+                )
+            },
+            beside(
+                "100,000 rotating addresses, added CPU : native local_ratelimit, the same",
+                self.added_over(Case::WeirRotating, Case::NativeRotating),
+            ),
+            ratio(
+                FOUR_RULES,
+                "added CPU, four rules of two keys : one rule",
+                self.added_over(Case::WeirFour, Case::Weir),
+            ),
+            beside("added CPU, quota headers on : off", self.added_over(Case::WeirHeaders, Case::Weir)),
+            ratio(
+                TWO_WORKERS,
+                "added CPU per request, two workers on one hot key : one worker",
+                self.added_over(Case::WeirTwo, Case::Weir),
+            ),
+        ]
+    }
+
+    /// The proxy saturated, and one request at a time. The summary has both, and the word of the worse.
+    fn beside_central(&self) -> [Row; 2] {
         let part = |of: Spread| format!("1/{:.1} (1/{:.1} to 1/{:.1})", of.median, of.low, of.high);
         let alone = |round: &Round, case| visit(round, case).alone_us - visit(round, Case::Nothing).alone_us;
         let saturated = self.added_over(Case::Central, Case::Weir);
         let one = self.each(|round| alone(round, Case::Central) / alone(round, Case::Weir));
-        let figure = "added CPU : central service on Redis (all processes), the proxy saturated";
-        vec![
-            row(figure, "1/15", "1/30", part(saturated)),
-            row("the same, one request at a time", "1/15", "1/30", part(one)),
+        let both = format!("{} saturated; {} one request at a time", part(saturated), part(one));
+        let worse = 1.0 / or_none(saturated.median.min(one.median));
+        let row =
+            |figure: &str, text, reached| Row { figure: figure.into(), target: Some(CENTRAL), text, reached };
+        [
+            row(
+                "added CPU : central service on Redis (all processes), the proxy saturated",
+                part(saturated),
+                Some(CENTRAL.reached(worse, both)),
+            ),
+            row("the same, one request at a time", part(one), None),
+        ]
+    }
+
+    fn sizes(&self) -> [Row; 3] {
+        let Memory { few_addresses, many_addresses, before_kib, few_kib, many_kib } = self.memory;
+        let (many, few) = (grouped(many_addresses), grouped(few_addresses));
+        let [before_mib, few_mib, many_mib] = [before_kib, few_kib, many_kib].map(|kib| kib / 1024);
+        let (ratio, of_address) =
+            (self.memory.ratio(), u32::try_from(SLOT_BYTES / KEYS_PER_SLOT).unwrap_or(u32::MAX));
+        let resident = format!(
+            "{ratio:.3} ({many_mib} MiB after {many} : {few_mib} after {few}; {before_mib} before the first)"
+        );
+        let module = format!("{} KB", self.module_bytes.div_ceil(1000));
+        [
+            Row::of(ADDRESS, ADDRESS.figure, format!("{of_address} B"), of_address.into()),
+            Row::of(RESIDENT, "Envoy's resident memory after many addresses : after fewer", resident, ratio),
+            Row::of(MODULE, MODULE.figure, module, self.module_bytes.into()),
         ]
     }
 
@@ -128,22 +175,26 @@ impl<'a> Figures<'a> {
     }
 }
 
-fn sizes(memory: &Memory, module_bytes: u64) -> Vec<Row> {
-    let (many, few) = (grouped(memory.many_addresses), grouped(memory.few_addresses));
-    let [before_mib, few_mib, many_mib] =
-        [memory.before_kib, memory.few_kib, memory.many_kib].map(|kib| kib / 1024);
-    let resident =
-        format!("{:.3} ({many_mib} : {few_mib} MiB; {before_mib} before the first)", memory.ratio());
-    let figure = format!("Envoy's resident memory after {many} addresses : after {few}");
-    vec![
-        row("tracked address in the table", "48 B", "32 B", format!("{} B", SLOT_BYTES / KEYS_PER_SLOT)),
-        row(&figure, "1.02", "1.00", resident),
-        row("wasm module", "400 KB", "200 KB", format!("{} KB", module_bytes.div_ceil(1000))),
-    ]
+impl Row {
+    fn of(target: Target, figure: &str, text: String, value: f64) -> Self {
+        let reached = target.reached(value, text.clone());
+        Self { figure: figure.into(), target: Some(target), text, reached: Some(reached) }
+    }
 }
 
-fn row(figure: &str, must: &str, aim: &str, reached: String) -> Row {
-    [figure.into(), must.into(), aim.into(), reached]
+/// A ratio of times, which a must is for.
+fn ratio(target: Target, figure: &str, reached: Spread) -> Row {
+    Row::of(target, figure, format!("{reached:.2}"), or_none(reached.median))
+}
+
+/// A figure that nothing is asked of.
+fn beside(figure: &str, reached: Spread) -> Row {
+    Row { figure: figure.into(), target: None, text: format!("{reached:.2}"), reached: None }
+}
+
+/// A ratio of times; no number where a disturbance made one of the times negative.
+fn or_none(ratio: f64) -> f64 {
+    if ratio > 0.0 { ratio } else { f64::NAN }
 }
 
 fn visit(round: &Round, case: Case) -> Visit {
@@ -175,6 +226,10 @@ pub fn grouped(number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::summary::Word;
+
+    const MEMORY: Memory =
+        Memory { before_kib: 1, few_addresses: 1, few_kib: 1, many_addresses: 2, many_kib: 1 };
 
     fn round(figures: &[(Case, f64)]) -> Round {
         figures.iter().map(|(case, cpu_us)| (*case, Visit { cpu_us: *cpu_us, ..Visit::default() })).collect()
@@ -185,8 +240,32 @@ mod tests {
         let slow = round(&[(Case::Nothing, 100.0), (Case::Native, 110.0), (Case::Weir, 130.0)]);
         let quick = round(&[(Case::Nothing, 50.0), (Case::Native, 55.0), (Case::Weir, 65.0)]);
         let rounds = [slow, quick];
-        let ratio = Figures::of(&rounds).added_over(Case::Weir, Case::Native);
-        assert_eq!(ratio, Spread { low: 3.0, median: 3.0, high: 3.0 });
+        let figures = Figures::of(&rounds, MEMORY, 390_000);
+        assert_eq!(figures.added_over(Case::Weir, Case::Native), Spread { low: 3.0, median: 3.0, high: 3.0 });
+    }
+
+    #[test]
+    fn the_summary_gets_the_word_of_the_worse_and_none_for_noise() {
+        let mut round = round(&[
+            (Case::Nothing, 50.0),
+            (Case::Native, 49.0),
+            (Case::Empty, 60.0),
+            (Case::Weir, 58.0),
+            (Case::Central, 66.0),
+        ]);
+        for (case, alone_us) in [(Case::Nothing, 100.0), (Case::Weir, 110.0), (Case::Central, 500.0)] {
+            round.entry(case).or_default().alone_us = alone_us;
+        }
+        let rounds = [round];
+        let reached = Figures::of(&rounds, MEMORY, 390_000).reached();
+        let of = |target: Target| reached.iter().find(|row| row.to_string().starts_with(&target.cells()));
+        let told = |target| of(target).map(|row| row.to_string().replace(&target.cells(), ""));
+        assert_eq!(of(ALLOWED).map(Reached::word), Some(Word::Short));
+        assert_eq!(of(ABOVE_EMPTY).map(Reached::word), Some(Word::Aim));
+        let central = " 1/2.0 (1/2.0 to 1/2.0) saturated; 1/40.0 (1/40.0 to 1/40.0) one request at a time | falls short |";
+        assert_eq!(told(CENTRAL).as_deref(), Some(central));
+        assert_eq!(told(MODULE).as_deref(), Some(" 390 KB | the must |"));
+        assert_eq!(reached.len(), 9);
     }
 
     #[test]

@@ -6,15 +6,23 @@ use std::thread;
 
 use crate::artefact;
 
-/// In one sentence: processor, CPUs, kernel, Envoy.
+/// In one sentence: processor, CPUs, kernel, how busy it is.
 pub fn name() -> String {
+    sentence("")
+}
+
+/// The same with Envoy's version.
+pub fn with_envoy() -> String {
+    sentence(&format!(", Envoy {}", envoy()))
+}
+
+fn sentence(also: &str) -> String {
     let cpus = thread::available_parallelism().map_or(0, usize::from);
     let load = read("/proc/loadavg").split_whitespace().next().unwrap_or("?").to_owned();
     format!(
-        "{}, {cpus} CPUs, Linux {}, Envoy {}; load average at the start {load}.",
+        "{}, {cpus} CPUs, Linux {}{also}; load average at the start {load}.",
         processor(),
         read("/proc/sys/kernel/osrelease").trim(),
-        envoy()
     )
 }
 

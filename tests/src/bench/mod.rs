@@ -15,6 +15,7 @@
 //! stats.rs       median and quartiles
 //! figures.rs     the tables
 //! machine.rs     whose figures they are
+//! summary.rs     what must be reached, of all benchmarks
 //! page.rs        puts them into docs/benchmarks.md
 //! ```
 
@@ -32,6 +33,7 @@ pub mod rounds;
 pub mod service;
 pub mod site;
 pub mod stats;
+pub mod summary;
 pub mod upstream;
 
 use std::fs;
@@ -41,6 +43,7 @@ use crate::artefact;
 use case::Case;
 use cpu::Cpus;
 use figures::{Figures, added};
+use page::Part;
 use plan::Plan;
 use proxy::{Behind, Proxy};
 use rounds::Round;
@@ -48,9 +51,9 @@ use service::Service;
 use site::{CONNECTIONS, Site};
 
 /// Measures everything; gives what docs/benchmarks.md is to hold. Progress goes to standard error.
-pub async fn run(plan: Plan) -> Result<String, String> {
+pub async fn run(plan: Plan) -> Result<Part, String> {
     let cpus = Cpus::choose()?;
-    let machine = machine::name();
+    let machine = machine::with_envoy();
     cpus.settle()?;
     eprintln!("bench: {machine}");
     let rounds = rounds(plan, cpus).await?;
@@ -63,16 +66,18 @@ pub async fn run(plan: Plan) -> Result<String, String> {
     .await?;
     let module = artefact::filter_wasm();
     let module_bytes = fs::metadata(&module).map_err(|e| format!("{}: {e}", module.display()))?.len();
-    let figures = Figures::of(&rounds);
-    Ok(format!(
+    let module_bytes = u32::try_from(module_bytes).unwrap_or(u32::MAX);
+    let figures = Figures::of(&rounds, memory, module_bytes);
+    let page = format!(
         "{machine} {} rounds; per listener and round {} requests over {CONNECTIONS} connections and {} one after \
          the other.\n\n{}\n{}",
         rounds.len(),
         figures::grouped(u32::try_from(plan.requests * plan.passes).unwrap_or(0)),
         figures::grouped(u32::try_from(plan.alone * plan.passes).unwrap_or(0)),
-        figures.targets(&memory, module_bytes),
+        figures.targets(),
         figures.listeners(),
-    ))
+    );
+    Ok(Part { reached: figures.reached(), figures: page })
 }
 
 async fn rounds(plan: Plan, cpus: Cpus) -> Result<Vec<Round>, String> {

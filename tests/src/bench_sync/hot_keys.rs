@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::pop::Pop;
 use super::stats::{float, thousands};
-use super::{progress, row};
+use super::{Figures, progress};
 use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
 
@@ -22,19 +22,19 @@ const OF_A_REPORT: u64 = 1_000;
 const INTERVALS: usize = 12;
 
 /// Measures both.
-pub(super) async fn run() {
+pub(super) async fn run(figures: &mut Figures) {
     progress("memory of hot keys");
     let weir_sync = WeirSync::start("bench", "memory").await;
     let grown = grown(&weir_sync, HOT, POPS).await;
     let figure =
         format!("memory of a hot key, {} of them at {POPS} POPs each, memory store", thousands(float(HOT)));
-    row(&figure, &format!("{} B", thousands(grown)), "", "");
+    figures.row(&figure, &format!("{} B", thousands(grown)));
     drop(weir_sync);
 
     let weir_sync = WeirSync::start("bench", "memory").await;
     let grown_by_budget = grown_once(&weir_sync).await;
     let figure = format!("memory of a budget, {} of them at one POP, memory store", thousands(float(MANY)));
-    row(&figure, &format!("{} B", thousands(grown_by_budget)), "", "");
+    figures.row(&figure, &format!("{} B", thousands(grown_by_budget)));
     drop(weir_sync);
 
     let redis = Redis::start().await;
@@ -42,11 +42,9 @@ pub(super) async fn run() {
     let before = used(&redis).await;
     let grown = self::grown(&weir_sync, HOT, POPS).await;
     let in_redis = (used(&redis).await - before) / float(HOT);
-    row(
+    figures.row(
         "memory of the same hot key over Redis: in weir-sync, and in Redis",
         &format!("{} B, {} B", thousands(grown), thousands(in_redis)),
-        "",
-        "",
     );
 }
 

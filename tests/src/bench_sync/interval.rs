@@ -7,7 +7,7 @@ use tokio::time::sleep_until;
 
 use super::pop::Pop;
 use super::stats::{median_and_p99_ms, thousands};
-use super::{Plan, cpu, progress, row};
+use super::{Figures, Plan, cpu, progress};
 use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
 
@@ -23,15 +23,15 @@ const KEYS_AT_A_POP: u64 = 10;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// With the memory store, and with Redis.
-pub(super) async fn run(plan: Plan) {
+pub(super) async fn run(plan: Plan, figures: &mut Figures) {
     progress("330 POPs, memory store");
-    one(plan, "memory", "memory store").await;
+    one(plan, "memory", "memory store", figures).await;
     progress("330 POPs, Redis");
     let redis = Redis::start().await;
-    one(plan, &redis.url(), "Redis").await;
+    one(plan, &redis.url(), "Redis", figures).await;
 }
 
-async fn one(plan: Plan, store: &str, name: &str) {
+async fn one(plan: Plan, store: &str, name: &str, figures: &mut Figures) {
     let weir_sync = WeirSync::start("bench", store).await;
     let began = Instant::now();
     let (from, to) = (began + WARM_UP, began + WARM_UP + plan.fleet);
@@ -46,15 +46,16 @@ async fn one(plan: Plan, store: &str, name: &str) {
     let before = cpu::time(weir_sync.id());
     sleep_until(to.into()).await;
     let share = cpu::time(weir_sync.id()).saturating_sub(before).as_secs_f64() / plan.fleet.as_secs_f64();
-    let (mut latencies, mut admitted, mut unsettled) = (Vec::new(), 0, 0);
+    let (mut latencies, mut admitted, mut reports_all, mut unsettled) = (Vec::new(), 0, 0, 0);
     while let Some(done) = tasks.join_next().await {
         let heard = done.unwrap_or_else(|e| panic!("a POP failed: {e}"));
         latencies.extend(heard.latencies);
         admitted += heard.admitted;
+        reports_all += heard.reports;
         unsettled += heard.unsettled;
     }
     let charged = weir_sync.metric("weir_sync_tokens_charged_total").await.unwrap_or(f64::NAN);
-    let (reports, of_all) = (latencies.len(), super::stats::float(admitted));
+    let of_all = super::stats::float(admitted);
     let (median, p99) = median_and_p99_ms(latencies);
     let figure = format!(
         "{POPS} POPs, a report of {KEYS_AT_A_POP} keys every {} ms, {name}: CPU of one core; p99 (median) of a reply; not charged; \
@@ -64,28 +65,32 @@ async fn one(plan: Plan, store: &str, name: &str) {
     let reached = format!(
         "{:.1} %; {p99:.2} ms ({median:.2} ms); {unsettled} of {}; {}, {}",
         share * 100.0,
-        thousands(super::stats::float(reports as u64)),
+        thousands(super::stats::float(reports_all)),
         thousands(of_all),
         thousands(charged),
     );
-    row(&figure, &reached, "", "");
+    figures.row(&figure, &reached);
 }
 
 /// What a POP heard.
 struct Heard {
     latencies: Vec<Duration>,
     admitted: u64,
+    /// With those before the timed ones.
+    reports: u64,
+    /// Of these, not charged at once.
     unsettled: u64,
 }
 
 /// Reports every interval from `due` until `to`; those from `from` on are timed.
 async fn reports(mut pop: Pop, mut due: Instant, from: Instant, to: Instant) -> Heard {
-    let mut heard = Heard { latencies: Vec::new(), admitted: 0, unsettled: 0 };
+    let mut heard = Heard { latencies: Vec::new(), admitted: 0, reports: 0, unsettled: 0 };
     let mut is_settled = true;
     while due < to || !is_settled {
         sleep_until(due.into()).await;
         let outcome = pop.exchange().await;
         is_settled = outcome.is_settled;
+        heard.reports += 1;
         heard.unsettled += u64::from(!is_settled);
         if due >= from {
             heard.latencies.push(outcome.took);

@@ -2,7 +2,7 @@
 
 use super::pop::Pop;
 use super::stats::median_and_p99_ms;
-use super::{Plan, progress, row};
+use super::{Figures, Plan, progress};
 use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
 
@@ -12,14 +12,14 @@ const KEYS: u64 = weir_limiter::wire::KEYS_MAX as u64;
 const WARM_UP: usize = 20;
 
 /// One POP, one report after the other.
-pub(super) async fn run(plan: Plan) {
+pub(super) async fn run(plan: Plan, figures: &mut Figures) {
     progress("reports of 1,000 keys");
-    one(plan, "memory", "the memory store").await;
+    one(plan, "memory", "the memory store", figures).await;
     let redis = Redis::start().await;
-    one(plan, &redis.url(), "Redis").await;
+    one(plan, &redis.url(), "Redis", figures).await;
 }
 
-async fn one(plan: Plan, store: &str, name: &str) {
+async fn one(plan: Plan, store: &str, name: &str, figures: &mut Figures) {
     let weir_sync = WeirSync::start("bench", store).await;
     let mut pop = Pop::new(&weir_sync, "pop-0", 0..KEYS);
     let (mut latencies, mut unsettled) = (Vec::new(), 0);
@@ -35,5 +35,5 @@ async fn one(plan: Plan, store: &str, name: &str) {
     }
     let (median, p99) = median_and_p99_ms(latencies);
     let figure = format!("a report of 1,000 keys, {name}: p99 (median) until its answer");
-    row(&figure, &format!("{p99:.2} ms ({median:.2} ms)"), "", "");
+    figures.row(&figure, &format!("{p99:.2} ms ({median:.2} ms)"));
 }

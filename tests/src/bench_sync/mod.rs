@@ -15,7 +15,14 @@ mod pop;
 mod stats;
 mod throughput;
 
+use std::fmt::Write;
 use std::time::Duration;
+
+use crate::bench::machine;
+use crate::bench::page::Part;
+use crate::bench::summary::{Reached, Target};
+
+use stats::Spread;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +53,26 @@ impl Plan {
 /// The parts of a run, in order.
 pub const PARTS: [&str; 5] = ["memory", "redis", "large", "hot", "fleet"];
 
-/// Measures `parts` (none is all of [`PARTS`]) and prints what they reached as rows of a table; progress goes
-/// to stderr.
-pub async fn run(plan: Plan, parts: &[String]) {
-    println!("{}", stats::machine());
-    println!("\n| figure | reached | must | aim |\n|---|---|---|---|");
+/// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
+pub async fn run(plan: Plan, parts: &[String]) -> Part {
+    let mut figures = Figures::begin(plan);
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|named| named == part);
     if wanted("memory") {
-        throughput::memory(plan).await;
+        throughput::memory(plan, &mut figures).await;
     }
     if wanted("redis") {
-        throughput::redis(plan).await;
+        throughput::redis(plan, &mut figures).await;
     }
     if wanted("large") {
-        large::run(plan).await;
+        large::run(plan, &mut figures).await;
     }
     if wanted("hot") {
-        hot_keys::run().await;
+        hot_keys::run(&mut figures).await;
     }
     if wanted("fleet") {
-        interval::run(plan).await;
+        interval::run(plan, &mut figures).await;
     }
+    Part { reached: figures.reached, figures: figures.page }
 }
 
 /// Says what is being measured.
@@ -74,7 +80,36 @@ fn progress(text: &str) {
     eprintln!("bench-sync: {text}");
 }
 
-/// Prints a figure; `must` and `aim` are empty where none is asked for.
-fn row(figure: &str, reached: &str, must: &str, aim: &str) {
-    println!("| {figure} | {reached} | {must} | {aim} |");
+/// What was measured so far.
+struct Figures {
+    page: String,
+    reached: Vec<Reached>,
+}
+
+impl Figures {
+    fn begin(plan: Plan) -> Self {
+        let page = format!(
+            "{} {} rounds of {} s; median, and quartiles in brackets.\n\n| figure | must | aim | reached |\n|---|---|---|---|\n",
+            machine::name(),
+            plan.rounds,
+            plan.round.as_secs()
+        );
+        Self { page, reached: vec![] }
+    }
+
+    /// A figure that nothing is asked of.
+    fn row(&mut self, figure: &str, reached: &str) {
+        self.line(figure, "", "", reached);
+    }
+
+    /// A figure that has a must.
+    fn target(&mut self, target: Target, figure: &str, reached: &Spread) {
+        self.line(figure, target.must, target.aim, &reached.to_string());
+        self.reached.push(target.reached(reached.median(), reached.to_string()));
+    }
+
+    fn line(&mut self, figure: &str, must: &str, aim: &str, reached: &str) {
+        progress(&format!("{figure}: {reached}"));
+        let _ = writeln!(self.page, "| {figure} | {must} | {aim} | {reached} |");
+    }
 }

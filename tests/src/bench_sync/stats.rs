@@ -20,6 +20,11 @@ impl Spread {
         let at = |percent| nearest(&sorted, percent).unwrap_or(f64::NAN);
         Self { low: at(25), median: at(50), high: at(75), digits }
     }
+
+    /// The median.
+    pub(super) fn median(&self) -> f64 {
+        self.median
+    }
 }
 
 impl fmt::Display for Spread {
@@ -61,17 +66,6 @@ pub(super) fn thousands(number: f64) -> String {
 #[allow(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 pub(super) fn float(count: u64) -> f64 {
     count as f64
-}
-
-/// The machine: its processor, how many of it, and how busy it is with other things.
-pub(super) fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = read("/proc/loadavg");
-    let busy = load.split(' ').next().unwrap_or("?");
-    format!("{cores} cores of {}; load {busy} before the run.", model.map_or("?", |(_, name)| name))
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 use super::captured::Captured;
 use super::flood::{KEYS, KEYS_ALL, POPS, flood, pops};
 use super::stats::{Spread, float, thousands};
-use super::{Plan, cpu, progress, row};
+use super::{Figures, Plan, cpu, progress};
+use crate::bench::summary::{SYNC_MEMORY, SYNC_REDIS};
 use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
 
 /// The memory store: keys a second of weir-sync's own CPU time, and by the wall.
-pub(super) async fn memory(plan: Plan) {
+pub(super) async fn memory(plan: Plan, figures: &mut Figures) {
     progress("the memory store");
     let weir_sync = WeirSync::start("bench", "memory").await;
     let mut pops = pops(&weir_sync);
@@ -23,13 +24,13 @@ pub(super) async fn memory(plan: Plan) {
         by_wall.push(float(reached.reports) / reached.wall.as_secs_f64());
     }
     let figure = "weir-sync, memory store, reports of 100 keys: keys/s per core";
-    row(figure, &Spread::of(&by_core, 0).to_string(), "300,000", "1,000,000");
+    figures.target(SYNC_MEMORY, figure, &Spread::of(&by_core, 0));
     let figure = "the same, reports/s by the wall, the load on the same machine";
-    row(figure, &Spread::of(&by_wall, 0).to_string(), "", "");
+    figures.row(figure, &Spread::of(&by_wall, 0).to_string());
 }
 
 /// Redis: charges a second through weir-sync, beside the same script from `redis-benchmark`.
-pub(super) async fn redis(plan: Plan) {
+pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
     progress("a real Redis, beside redis-benchmark");
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("bench", &redis.url()).await;
@@ -60,15 +61,15 @@ pub(super) async fn redis(plan: Plan) {
     let figure = format!(
         "weir-sync on Redis : redis-benchmark, same script, {POPS} x {KEYS} under way at both (`-c {POPS} -P {KEYS}`)"
     );
-    row(&figure, &Spread::of(&ratios, 2).to_string(), "0.7", "0.9");
+    figures.target(SYNC_REDIS, &figure, &Spread::of(&ratios, 2));
     let figure = format!("the same : redis-benchmark over one connection (`-c 1 -P {KEYS}`)");
-    row(&figure, &Spread::of(&alone, 2).to_string(), "", "");
+    figures.row(&figure, &Spread::of(&alone, 2).to_string());
     let figure = "weir-sync on Redis, reports of 100 keys: reports/s";
-    row(figure, &Spread::of(&reports, 0).to_string(), "", "");
-    row("the same, keys/s (one script each)", &Spread::of(&charges, 0).to_string(), "", "");
-    row("the same, keys/s per core of weir-sync", &Spread::of(&by_core, 0).to_string(), "", "");
+    figures.row(figure, &Spread::of(&reports, 0).to_string());
+    figures.row("the same, keys/s (one script each)", &Spread::of(&charges, 0).to_string());
+    figures.row("the same, keys/s per core of weir-sync", &Spread::of(&by_core, 0).to_string());
     let figure = "Redis's CPU time for a key: of weir-sync's, and of redis-benchmark's, in us";
-    row(figure, &format!("{}; {}", Spread::of(&ours, 1), Spread::of(&theirs, 1)), "", "");
+    figures.row(figure, &format!("{}; {}", Spread::of(&ours, 1), Spread::of(&theirs, 1)));
     progress(&format!(
         "a script call has {} arguments; {} keys; {unsettled} reports were not charged in time, and do not count",
         captured.arguments_len(),

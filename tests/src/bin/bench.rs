@@ -8,9 +8,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_tests::bench::plan::Plan;
 use weir_tests::bench::{page, run, service};
 
-/// The markers in the page.
-const MARKERS: &str = "bench-envoy";
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,12 +30,12 @@ async fn main() -> ExitCode {
 
 async fn measure(plan: Plan, file: Option<PathBuf>) -> Result<(), String> {
     // Dropping what runs ends the processes that it started.
-    let figures = tokio::select! {
-        figures = run(plan) => figures?,
+    let part = tokio::select! {
+        part = run(plan) => part?,
         told = told_to_end() => return Err(told),
     };
-    println!("{figures}");
-    file.map_or(Ok(()), |file| page::rewrite(&file, MARKERS, &figures))
+    println!("{}", part.figures);
+    file.map_or(Ok(()), |file| page::rewrite(&file, page::ENVOY, &part))
 }
 
 /// Waits for SIGINT or SIGTERM.

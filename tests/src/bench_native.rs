@@ -1,0 +1,197 @@
+//! What criterion measured of the cases and of the crate `governor`, as docs/benchmarks.md holds it, and the
+//! instructions beside it: the second half of `make bench-native`.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bench::page::Part;
+use crate::bench::summary::{NATIVE, Reached};
+use crate::bench::{figures::grouped, machine};
+use crate::cases::{self, Case};
+use crate::instructions::baseline::{self, Counts};
+
+/// The group of governor's cases, as tests/benches/native/governor.rs names it and them.
+const GOVERNOR: &str = "governor";
+
+/// A case, and the same by governor: told the time, and with a clock of its own. The first two are what must be
+/// reached: a table hit, of many addresses in turn and of one.
+const SAME: [Same; 5] = [
+    Same::new("table: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
+    Same::new(
+        "decide: allowed, 1 rule",
+        "allowed, 1 limiters, given clock",
+        Some("allowed, 1 limiter, own clock"),
+    ),
+    Same::new("decide: allowed, 4 rules", "allowed, 4 limiters, given clock", None),
+    Same::new("decide: allowed, 16 rules", "allowed, 16 limiters, given clock", None),
+    Same::new("decide: limited, deny cache", "limited, given clock", None),
+];
+
+struct Same {
+    title: &'static str,
+    given_clock: &'static str,
+    own_clock: Option<&'static str>,
+}
+
+impl Same {
+    const fn new(title: &'static str, given_clock: &'static str, own_clock: Option<&'static str>) -> Self {
+        Self { title, given_clock, own_clock }
+    }
+}
+
+/// Nanoseconds of one operation: the median, and the interval that has it with a confidence of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Estimate {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = usize::from(self.median < 1_000.0);
+        write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.median, self.low, self.high)
+    }
+}
+
+/// What `criterion`, the folder that criterion keeps its measurements in, has of the last run.
+pub fn read(criterion: &Path) -> Result<Part, String> {
+    let file = baseline::path();
+    let counts = match fs::read_to_string(&file) {
+        Ok(text) => baseline::parse(&text).map_err(|e| format!("{}: {e}", file.display()))?,
+        // None is kept for this architecture.
+        Err(_) => Counts::new(),
+    };
+    let estimate = |group: &str, name: &str| {
+        let file = criterion.join(group).join(name).join("new/estimates.json");
+        let told = |e: &dyn fmt::Display| format!("{}: {e}; `make bench-native` measures it", file.display());
+        let text = fs::read_to_string(&file).map_err(|e| told(&e))?;
+        parse(&text).ok_or_else(|| told(&"no median with its confidence interval"))
+    };
+    let table = table(estimate, &counts)?;
+    let reached = reached(estimate)?;
+    Ok(Part { reached: vec![reached], figures: format!("{}\n\n{table}", machine::name()) })
+}
+
+/// Every case in a line.
+fn table(
+    estimate: impl Fn(&str, &str) -> Result<Estimate, String>,
+    counts: &Counts,
+) -> Result<String, String> {
+    let mut page = String::from(
+        "| case | ns | governor, given clock | governor, own clock | instructions |\n|---|---|---|---|---|\n",
+    );
+    for case in cases::all(None) {
+        let Case { group, name, .. } = case;
+        let title = case.title();
+        let governor = |name: Option<&str>| match name {
+            Some(name) => estimate(GOVERNOR, name).map(|estimate| estimate.to_string()),
+            None => Ok(String::new()),
+        };
+        let same = SAME.iter().find(|same| same.title == title);
+        let given = governor(same.map(|same| same.given_clock))?;
+        let own = governor(same.and_then(|same| same.own_clock))?;
+        let count =
+            counts.get(&title).and_then(|count| u32::try_from(*count).ok()).map_or_else(String::new, grouped);
+        let _ = writeln!(page, "| {title} | {} | {given} | {own} | {count} |", estimate(group, name)?);
+    }
+    Ok(page)
+}
+
+/// The row of the summary: both table hits, and the word of the worse. "No slower than governor" is meant beside
+/// the governor that is told the time, as the limiter is.
+fn reached(estimate: impl Fn(&str, &str) -> Result<Estimate, String>) -> Result<Reached, String> {
+    let [many, one, ..] = &SAME;
+    let of = |same: &Same| {
+        let (group, name) = same.title.split_once(": ").unwrap_or_default();
+        Ok::<_, String>((estimate(group, name)?.median, estimate(GOVERNOR, same.given_clock)?.median))
+    };
+    let ((many_ns, many_governor), (one_ns, one_governor)) = (of(many)?, of(one)?);
+    let own = match one.own_clock {
+        Some(name) => format!(", {:.1} with its own clock", estimate(GOVERNOR, name)?.median),
+        None => String::new(),
+    };
+    let text = format!(
+        "{many_ns:.1} ns, 10,000 addresses in turn (governor {many_governor:.1}); {one_ns:.1} ns, one address \
+         (governor {one_governor:.1}{own})"
+    );
+    let is_no_slower = many_ns <= many_governor && one_ns <= one_governor;
+    Ok(NATIVE.reached(many_ns.max(one_ns), text).only_if(is_no_slower))
+}
+
+/// The median of criterion's `estimates.json`.
+fn parse(text: &str) -> Option<Estimate> {
+    let estimates: Value = serde_json::from_str(text).ok()?;
+    let number = |pointer: &str| estimates.pointer(pointer)?.as_f64();
+    Some(Estimate {
+        median: number("/median/point_estimate")?,
+        low: number("/median/confidence_interval/lower_bound")?,
+        high: number("/median/confidence_interval/upper_bound")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::summary::Word;
+
+    fn exactly(median: f64) -> Estimate {
+        Estimate { median, low: median - 1.0, high: median + 1.0 }
+    }
+
+    #[test]
+    fn every_case_that_governor_has_too_is_one() {
+        let titles: Vec<_> = cases::all(None).iter().map(Case::title).collect();
+        for Same { title, .. } in SAME {
+            assert!(titles.iter().any(|case| case == title), "{title:?} is no case: {titles:?}");
+        }
+    }
+
+    #[test]
+    fn the_median_is_read() {
+        let text = r#"{"mean": {"point_estimate": 9.0}, "median": {"point_estimate": 60.5, "standard_error": 1.0,
+            "confidence_interval": {"confidence_level": 0.95, "lower_bound": 60.0, "upper_bound": 1061.0}}}"#;
+        let read = parse(text).expect("a median");
+        assert_eq!(read, Estimate { median: 60.5, low: 60.0, high: 1_061.0 });
+        assert_eq!(read.to_string(), "60.5 (60.0 to 1061.0)");
+        assert_eq!(parse("{}"), None);
+    }
+
+    #[test]
+    fn a_case_stands_beside_governor_and_its_instructions() {
+        let estimate = |group: &str, _: &str| Ok(exactly(if group == GOVERNOR { 80.0 } else { 50.0 }));
+        let counts = Counts::from([("decide: allowed, 1 rule".into(), 1_693)]);
+        let table = table(estimate, &counts).expect("a table");
+        let both = "80.0 (79.0 to 81.0)";
+        let line = format!("| decide: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
+        assert!(table.contains(&line), "{table}");
+        assert_eq!(table.lines().count(), 2 + cases::all(None).len());
+    }
+
+    #[test]
+    fn the_slower_hit_decides_and_governor_beside_it() {
+        let word = |many, one, governor| {
+            let estimate = |group: &str, name: &str| {
+                Ok(exactly(match group {
+                    GOVERNOR => governor,
+                    _ if name.starts_with("hit") => many,
+                    _ => one,
+                }))
+            };
+            reached(estimate).map(|reached| reached.word())
+        };
+        assert_eq!(word(30.0, 29.0, 40.0), Ok(Word::Aim));
+        assert_eq!(word(60.0, 30.0, 60.0), Ok(Word::Must));
+        assert_eq!(word(30.0, 61.0, 100.0), Ok(Word::Short));
+        assert_eq!(word(50.0, 30.0, 49.0), Ok(Word::Short));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_named() {
+        let told = read(Path::new("/nowhere")).expect_err("nothing is there");
+        assert!(told.contains("estimates.json") && told.contains("make bench-native"), "{told}");
+    }
+}
