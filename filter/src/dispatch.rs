@@ -137,16 +137,20 @@ pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
     with_plugin(id, (), |plugin| plugin.answered(call, headers, body_size));
 }
 
-/// A context ends.
+/// A context ends: what a plugin counted since its last tick is handed over, what a request still owes is charged.
+/// The list is free meanwhile.
 pub(crate) fn delete(id: u32) {
-    let ended = CONTEXTS.with_borrow_mut(|contexts| {
+    let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.active = id;
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
-        (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at)))
+        (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });
-    let (Some(request), _) = &ended else { return };
-    let call = request.try_borrow().ok().and_then(|request| request.waits_for());
-    if let Some(call) = call {
+    if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
+        plugin.flush_metrics();
+    }
+    let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) else { return };
+    request.on_end();
+    if let Some(call) = request.waits_for() {
         CONTEXTS.with_borrow_mut(|contexts| contexts.calls.retain(|(under_way, _)| *under_way != call));
     }
 }

@@ -62,18 +62,8 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
     dispatch::answer(call, headers, body_size);
 }
 
-/// The end of a request, or of a configuration: what that counted since the last tick is not lost.
-#[unsafe(no_mangle)]
-extern "C" fn proxy_on_done(id: u32) -> bool {
-    with_plugin(id, (), Plugin::flush_metrics);
-    true
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn proxy_on_log(id: u32) {
-    with_request(id, (), RequestContext::on_log);
-}
-
+/// The end of a request or a plugin, and all that is done at it: each further callback (`proxy_on_done`,
+/// `proxy_on_log`) would cost every request a call of the module.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {
     dispatch::delete(id);

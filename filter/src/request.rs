@@ -153,7 +153,9 @@ impl RequestContext {
         Action::Continue
     }
 
-    pub(crate) fn on_log(&mut self) {
+    /// Its response is complete, or will never be: what that one's size tells the cost of is charged. What is left
+    /// then is released when the context is dropped.
+    pub(crate) fn on_end(&mut self) {
         if self.afterwards.is_empty() {
             return;
         }

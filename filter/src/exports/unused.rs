@@ -30,4 +30,11 @@ unused! {
     proxy_on_grpc_receive_trailing_metadata(u32, u32, u32);
     proxy_on_grpc_close(u32, u32, u32);
     proxy_on_foreign_function(u32, u32, usize);
+    proxy_on_log(u32);
+}
+
+/// A context may end at once: what is left to do waits for `proxy_on_delete`.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_done(_: u32) -> bool {
+    true
 }

@@ -131,8 +131,7 @@ impl Worker {
         expect(self.call::<_, ()>("proxy_on_context_create", (self.root, 0u32)));
         let accepted = self.configure(configuration);
         let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
-        expect(self.call::<_, u32>("proxy_on_done", ended));
-        expect(self.call::<_, ()>("proxy_on_delete", ended));
+        expect(self.delete(ended));
         accepted
     }
 
@@ -175,10 +174,14 @@ impl Worker {
         Ok(Served { decision, added_headers: self.host().added_headers.clone() })
     }
 
-    /// The end of a request's context.
+    /// The end of a context.
     pub(super) fn delete(&mut self, id: u32) -> Result<(), Trap> {
-        self.call::<_, u32>("proxy_on_done", id)?;
-        self.call::<_, ()>("proxy_on_log", id)?;
+        if self.has("proxy_on_done") && self.call::<_, u32>("proxy_on_done", id)? == 0 {
+            return Err(self.complaint("the end of a context is put off"));
+        }
+        if id != self.root && self.has("proxy_on_log") {
+            self.call::<_, ()>("proxy_on_log", id)?;
+        }
         self.call::<_, ()>("proxy_on_delete", id)
     }
 
@@ -258,6 +261,11 @@ impl Worker {
     /// The VM's linear memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.instance.get_memory(&self.store, "memory").map_or(0, |memory| memory.data_size(&self.store))
+    }
+
+    /// Whether the module has this callback: a host passes over one that is not there.
+    pub fn has(&self, export: &str) -> bool {
+        self.instance.get_func(&self.store, export).is_some()
     }
 
     fn call<P: WasmParams, R: WasmResults>(&mut self, export: &str, params: P) -> Result<R, Trap> {

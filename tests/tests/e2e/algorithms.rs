@@ -140,6 +140,8 @@ async fn tokens_and_bytes_are_charged_when_the_response_is_there() {
     let by_bytes = with(rule("bytes", "10/h", 10), "cost", json!({"after": {"response_bytes_per": 4}}));
     let edge = self::edge(&upstream, by_bytes).await;
     assert_eq!(drain(&mut edge.client(), &Ask::from(CLIENT), 10).await.1, 4);
+    let mut other = edge.client().over_http2();
+    assert_eq!(drain(&mut other, &Ask::from("203.0.113.8"), 10).await.1, 4);
 }
 
 #[tokio::test]

@@ -80,3 +80,21 @@ fn a_request_takes_from_all_its_rules_or_from_none() {
     assert_eq!(worker.allowed_of(10, &client(1).header(":path", "/login")), 2);
     assert_eq!(worker.allowed_of(10, &client(1)), 3, "what was limited took nothing");
 }
+
+#[test]
+fn a_request_pays_for_no_callback_that_the_filter_does_not_need() {
+    let worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
+    assert!(worker.has("proxy_on_delete"));
+    for name in ["done", "log", "request_body", "request_trailers", "response_body", "response_trailers"] {
+        assert!(!worker.has(&format!("proxy_on_{name}")), "{name}");
+    }
+}
+
+#[test]
+fn a_responses_size_is_charged_when_the_request_ends() {
+    let rule = with(rule("1/h", 10), "cost", json!({"after": {"response_bytes_per": 4}}));
+    let mut ask = client(1);
+    ask.properties.insert("response\0size".into(), 9u64.to_le_bytes().into());
+    let mut worker = Worker::configured(&shared(), &plugin(&rule));
+    assert_eq!(worker.allowed_of(10, &ask), 4, "three tokens each, the last one into debt");
+}
