@@ -10,8 +10,8 @@ ENVOY_REQUIREMENTS = os.path.join(ROOT, "envoy", "requirements.txt")
 LOCK = os.path.join(ROOT, "Cargo.lock")
 # A relative folder is meant from the project's root, where make runs cargo.
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR") or "target")
-# What the bootstraps name, and where cargo puts it.
-WASM_IN_BOOTSTRAP = "target/wasm32-wasip1/wasm/weir_filter.wasm"
-WASM = os.path.join(TARGET, "wasm32-wasip1", "wasm", "weir_filter.wasm")
+# What the bootstraps name, and where `make wasm` puts it.
+WASM_IN_BOOTSTRAP = "target/weir_filter.wasm"
+WASM = os.path.join(TARGET, "weir_filter.wasm")
 WEIR_SYNC = os.path.join(TARGET, "release", "weir-sync")
 UPSTREAM = os.path.join(ROOT, "envoy", "lab", "upstream.py")

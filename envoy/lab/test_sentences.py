@@ -50,6 +50,10 @@ class OneSentence(unittest.TestCase):
     def test_where_redis_is_missing_and_there_is_no_apt(self):
         self._assert_says("redis-server is missing: install it", "tools", "redis", PATH=self._path_with())
 
+    def test_where_wasm_opt_is_missing_and_there_is_no_apt(self):
+        expected = r"wasm-opt \(of binaryen\) is missing: install it .*apt-get install binaryen"
+        self._assert_says(expected, "tools", "wasm-opt", PATH=self._path_with())
+
     def test_where_nothing_is_built(self):
         for name in ("single", "regions"):
             _, offset = harness.free_deployment(getattr(deployments, name))

