@@ -95,7 +95,10 @@ pub(crate) fn await_answer(call: u32) {
 pub(crate) fn create(id: u32, plugin: u32) {
     if plugin == 0 {
         let fresh = Rc::new(RefCell::new(Plugin::new(id)));
-        return CONTEXTS.with_borrow_mut(|contexts| contexts.plugins.push((id, fresh)));
+        return CONTEXTS.with_borrow_mut(|contexts| {
+            contexts.plugins.retain(|(known, _)| *known != id);
+            contexts.plugins.push((id, fresh));
+        });
     }
     let before = CONTEXTS.with_borrow_mut(|contexts| {
         let plugin = contexts.plugins.iter().find(|(known, _)| *known == plugin);
@@ -141,16 +144,14 @@ pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
 /// The list is free meanwhile.
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
-        contexts.active = id;
+        contexts.calls.retain(|(_, caller)| *caller != id);
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         plugin.flush_metrics();
     }
-    let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) else { return };
-    request.on_end();
-    if let Some(call) = request.waits_for() {
-        CONTEXTS.with_borrow_mut(|contexts| contexts.calls.retain(|(under_way, _)| *under_way != call));
+    if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) {
+        request.on_end();
     }
 }

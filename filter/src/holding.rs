@@ -35,6 +35,11 @@ impl Holding {
         has_room
     }
 
+    /// Whether none is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_turn.is_empty()
+    }
+
     /// The contexts whose turn has come at `now`, in the order of their turns. One whose client has left
     /// meanwhile may be among them.
     pub(crate) fn due(&mut self, now: Time) -> Vec<u32> {

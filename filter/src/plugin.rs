@@ -71,13 +71,14 @@ impl Plugin {
                 "keys leave this POP under a hash that everybody can make: set sync.key_secret, the same at every POP"
             );
         }
-        self.interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
+        let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         let sync = config.sync.as_ref().map(|sync| Sync {
             interval_ns: u64::from(sync.interval_ms) * 1_000_000,
             calls: Vec::with_capacity(REPORTS_MAX),
             trouble: None,
         });
         let mut worker = Worker::new(config).map_err(|error| vec![error])?;
+        self.interval_ms = interval_ms;
         // Where the tick is set but once, rules that hold requests may come later.
         let may_hold = worker.holds_requests() || cfg!(feature = "all-callbacks") && sync.is_some();
         (self.ticks_per_interval, self.paced_for) = (self.ticks_for(may_hold), worker.generation());
@@ -101,11 +102,15 @@ impl Plugin {
         if generation == self.paced_for || cfg!(feature = "all-callbacks") {
             return;
         }
-        let ticks = self.ticks_for(worker.holds_requests());
+        let (may_hold, is_holding) = (worker.holds_requests(), worker.is_holding());
         drop(worker);
-        self.paced_for = generation;
-        if ticks != self.ticks_per_interval && host::set_tick_period_ms(self.interval_ms / ticks).is_ok() {
-            self.ticks_per_interval = ticks;
+        // Those that are held by rules that are gone still have their turns.
+        if is_holding && !may_hold {
+            return;
+        }
+        let ticks = self.ticks_for(may_hold);
+        if ticks == self.ticks_per_interval || host::set_tick_period_ms(self.interval_ms / ticks).is_ok() {
+            (self.ticks_per_interval, self.paced_for) = (ticks, generation);
         }
     }
 

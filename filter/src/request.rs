@@ -97,11 +97,6 @@ fn paused_if(sent: Result<(), Status>) -> Action {
 }
 
 impl RequestContext {
-    /// The call whose answer it waits for.
-    pub(crate) fn waits_for(&self) -> Option<u32> {
-        self.waiting.as_ref().map(|(call, _)| *call)
-    }
-
     /// Takes in the answer to a call.
     pub(crate) fn answered(&mut self, call: u32, headers: usize, body_size: usize) {
         let Some((_, draw)) = self.waiting.take_if(|(waiting, _)| *waiting == call) else { return };
@@ -120,7 +115,10 @@ impl RequestContext {
         } else {
             worker.decide_again(answered)
         };
-        if self.carry_out(&mut worker, decision) == Action::Continue {
+        let action = self.carry_out(&mut worker, decision);
+        // Free again before the request goes on: that may end in it.
+        drop(worker);
+        if action == Action::Continue {
             // The host may have dropped the request meanwhile.
             let _ = host::resume_request();
         }

@@ -32,8 +32,9 @@ const RULES_KEY: &[u8] = b"weir.rules";
 const RULES_WORD_KEY: &[u8] = b"weir.rules.version";
 /// Holds until when no worker fetches a rule set, as eight bytes of the monotonic clock.
 const FETCH_KEY: &[u8] = b"weir.rules.fetch";
-/// Holds how many slots were made, as four bytes.
-const CREATED_KEY: &[u8] = b"weir.slots";
+/// Holds how many slots were made, as four bytes. It has the format's digit in it, as the slots' names do: a module
+/// that writes them otherwise has slots of its own, and takes none of these for corrupt.
+const CREATED_KEY: &[u8] = b"weir.slots4";
 
 /// The identity that the first worker of this process made, or one made now.
 ///
@@ -213,9 +214,9 @@ impl Table {
 
 /// The key of slot `index`. nginx finds keys by CRC-32 alone; names that differ in four adjacent
 /// bytes never share one.
-fn slot_name(index: u32) -> [u8; 11] {
-    let mut name = *b"weir.s.____";
-    name.iter_mut().skip(7).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);
+fn slot_name(index: u32) -> [u8; 12] {
+    let mut name = *b"weir.s4.____";
+    name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);
     name
 }
 

@@ -113,6 +113,11 @@ impl Worker {
         self.holding = Holding::none();
     }
 
+    /// Whether any request is held.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.holding.is_empty()
+    }
+
     /// The contexts whose held requests are to go on now.
     pub(crate) fn due(&mut self) -> Vec<u32> {
         let now = self.clock.now();

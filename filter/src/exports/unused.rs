@@ -16,13 +16,13 @@ macro_rules! unused {
 
 unused! {
     proxy_on_new_connection(u32) -> Action;
-    proxy_on_downstream_data(u32, usize, bool) -> Action;
+    proxy_on_downstream_data(u32, usize, u32) -> Action;
     proxy_on_downstream_connection_close(u32, u32);
-    proxy_on_upstream_data(u32, usize, bool) -> Action;
+    proxy_on_upstream_data(u32, usize, u32) -> Action;
     proxy_on_upstream_connection_close(u32, u32);
-    proxy_on_request_body(u32, usize, bool) -> Action;
+    proxy_on_request_body(u32, usize, u32) -> Action;
     proxy_on_request_trailers(u32, usize) -> Action;
-    proxy_on_response_body(u32, usize, bool) -> Action;
+    proxy_on_response_body(u32, usize, u32) -> Action;
     proxy_on_response_trailers(u32, usize) -> Action;
     proxy_on_queue_ready(u32, u32);
     proxy_on_grpc_receive_initial_metadata(u32, u32, u32);

@@ -116,7 +116,7 @@ fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
         let shared = shared();
         let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
         assert_eq!(worker.allowed_of(1, &client(1)), 1);
-        shared.tamper(b"weir.s.", |slot| slot[byte] ^= 0x55);
+        shared.tamper(b"weir.s4.", |slot| slot[byte] ^= 0x55);
         assert_eq!(worker.allowed_of(5, &client(1)), if is_used { 2 } else { 1 }, "byte {byte}");
         // Sound again after the first write.
         assert_eq!(worker.counted("weir.table.corrupt"), u64::from(is_used), "byte {byte}");
@@ -128,7 +128,7 @@ fn a_slot_of_any_other_length_is_counted() {
     for size in [0, 1, 511, 513, 65_536] {
         let shared = shared();
         let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
-        shared.tamper(b"weir.s.", |slot| slot.resize(size, 0xa5));
+        shared.tamper(b"weir.s4.", |slot| slot.resize(size, 0xa5));
         assert_eq!(worker.allowed_of(5, &client(1)), 2, "{size} bytes");
         assert_eq!(worker.counted("weir.table.corrupt"), 1, "{size} bytes");
     }
@@ -150,7 +150,7 @@ fn slots_are_made_once_and_more_only_for_a_larger_table() {
     let sized = |addresses: u32| with(plugin(&rule("1/h", 5)), "table", json!({"addresses": addresses}));
     let mut worker = Worker::configured(&shared, &sized(64));
     assert_eq!(worker.allowed_of(3, &client(1)), 3);
-    let slots = |shared: &SharedData| shared.keys().iter().filter(|key| key.starts_with(b"weir.s.")).count();
+    let slots = |shared: &SharedData| shared.keys().iter().filter(|key| key.starts_with(b"weir.s4.")).count();
     assert_eq!(slots(&shared), 4);
     let writes_of = |shared: &SharedData, addresses| {
         let worker = Worker::configured(shared, &sized(addresses));

@@ -74,16 +74,14 @@ impl Limiter {
             // Once before, for a key that is watched, and once after, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
             let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
-            let mut copy = None;
-            // A cost that the response tells takes nothing yet.
-            let slot =
-                if terms.is_charged_after { copy.insert(loaded.slot.clone()) } else { &mut loaded.slot };
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);
                     hit.judged = Judged::refused(Verdict::Boxed { wait_ns }, hit.tag);
                 }
-                None => self.judge(hit, terms, slot, now),
+                // A cost that the response tells takes nothing yet.
+                None if terms.is_charged_after => self.judge(hit, terms, &mut loaded.slot.clone(), now),
+                None => self.judge(hit, terms, &mut loaded.slot, now),
             }
             self.count_if_watched(hit, &loaded.slot, now);
             fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
@@ -110,13 +108,13 @@ impl Limiter {
         }
         let quota = &terms.quota;
         let lodging = slot.lodge(hit.tag, terms.overflow, now);
-        let refused = |hit: &mut Hit, verdict| hit.judged = Judged::refused(verdict, lodging.tag);
+        let judged = |hit: &mut Hit, verdict| hit.judged = Judged::refused(verdict, lodging.tag);
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
-            return refused(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
+            return judged(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
         }
         let alone = self.alone(hit, terms);
         if alone == Some(WhenUnsynced::Deny) {
-            return refused(hit, Verdict::Denied);
+            return judged(hit, Verdict::Denied);
         }
         if terms.is_strict && alone.is_none() {
             hit.judged = self.spend(lodging, hit.cost, terms, slot, now);
@@ -132,11 +130,11 @@ impl Limiter {
         if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
             // A bucket in debt knows when that is paid.
             let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
-            return refused(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
+            return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
         }
         let after = match taken {
             Take::Taken(after) => after,
-            Take::Short { wait_ns } => return refused(hit, Verdict::Short { wait_ns, full_ns }),
+            Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
         let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
@@ -148,7 +146,7 @@ impl Limiter {
             slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
         });
         let standing = Standing::allowed(after, quota, now);
-        refused(hit, Verdict::Fits(standing));
+        judged(hit, Verdict::Fits(standing));
         hit.judged.evicted = evicted;
     }
 

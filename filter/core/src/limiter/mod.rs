@@ -100,7 +100,7 @@ pub struct Limiter {
     drawing: usize,
     counters: Counters,
     afterwards: Vec<Afterwards>,
-    /// Of the request decided last; none before the first, and while one is decided.
+    /// Of the request decided last; none before the first, while one is decided, and since the rules were replaced.
     scratch: Option<Box<Scratch>>,
 }
 

@@ -32,7 +32,7 @@ pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER4": the layout above.
+/// "WER4": the layout above. The names of slots, and of what is kept beside them, have its digit too.
 const FORMAT: [u8; 4] = *b"WER4";
 const HEADER_BYTES: usize = 32;
 const UNIT_BYTES: usize = 24;
