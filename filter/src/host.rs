@@ -357,15 +357,15 @@ pub(crate) fn allocated(size: usize) -> *mut u8 {
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
 fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
-    let mut bytes = size_of(pairs.len()).to_vec();
+    let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();
+    let mut bytes = Vec::with_capacity(4 + 10 * pairs.len() + texts);
+    bytes.extend_from_slice(&size_of(pairs.len()));
     for (name, value) in pairs {
-        bytes.extend(size_of(name.len()));
-        bytes.extend(size_of(value.as_ref().len()));
+        bytes.extend_from_slice(&size_of(name.len()));
+        bytes.extend_from_slice(&size_of(value.as_ref().len()));
     }
-    for (name, value) in pairs {
-        bytes.extend(name.bytes());
-        bytes.push(0);
-        bytes.extend(value.as_ref().bytes());
+    for text in pairs.iter().flat_map(|(name, value)| [*name, value.as_ref()]) {
+        bytes.extend_from_slice(text.as_bytes());
         bytes.push(0);
     }
     bytes

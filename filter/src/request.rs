@@ -10,7 +10,7 @@ use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATU
 use crate::dispatch::Action;
 use crate::host::{self, Headers, Status};
 use crate::sync::read_reply;
-use crate::worker::{RuleIndex, Worker};
+use crate::worker::{RuleIndex, Worker, unix_ns_for};
 
 /// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
 const WAITS_MAX: u8 = 2;
@@ -78,7 +78,7 @@ impl RequestContext {
             let headers = Answers::denied(standing, jitter_s);
             host::send_response(DENIED_STATUS, "weir_denied", &headers, answers.denial())
         } else {
-            let limited = answers.limited(rule, standing, host::unix_ns(), jitter_s);
+            let limited = answers.limited(rule, standing, unix_ns_for(rule), jitter_s);
             host::send_response(rule.response.status, "weir_limited", &limited.headers, &limited.body)
         };
         paused_if(sent)

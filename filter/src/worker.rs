@@ -193,7 +193,7 @@ impl Worker {
         }
         match self.rule(rule.index) {
             Some((rule, answers)) if rule.response.on_allowed => {
-                answers.quota(rule, standing, host::unix_ns())
+                answers.quota(rule, standing, unix_ns_for(rule))
             }
             _ => Vec::new(),
         }
@@ -291,6 +291,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// The wall clock, where the rule's answers go by it.
+pub(crate) fn unix_ns_for(rule: &Rule) -> u64 {
+    if Answers::is_by_wall_clock(rule) { host::unix_ns() } else { 0 }
 }
 
 fn reporter(sync: &SyncConfig) -> Result<Reporter, String> {

@@ -104,6 +104,11 @@ impl Answers {
         ]
     }
 
+    /// Whether what it answers goes by the wall clock; if not, no answer needs to be told the time.
+    pub fn is_by_wall_clock(rule: &Rule) -> bool {
+        rule.response.reset == Reset::Epoch || rule.sharing.calendar.is_some()
+    }
+
     /// A limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
     pub fn limited(&self, rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Limited<'_> {
         let left_ns = window_left_ns(rule, unix_ns);
