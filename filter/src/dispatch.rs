@@ -1,8 +1,5 @@
-//! The host's callbacks: which context each is for.
-//!
-//! Exported is what the filter acts on, and no more: a host passes over a callback that is not there (proxy-wasm
-//! ABI 0.2.1), and so pays for none on a request's body or trailers. A number that no context has, or a call that
-//! nobody made, changes nothing.
+//! The contexts, by the host's numbers for them: which one a callback is for. A number that no context has, or an
+//! answer to a call that nobody made, changes nothing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

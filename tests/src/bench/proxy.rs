@@ -12,7 +12,7 @@ use crate::artefact;
 use crate::bench::case::Case;
 use crate::bench::cpu::{Cpus, Meter, pin, workers};
 use crate::bench::filters::{Filter, SERVICE};
-use crate::envoy::FAULTS;
+use crate::envoy::{FAULTS, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
@@ -162,8 +162,4 @@ fn cluster(name: &str, address: SocketAddr) -> Value {
             "endpoints": [{"lb_endpoints": [{"endpoint": {"address": tcp(address)}}]}],
         },
     })
-}
-
-fn tcp(address: SocketAddr) -> Value {
-    json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
 }

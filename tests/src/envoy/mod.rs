@@ -19,6 +19,7 @@ use crate::wait::until;
 
 use admin::Admin;
 pub use setup::Setup;
+pub(crate) use setup::tcp;
 use setup::{Delivery, Listen};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.

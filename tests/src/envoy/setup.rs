@@ -297,6 +297,7 @@ fn cluster(name: &str, address: SocketAddr) -> Value {
     })
 }
 
-fn tcp(address: SocketAddr) -> Value {
+/// A socket's address, as a bootstrap writes it.
+pub(crate) fn tcp(address: SocketAddr) -> Value {
     json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
 }

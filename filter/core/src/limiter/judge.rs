@@ -239,7 +239,9 @@ impl Limiter {
                 for hit in hits.iter().filter(|hit| hit.slot == index) {
                     self.give_back_one(hit, &mut loaded.slot, now);
                 }
-                match loaded.write(slots) {
+                let written = loaded.write(slots);
+                rooms.push(loaded.slot);
+                match written {
                     Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
                     Ok(()) | Err(WriteError::Unavailable) => break,
                 }

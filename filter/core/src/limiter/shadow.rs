@@ -16,6 +16,7 @@ impl Limiter {
             let mut loaded = self.load(slots, index, rooms);
             let fits =
                 self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, rooms, now);
+            rooms.push(loaded.slot);
             let Some(hit) = one.first() else { break };
             if hit.thinned {
                 self.watch.settle(hit.tag, fits);
