@@ -67,6 +67,15 @@ impl Bucket {
         }
     }
 
+    /// The bucket without `tokens` more, if then no more than `most` are missing.
+    pub fn withdraw(self, quota: &Quota, tokens: u32, most: u32, now: Time) -> Option<Self> {
+        let ns = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens));
+        match self.take_within(ns(tokens), ns(most), quota, now) {
+            Take::Taken(after) => Some(after),
+            Take::Short { .. } => None,
+        }
+    }
+
     /// The bucket with `cost` tokens given back; at most full.
     #[must_use]
     pub fn give_back(self, quota: &Quota, cost: u32) -> Self {

@@ -19,6 +19,8 @@ pub enum Event {
     Unavailable,
     /// The deny cache answered.
     DenyCacheAnswered,
+    /// A request was paid from a batch of tokens that its worker had withdrawn.
+    BatchPaid,
     /// The client's address could not be read; rules that count by it went by what they say of a missing part.
     AddressUnreadable,
     /// A report was sent.
@@ -48,7 +50,7 @@ pub enum Event {
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -56,6 +58,7 @@ impl Event {
         Self::Corrupt,
         Self::Unavailable,
         Self::DenyCacheAnswered,
+        Self::BatchPaid,
         Self::AddressUnreadable,
         Self::Reported,
         Self::Answered,
@@ -80,6 +83,7 @@ impl Event {
             Self::Corrupt => "weir.table.corrupt",
             Self::Unavailable => "weir.table.unavailable",
             Self::DenyCacheAnswered => "weir.deny_cache.answered",
+            Self::BatchPaid => "weir.batch.paid",
             Self::AddressUnreadable => "weir.address.unreadable",
             Self::Reported => "weir.sync.reported",
             Self::Answered => "weir.sync.answered",

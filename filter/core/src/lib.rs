@@ -20,6 +20,7 @@ extern crate std;
 
 pub mod address;
 pub mod algorithm;
+mod batch;
 pub mod bucket;
 pub mod calendar;
 pub mod claim;

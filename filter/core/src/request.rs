@@ -96,8 +96,11 @@ impl Attributes {
 /// What was fetched of one request; its room is used again for the next.
 #[derive(Debug, Default)]
 pub struct Values {
+    /// Counts the requests.
+    request: u64,
     list: Vec<Value>,
-    client_address: Lazy<IpAddr>,
+    /// The address, and the request that it was read for.
+    client_address: (u64, Option<IpAddr>),
     /// What the host called the address that was read last, and what that was: the next request is often from
     /// the same connection.
     last_read: (Vec<u8>, Option<IpAddr>),
@@ -105,16 +108,10 @@ pub struct Values {
 
 #[derive(Clone, Debug, Default)]
 struct Value {
-    state: Lazy<()>,
+    /// The request that it was last fetched of.
+    request: u64,
+    is_there: bool,
     bytes: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Default)]
-enum Lazy<T> {
-    #[default]
-    Unasked,
-    Missing,
-    Is(T),
 }
 
 /// A request whose attributes are fetched once.
@@ -127,9 +124,11 @@ pub struct Fetched<'a> {
 impl<'a> Fetched<'a> {
     /// `request`, of which nothing is fetched yet.
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
-        values.list.iter_mut().for_each(|value| value.state = Lazy::Unasked);
-        values.list.resize_with(attributes.list.len(), Value::default);
-        values.client_address = Lazy::Unasked;
+        // From 1 on: what was never fetched is of none.
+        values.request += 1;
+        if values.list.len() != attributes.list.len() {
+            values.list.resize_with(attributes.list.len(), Value::default);
+        }
         Self { request, attributes, values }
     }
 
@@ -137,16 +136,16 @@ impl<'a> Fetched<'a> {
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
         let Self { request, attributes, values, .. } = self;
         let value = values.list.get_mut(usize::from(id.0))?;
-        if matches!(value.state, Lazy::Unasked) {
-            let is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
-            value.state = if is_there { Lazy::Is(()) } else { Lazy::Missing };
+        if value.request != values.request {
+            value.is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
+            value.request = values.request;
         }
-        matches!(value.state, Lazy::Is(())).then_some(value.bytes.as_slice())
+        value.is_there.then_some(value.bytes.as_slice())
     }
 
     /// The client's address, read on the first call; none where the host has none that can be read.
     pub fn client_address(&mut self) -> Option<IpAddr> {
-        if matches!(self.values.client_address, Lazy::Unasked) {
+        if self.values.client_address.0 != self.values.request {
             let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();
             let Values { list, last_read: (last, read), .. } = &mut *self.values;
             if let Some(text) = list.first().filter(|_| is_there).map(|value| &value.bytes)
@@ -156,9 +155,9 @@ impl<'a> Fetched<'a> {
                 last.clone_from(text);
             }
             let address = read.filter(|_| is_there);
-            self.values.client_address = address.map_or(Lazy::Missing, Lazy::Is);
+            self.values.client_address = (self.values.request, address);
         }
-        if let Lazy::Is(address) = self.values.client_address { Some(address) } else { None }
+        self.values.client_address.1
     }
 }
 

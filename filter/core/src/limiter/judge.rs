@@ -72,6 +72,7 @@ impl Limiter {
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
+            hit.withdrawn = 0;
             self.count_if_watched(hit, &loaded.slot, now);
             let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
@@ -121,7 +122,12 @@ impl Limiter {
             return;
         }
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
-        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
+        let mut bucket = lodging.entry.bucket();
+        // Where somebody else has taken since, his batch may rely on it.
+        if let Some((_, tokens)) = hit.unused.filter(|(before, _)| *before == bucket) {
+            bucket = bucket.give_back(quota, tokens);
+        }
+        let bucket = bucket.held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
         let taken = match alone {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
@@ -136,6 +142,7 @@ impl Limiter {
             Take::Taken(after) => after,
             Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
+        hit.after = after;
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
         let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
         let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
@@ -257,7 +264,13 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
+        // Where somebody else has taken since, his batch may rely on what was taken here.
+        let may_rely = self.terms.get(usize::from(hit.rule)).is_some_and(|terms| terms.batch.is_some());
+        if may_rely && entry.bucket() != hit.after {
+            return;
+        }
         let taken = entry.hold_at(now).map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
+        let taken = taken.saturating_add(hit.withdrawn);
         *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
         if let Entry::Watched(watched) = &mut entry {
             // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.

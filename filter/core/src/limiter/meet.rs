@@ -3,13 +3,15 @@
 use super::judge::Judged;
 use super::keys::KeyId;
 use super::{Asked, Hit, Limiter, Scratch, slot_of};
+use crate::bucket::Bucket;
 use crate::counters::Event;
-use crate::decision::{Decision, Standing};
+use crate::decision::{Decision, Outcome, Standing};
 use crate::request::{Fetched, Request};
 use crate::rules::Listed;
 use crate::rules::key_spec::{Missing, MissingPart};
 use crate::rules::mode::{Enforcement, Mode};
 use crate::slot::Tag;
+use crate::time::Time;
 
 /// What there is to be done about a request once its rules are known.
 pub(super) enum Met {
@@ -19,12 +21,20 @@ pub(super) enum Met {
     Blocked,
     /// To limit it by this rule, of whose key it lacks a part.
     Lacking(u16),
+    /// Nothing: it is paid for.
+    Paid(Decision),
 }
 
 impl Limiter {
     /// Finds the rules that count the request, and the buckets they name.
-    pub(super) fn meet(&mut self, request: &mut dyn Request, scratch: &mut Scratch, slot_count: u32) -> Met {
-        let Scratch { values, conditions, met, hits, shadow, .. } = scratch;
+    pub(super) fn meet(
+        &mut self,
+        request: &mut dyn Request,
+        scratch: &mut Scratch,
+        slot_count: u32,
+        now: Time,
+    ) -> Met {
+        let Scratch { values, conditions, met, hits, shadow, whose, .. } = scratch;
         hits.clear();
         shadow.clear();
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
@@ -41,6 +51,14 @@ impl Limiter {
             }
         }
         let met = self.rules.meet(request, conditions, met);
+        *whose = Self::whose(&self.terms, met, request);
+        if let Some(whose) = whose.as_ref()
+            && let Some(strictest) = self.batches.pay(whose, now)
+        {
+            self.counters.add(Event::BatchPaid, 1);
+            whose.rules().for_each(|rule| self.counters.allowed(rule));
+            return Met::Paid(Decision { outcome: Outcome::Allow, strictest: Some(strictest), hold_ns: 0 });
+        }
         self.keys.next_request();
         let mut is_address_missing = false;
         for &i in met {
@@ -80,7 +98,20 @@ impl Limiter {
             let (cost, judged) = (terms.cost.of(request), Judged::NOT_YET);
             let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
-            list.push(Hit { rule: i, key, tag, slot, cost, is_shadow, watched, thinned: false, judged });
+            list.push(Hit {
+                rule: i,
+                key,
+                tag,
+                slot,
+                cost,
+                unused: None,
+                withdrawn: 0,
+                after: Bucket::FULL,
+                is_shadow,
+                watched,
+                thinned: false,
+                judged,
+            });
         }
         Met::Counted
     }

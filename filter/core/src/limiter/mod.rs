@@ -10,6 +10,7 @@
 
 mod afterwards;
 mod answer;
+mod batches;
 mod cells;
 mod draw;
 mod exchange;
@@ -32,6 +33,8 @@ mod wish;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::batch::{Batches, Whose};
+use crate::bucket::Bucket;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
 use crate::deny_cache::DenyCache;
@@ -46,6 +49,7 @@ use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
+use batches::BatchTerms;
 pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
@@ -91,6 +95,7 @@ pub struct Limiter {
     /// What hides the parts of keys that leave the POP.
     fleet_secret: FleetSecret,
     deny_cache: DenyCache,
+    batches: Batches,
     watch: WatchList,
     /// The budget loop; none where the POP is on its own.
     exchange: Option<Exchange>,
@@ -137,6 +142,8 @@ struct Scratch {
     loaded: Vec<Loaded>,
     /// Slots to read into.
     rooms: Vec<Slot>,
+    /// Whose batch may pay for it.
+    whose: Option<Whose>,
 }
 
 /// A rule that counts the request, and the bucket it names.
@@ -147,6 +154,12 @@ struct Hit {
     slot: u32,
     /// Tokens that the request takes.
     cost: u32,
+    /// What its client has not used of his last batch goes back first: so many tokens, if his bucket is still this.
+    unused: Option<(Bucket, u32)>,
+    /// Tokens that are withdrawn for the requests that come next.
+    withdrawn: u32,
+    /// Its bucket without them and those that the request takes.
+    after: Bucket,
     /// Whether the rule's word does not count for this key.
     is_shadow: bool,
     /// Whether the watch list has counted this request.
@@ -163,6 +176,7 @@ impl Limiter {
         let (keys, terms) = Terms::of(&rules, &identity.secret, reporter.is_some());
         Self {
             counters: Counters::new(rules.rules().len()),
+            batches: Batches::new(BatchTerms::are_used(&terms)),
             terms,
             rules,
             generation: 0,
@@ -215,11 +229,13 @@ impl Limiter {
         self.afterwards.clear();
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let met = self.meet(request, &mut scratch, slots.count());
+        let met = self.meet(request, &mut scratch, slots.count(), now);
         let decision = if let Met::Blocked = met {
             Decision::BLOCKED
         } else if let Met::Lacking(rule) = met {
             self.refused_for_lacking(rule)
+        } else if let Met::Paid(decision) = met {
+            decision
         } else if scratch.hits.is_empty() {
             Decision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
@@ -227,7 +243,7 @@ impl Limiter {
         } else {
             self.settle(&mut scratch, slots, now)
         };
-        if decision.outcome == Outcome::Allow {
+        if decision.outcome == Outcome::Allow && !scratch.shadow.is_empty() {
             self.judge_shadows(&mut scratch, slots, now);
         }
         self.scratch = Some(scratch);
@@ -257,7 +273,7 @@ impl Limiter {
 
     /// Judges the hits on the table, and commits what they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Decision {
-        let Scratch { hits, loaded, rooms, .. } = scratch;
+        let Scratch { hits, loaded, rooms, whose, .. } = scratch;
         while let Some(loaded) = loaded.pop() {
             rooms.push(loaded.slot);
         }
@@ -267,16 +283,25 @@ impl Limiter {
                 loaded.push(self.load(slots, index, rooms));
             }
         }
-        let mut fits = true;
+        let returning = whose.as_ref().filter(|whose| self.batches.has_seen(whose));
+        if let Some(whose) = returning {
+            self.take_back(whose, hits);
+        }
+        let (mut fits, mut more) = (true, 0);
         for loaded in loaded.iter_mut() {
             fits &= self.judge_slot(loaded, hits, now);
         }
         if fits {
+            more = returning.map_or(0, |whose| self.more_for(whose, hits, now));
+            self.withdraw(loaded, hits, more, now);
             for i in 0..loaded.len() {
                 let (done, rest) = loaded.split_at_mut(i);
                 let Some(next) = rest.first_mut() else { break };
-                if !self.commit(next, hits, slots, rooms, now) {
+                if !self.commit(next, hits, more, slots, rooms, now) {
                     self.give_back(done, hits, slots, rooms, now);
+                    if let Some(whose) = returning {
+                        self.batches.forget(whose);
+                    }
                     fits = false;
                     break;
                 }
@@ -285,7 +310,16 @@ impl Limiter {
         for hit in hits.iter().filter(|hit| hit.thinned) {
             self.watch.settle(hit.tag, fits);
         }
-        if fits { self.allow(hits) } else { self.refuse(hits, slots, rooms, now) }
+        if !fits {
+            return self.refuse(hits, slots, rooms, now);
+        }
+        let decision = self.allow(hits);
+        match (whose.as_ref(), returning.is_some()) {
+            (Some(whose), true) => self.fill_batch(whose, hits, more, &decision, now),
+            (Some(whose), false) => self.batches.see(whose, now),
+            (None, _) => {}
+        }
+        decision
     }
 
     fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
@@ -300,6 +334,7 @@ impl Limiter {
         &mut self,
         loaded: &mut Loaded,
         hits: &mut [Hit],
+        more: u32,
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
         now: Time,
@@ -322,6 +357,7 @@ impl Limiter {
             if !self.judge_slot(loaded, hits, now) {
                 return false;
             }
+            self.withdraw(core::slice::from_mut(loaded), hits, more, now);
         }
         self.counters.add(Event::CasGaveUp, 1);
         forget_taken(hits, loaded.index);
@@ -333,9 +369,11 @@ impl Limiter {
     }
 }
 
-/// Nothing was written of what hits took in this slot, so there is nothing to release.
+/// Nothing was written of what hits took in this slot, so there is nothing to release or to pay with.
 fn forget_taken(hits: &mut [Hit], index: u32) {
-    hits.iter_mut().filter(|hit| hit.slot == index).for_each(|hit| hit.judged.taken = None);
+    for hit in hits.iter_mut().filter(|hit| hit.slot == index) {
+        (hit.judged.taken, hit.withdrawn) = (None, 0);
+    }
 }
 
 /// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in

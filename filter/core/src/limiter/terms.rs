@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::batches::BatchTerms;
 use super::keys::{KeyId, Keys};
 use crate::algorithm::Algorithm;
 use crate::key::Secret;
@@ -30,6 +31,8 @@ pub(super) struct Terms {
     pub(super) has_box: bool,
     pub(super) is_charged_after: bool,
     pub(super) when_unsynced: WhenUnsynced,
+    /// Where its requests may be paid from batches.
+    pub(super) batch: Option<BatchTerms>,
 }
 
 impl Terms {
@@ -56,6 +59,7 @@ impl Terms {
             has_box: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
             when_unsynced: rule.when_unsynced,
+            batch: if is_in_fleet { None } else { BatchTerms::of(rule) },
         }
     }
 }

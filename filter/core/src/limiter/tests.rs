@@ -1,3 +1,4 @@
+mod batches;
 mod costs;
 mod in_a_fleet;
 mod keys;

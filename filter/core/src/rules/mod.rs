@@ -244,10 +244,12 @@ impl Conditions {
         Self { list, index }
     }
 
+    #[inline]
     fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits) -> bool {
-        if self.list.is_empty() {
-            return false;
-        }
+        !self.list.is_empty() && self.finds_one(request, room)
+    }
+
+    fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits) -> bool {
         self.index.candidates(request, room);
         room.iter().any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request)))
     }

@@ -1,0 +1,188 @@
+//! Tokens that are withdrawn by the batch: who gets them, and that no bucket gives more for it, nor less.
+
+use super::*;
+use crate::bucket::{Bucket, Take};
+use crate::quota::Quota;
+
+fn paid(limiter: &mut Limiter) -> u32 {
+    limiter.counters().take_event(Event::BatchPaid)
+}
+
+/// A client on a path, with a key but for [`KEYLESS`].
+struct At(&'static str);
+
+const KEYLESS: &str = "/keyless";
+
+impl Request for At {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(b"192.0.2.1:5".to_vec()),
+            Attribute::Header(_) if self.0 != KEYLESS => Some(b"a key".to_vec()),
+            Attribute::Path => Some(self.0.into()),
+            _ => None,
+        }
+    }
+}
+
+/// A quick rule and a slow one for every request, by two keys, and one for some.
+fn three() -> RuleSet {
+    rules(&json!([
+        {"name": "quick", "key": ["client_address"], "rate": "1000/s", "burst": 300},
+        {"name": "slow", "key": [{"header": "x"}], "rate": "300/s", "burst": 700, "cost": 2},
+        {"name": "some", "key": ["client_address"], "rate": "500/s", "burst": 300, "match": {"path": {"prefix": "/some"}}},
+    ]))
+}
+
+const COSTS: [u32; 3] = [1, 2, 1];
+
+fn quotas() -> Vec<Quota> {
+    three().rules().iter().map(|rule| rule.quota).collect()
+}
+
+/// Which of [`three`] count a request.
+fn counting(is_some: bool) -> impl Iterator<Item = usize> {
+    0..if is_some { 3 } else { 2 }
+}
+
+#[test]
+fn a_client_who_asks_often_is_paid_for_from_a_batch() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(4));
+    for i in 0..400 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + i * MS / 2));
+    }
+    assert_eq!(limiter.counters().take_rule(0).allowed, 400);
+    assert!(paid(&mut limiter) > 300);
+}
+
+#[test]
+fn rules_of_two_keys_are_paid_from_one_batch() {
+    let (mut limiter, mut slots) = (limiter(three(), None), LocalSlots::new(4));
+    for (path, from, counted) in [("/", T0, [80, 80, 0]), (KEYLESS, T0 + SECOND_NS, [80, 0, 0])] {
+        for i in 0..80 {
+            let decision = limiter.decide(&mut At(path), &mut slots, from + i * MS / 4);
+            assert_eq!(decision.outcome, Outcome::Allow);
+        }
+        assert!(paid(&mut limiter) > 30, "{path}");
+        assert_eq!([0, 1, 2].map(|rule| limiter.counters().take_rule(rule).allowed), counted, "{path}");
+    }
+}
+
+#[test]
+fn a_client_who_asks_now_and_then_has_none() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(4));
+    // A batch is of 15 tokens: in 15 ms all have lapsed.
+    for i in 0..100 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + i * 5 * MS));
+    }
+    assert_eq!(paid(&mut limiter), 0);
+}
+
+/// What must be seen at the table at each request, or is told of, or is too little, has no batches.
+#[test]
+fn what_cannot_be_paid_beforehand_goes_to_the_table() {
+    let base = json!({"name": "r", "key": ["client_address"], "rate": "1000/s", "burst": 1000});
+    for (field, value) in [
+        ("strict", json!(true)),
+        ("mode", json!("shadow")),
+        ("enforced_percent", json!(50)),
+        ("response", json!({"on_allowed": true})),
+        ("cost", json!({"header": "x"})),
+        ("penalty", json!({"after": 5, "within": "1m", "deny_for": "10m"})),
+        ("key", json!([{"cookie": "session"}])),
+        ("key", json!([{"header": "x"}, {"header": "y"}])),
+        ("burst", json!(200)),
+        ("rate", json!("10/s")),
+    ] {
+        let mut rule = base.clone();
+        rule[field] = value;
+        let mut errors = Errors::default();
+        let set = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        let set = errors.into_result(set).unwrap_or_else(|errors| panic!("{field}: {errors:?}"));
+        let (mut limiter, mut slots) = (limiter(set, None), LocalSlots::new(4));
+        for i in 0..100 {
+            let _ = limiter.decide(&mut At("/"), &mut slots, T0 + i * MS / 4);
+        }
+        assert_eq!(paid(&mut limiter), 0, "{field}");
+    }
+}
+
+#[test]
+fn other_rules_forget_what_was_withdrawn_under_those_before() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 6_400), None), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 10, T0), 10);
+    assert!(paid(&mut limiter) > 0);
+    limiter.replace_rules(one_rule("1000/s", 256));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 400, T0), 256);
+}
+
+#[test]
+fn who_is_gone_for_good_leaves_most_of_the_burst_to_the_other_workers() {
+    let mut slots = LocalSlots::new(4);
+    // Twenty workers see the client four times each, who then stays with another.
+    for _ in 0..20 {
+        let mut one = limiter(one_rule("1000/s", 6_400), None);
+        assert_eq!(admitted(&mut one, &mut slots, "192.0.2.1:5", 4, T0), 4);
+    }
+    let left = admitted(&mut limiter(one_rule("1000/s", 6_400), None), &mut slots, "192.0.2.1:5", 6_400, T0);
+    assert!((6_400 * 3 / 4 - 1..6_400 - 80).contains(&left), "{left}");
+}
+
+/// Steps of time, which of the workers is asked, and whether on the path that a third rule counts.
+fn steps() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
+    let pace = prop_oneof![3 => Just(0), 1 => 0..50_000u64, 1 => 0..2 * MS, 1 => 0..40 * MS];
+    let (few_or_many, pause) = (prop_oneof![1..12u32, 1..400u32], prop_oneof![Just(0), 0..2 * SECOND_NS]);
+    let run = (pause, pace, few_or_many, 0..3usize, any::<bool>());
+    prop::collection::vec(run, 1..16).prop_map(|runs| {
+        let of = |(pause, pace, n, worker, is_some)| {
+            (0..n).map(move |i| (if i == 0 { pause } else { pace }, worker, is_some))
+        };
+        runs.into_iter().flat_map(of).collect()
+    })
+}
+
+proptest! {
+    /// Alone with its buckets, a worker decides as if there were no batches.
+    #[test]
+    fn one_worker_decides_as_without_batches(steps in steps()) {
+        let (mut limiter, mut slots) = (limiter(three(), None), LocalSlots::new(4));
+        let (quotas, mut now) = (quotas(), T0);
+        let mut buckets = [Bucket::FULL; 3];
+        for (step, _, _) in steps {
+            now += step;
+            let mut after = buckets;
+            let fits = counting(false).all(|i| match buckets[i].take(&quotas[i], COSTS[i], now) {
+                Take::Taken(taken) => {
+                    after[i] = taken;
+                    true
+                }
+                Take::Short { .. } => false,
+            });
+            let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome;
+            prop_assert_eq!(outcome == Outcome::Allow, fits, "at {:?}", now);
+            if fits {
+                buckets = after;
+            }
+        }
+    }
+
+    /// I3, in every span that ends at an admission: what several workers admit, each with batches of its own, over
+    /// rules that some requests meet and others do not.
+    #[test]
+    fn workers_with_batches_admit_no_more_than_burst_and_rate(steps in steps()) {
+        let (mut slots, quotas, mut now) = (LocalSlots::new(4), quotas(), T0);
+        let mut workers = [0, 1, 2].map(|_| limiter(three(), None));
+        let mut lacks_ns = [Bucket::FULL; 3];
+        for (step, worker, is_some) in steps {
+            now += step;
+            let path = if is_some { "/some" } else { "/" };
+            if workers[worker].decide(&mut At(path), &mut slots, now).outcome != Outcome::Allow {
+                continue;
+            }
+            for i in counting(is_some) {
+                let (quota, lacks) = (&quotas[i], &mut lacks_ns[i]);
+                *lacks = Bucket::full_at(lacks.refilled().max(now) + quota.token_ns() * u64::from(COSTS[i]));
+                prop_assert!(lacks.fill_ns(now) <= quota.fill_ns(), "rule {} at {:?}", i, now);
+            }
+        }
+    }
+}
