@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::host;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
+use crate::worker::Worker;
 
 /// The most HTTP calls that one VM waits for; an answer to any before them is too late.
 const CALLS_MAX: usize = 4_096;
@@ -30,6 +31,9 @@ thread_local! {
 /// Every context of this VM. None is borrowed while the host is called: it may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
+    /// The request that began last, and its plugin, until its headers come. Few requests need to be remembered for
+    /// longer, and those that do are in `requests`.
+    begun: Option<(u32, u32)>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
     /// The calls under way, oldest first, each with the context that made it.
     calls: Vec<(u32, u32)>,
@@ -40,6 +44,7 @@ struct Contexts {
 impl Contexts {
     const NONE: Self = Self {
         plugins: Vec::new(),
+        begun: None,
         requests: HashMap::with_hasher(BuildHasherDefault::new()),
         calls: Vec::new(),
         active: 0,
@@ -48,6 +53,17 @@ impl Contexts {
     fn plugin(&mut self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
         self.active = id;
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
+    }
+
+    /// What the requests of the plugin `id` are decided by.
+    fn worker(&self, id: u32) -> Option<Rc<RefCell<Worker>>> {
+        let (_, plugin) = self.plugins.iter().find(|(known, _)| *known == id)?;
+        plugin.try_borrow().ok()?.worker()
+    }
+
+    /// Remembers a request; what had its number before.
+    fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
+        self.requests.insert(id, Rc::new(RefCell::new(request)))
     }
 
     fn request(&mut self, id: u32) -> Option<Rc<RefCell<RequestContext>>> {
@@ -98,12 +114,34 @@ pub(crate) fn create(id: u32, plugin: u32) {
         });
     }
     let before = CONTEXTS.with_borrow_mut(|contexts| {
-        let plugin = contexts.plugins.iter().find(|(known, _)| *known == plugin);
-        let worker = plugin.and_then(|(_, plugin)| plugin.try_borrow().ok()?.worker());
-        contexts.requests.insert(id, Rc::new(RefCell::new(RequestContext::new(worker, id))))
+        // The headers of another may be still to come.
+        let other = contexts.begun.replace((id, plugin)).filter(|(other, _)| *other != id);
+        let replaced = other.and_then(|(other, plugin)| {
+            let request = RequestContext::new(contexts.worker(plugin), other);
+            contexts.remember(other, request)
+        });
+        (contexts.requests.remove(&id), replaced)
     });
     // A host may give a number again; what had it ends, with the list free.
     drop(before);
+}
+
+/// A request's headers are there. It is remembered where there is more to do for it than to let it through.
+pub(crate) fn request_headers(id: u32) -> Action {
+    let begun = CONTEXTS.with_borrow_mut(|contexts| {
+        let (_, plugin) = contexts.begun.take_if(|(begun, _)| *begun == id)?;
+        contexts.active = id;
+        Some(RequestContext::new(contexts.worker(plugin), id))
+    });
+    let Some(mut request) = begun else {
+        return with_request(id, Action::Continue, RequestContext::on_request_headers);
+    };
+    let action = request.on_request_headers();
+    if request.has_more_to_do() {
+        // A host that gave the number again meanwhile has ended this one.
+        drop(CONTEXTS.with_borrow_mut(|contexts| contexts.remember(id, request)));
+    }
+    action
 }
 
 /// What `act` makes of the plugin `id`; `otherwise` where there is none.
@@ -142,6 +180,7 @@ pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.calls.retain(|(_, caller)| *caller != id);
+        contexts.begun.take_if(|(begun, _)| *begun == id);
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });

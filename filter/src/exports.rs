@@ -49,7 +49,7 @@ extern "C" fn proxy_on_tick(id: u32) {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_request_headers(id: u32, _: usize, _: u32) -> Action {
-    with_request(id, Action::Continue, RequestContext::on_request_headers)
+    dispatch::request_headers(id)
 }
 
 #[unsafe(no_mangle)]

@@ -34,6 +34,11 @@ impl RequestContext {
         Self { worker, standing: None, waiting: None, waits: 0, afterwards: Vec::new(), context }
     }
 
+    /// Whether anything is left to do for it once it was decided.
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        self.standing.is_some() || self.waiting.is_some() || !self.afterwards.is_empty()
+    }
+
     /// Carries out a decision; whether the request goes on.
     fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
         if decision.outcome == Outcome::Block {
@@ -63,7 +68,7 @@ impl RequestContext {
         }
         worker.note_in_filter_state(&decision);
         if outcome == Outcome::Allow {
-            self.standing = Some((worker.index(rule), standing));
+            self.standing = worker.tells_allowed(rule).then(|| (worker.index(rule), standing));
             let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);
             return if is_held { Action::Pause } else { Action::Continue };
         }

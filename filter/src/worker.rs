@@ -185,18 +185,18 @@ impl Worker {
         self.limiter.generation()
     }
 
-    /// The quota headers that an allowed response carries, if its strictest rule wants them; none where
-    /// the rules were replaced since.
+    /// Whether allowed responses carry this rule's quota headers.
+    pub(crate) fn tells_allowed(&self, rule: u16) -> bool {
+        self.rule(rule).is_some_and(|(rule, _)| rule.response.on_allowed)
+    }
+
+    /// The quota headers of an allowed response; none where the rules were replaced since.
     pub(crate) fn quota_headers(&self, rule: RuleIndex, standing: &Standing) -> Vec<Header<'_>> {
         if rule.generation != self.generation() {
             return Vec::new();
         }
-        match self.rule(rule.index) {
-            Some((rule, answers)) if rule.response.on_allowed => {
-                answers.quota(rule, standing, unix_ns_for(rule))
-            }
-            _ => Vec::new(),
-        }
+        let rule = self.rule(rule.index);
+        rule.map_or_else(Vec::new, |(rule, answers)| answers.quota(rule, standing, unix_ns_for(rule)))
     }
 
     pub(crate) fn flush_metrics(&mut self) {
