@@ -81,10 +81,15 @@ impl RequestContext {
         let Some((rule, answers)) = worker.rule(rule) else { return Action::Continue };
         let sent = if outcome == Outcome::Deny {
             let headers = Answers::denied(standing, jitter_s);
-            host::send_response(DENIED_STATUS, "weir_denied", &headers, answers.denial())
+            host::send_response(DENIED_STATUS, answers.denied_details(), &headers, answers.denial())
         } else {
             let limited = answers.limited(rule, standing, unix_ns_for(rule), jitter_s);
-            host::send_response(rule.response.status, "weir_limited", &limited.headers, &limited.body)
+            host::send_response(
+                rule.response.status,
+                answers.limited_details(),
+                &limited.headers,
+                &limited.body,
+            )
         };
         paused_if(sent)
     }

@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     /// None where the POP is on its own.
     caller: Option<Caller>,
     holding: Holding,
-    log_allowed: bool,
+    notes_filter_state: bool,
     /// The step of the ladder that was last logged.
     step: Option<Step>,
     live: Live,
@@ -61,9 +61,19 @@ impl Worker {
         }
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
         let (holding, live, clock) = (Holding::default(), Live::default(), Clock::default());
-        let log_allowed = config.log_allowed;
-        let mut worker =
-            Self { limiter, table, answers, metrics, caller, holding, log_allowed, step: None, live, clock };
+        let notes_filter_state = config.filter_state;
+        let mut worker = Self {
+            limiter,
+            table,
+            answers,
+            metrics,
+            caller,
+            holding,
+            notes_filter_state,
+            step: None,
+            live,
+            clock,
+        };
         worker.take_shared_rules();
         Ok(worker)
     }
@@ -79,13 +89,15 @@ impl Worker {
         Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?))
     }
 
-    /// Tells access logs the decision and its rule, if they are to hear of it:
-    /// `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. An allowed request
-    /// is told of where the configuration says so: the two calls would be a good part of what it costs.
+    /// Notes the decision and its rule for access logs, where the configuration says so:
+    /// `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. The two calls are a good
+    /// part of what a request costs, and a refused one names its rule in its response's details anyway.
     pub(crate) fn note_in_filter_state(&self, decision: &Decision) {
+        if !self.notes_filter_state {
+            return;
+        }
         let outcome = match decision.outcome {
-            Outcome::Allow if self.log_allowed => "allow",
-            Outcome::Allow => return,
+            Outcome::Allow => "allow",
             Outcome::Limit => "limit",
             Outcome::Deny => "deny",
             Outcome::Block => "block",

@@ -31,8 +31,8 @@ pub struct Config {
     pub slots: u32,
     /// The exchange with weir-sync; without it the POP is on its own.
     pub sync: Option<SyncConfig>,
-    /// Whether access logs are told of allowed requests, too.
-    pub log_allowed: bool,
+    /// Whether the decision and its rule are noted in the host's filter state, for access logs.
+    pub filter_state: bool,
 }
 
 /// The exchange with weir-sync.
@@ -86,14 +86,14 @@ fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
         None => Some(ADDRESSES_DEFAULT),
     };
     let sync = fields.take("sync").map(|value| sync(value, errors));
-    let log_allowed = fields.boolean("log_allowed", errors).unwrap_or(false);
+    let filter_state = fields.boolean("filter_state", errors).unwrap_or(false);
     fields.finish(errors);
     if let (Some(rules), None) = (&rules, &sync) {
         note_what_needs_sync(rules, errors);
     }
     let per_slot = u32::try_from(KEYS_PER_SLOT).ok()?;
     let (slots, sync) = (addresses?.div_ceil(per_slot), sync.unwrap_or_default());
-    Some(Config { rules: rules?, slots, sync, log_allowed })
+    Some(Config { rules: rules?, slots, sync, filter_state })
 }
 
 /// What a rule says of the fleet has no meaning for a POP on its own.
@@ -242,7 +242,7 @@ mod tests {
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
             "sync.tokn: unknown field: expected cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms",
-            "extra: unknown field: expected rules, enforce, allow, deny, table, sync, log_allowed",
+            "extra: unknown field: expected rules, enforce, allow, deny, table, sync, filter_state",
         ];
         for line in expected {
             assert!(found.iter().any(|e| e == line), "missing: {line}\nfound: {found:#?}");

@@ -38,6 +38,8 @@ pub struct Answers {
     content_type: String,
     set_headers: Vec<(String, Template)>,
     denial: String,
+    limited_details: String,
+    denied_details: String,
 }
 
 #[derive(Clone, Debug)]
@@ -84,8 +86,20 @@ impl Answers {
                 "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
                  \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
             ),
+            limited_details: format!("weir_limited:{name}"),
+            denied_details: format!("weir_denied:{name}"),
             limit,
         }
+    }
+
+    /// What an access log is told of a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    pub fn limited_details(&self) -> &str {
+        &self.limited_details
+    }
+
+    /// And of a denied one.
+    pub fn denied_details(&self) -> &str {
+        &self.denied_details
     }
 
     /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].

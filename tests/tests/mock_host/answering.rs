@@ -13,7 +13,7 @@ fn a_limited_request_gets_one_complete_answer() {
         // The second comes from the deny cache.
         let served = worker.request(&client(1));
         let answer = served.answer();
-        assert_eq!((answer.status, answer.details.as_str()), (429, "weir_limited"));
+        assert_eq!((answer.status, answer.details.as_str()), (429, "weir_limited:per-address"));
         assert_eq!(answer.grpc_status, 8, "RESOURCE_EXHAUSTED for gRPC");
         for (name, value) in [
             ("retry-after", "6"),
@@ -140,7 +140,7 @@ fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
 #[test]
 fn access_logs_can_tell_the_decision_and_the_rule() {
     let matching = with(rule("1/h", 1), "match", json!({"path": {"exact": "/x"}}));
-    let logging = with(plugin(&matching), "log_allowed", json!(true));
+    let logging = with(plugin(&matching), "filter_state", json!(true));
     let mut worker = Worker::configured(&shared(), &logging);
     let ask = client(1).header(":path", "/x");
     for decision in ["allow", "limit"] {
@@ -152,7 +152,8 @@ fn access_logs_can_tell_the_decision_and_the_rule() {
     assert!(worker.host().filter_state.is_empty(), "no rule counted it");
     let mut silent = Worker::configured(&shared(), &plugin(&matching));
     assert!(silent.request(&ask).allowed() && silent.host().filter_state.is_empty(), "nor is it told");
-    assert!(!silent.request(&ask).allowed() && silent.host().filter_state["weir.decision"] == "limit");
+    let limited = silent.request(&ask);
+    assert!(silent.host().filter_state.is_empty() && limited.answer().details == "weir_limited:per-address");
 }
 
 #[test]

@@ -22,7 +22,7 @@ const LET_THROUGH: [bool; 8] = [true; 8];
 pub(crate) fn everything(host: Host) -> Result<(Vec<bool>, Worker), Trap> {
     let mut worker = Worker::try_start(host)?;
     let loud = with(rule("1/h", 2), "response", serde_json::json!({"on_allowed": true, "reset": "epoch"}));
-    worker.try_configure(synced(&loud).to_string())?;
+    worker.try_configure(with(synced(&loud), "filter_state", serde_json::json!(true)).to_string())?;
     let mut allowed = Vec::new();
     exchange(&mut worker, |report| CallAnswer::new("200", reply(report.sequence, 3, Vec::new())))?;
     for _ in 0..4 {
