@@ -235,14 +235,22 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
+/// Headers as the ABI passes them.
+pub(crate) struct HeaderList(Vec<u8>);
+
+impl HeaderList {
+    pub(crate) fn of(headers: &[(&str, Cow<'_, str>)]) -> Self {
+        Self(serialized(headers))
+    }
+}
+
 /// Answers the request for the upstream.
 pub(crate) fn send_response(
     status: u16,
     details: &str,
-    headers: &[(&str, Cow<'_, str>)],
+    headers: &HeaderList,
     body: &str,
 ) -> Result<(), Status> {
-    let headers = serialized(headers);
     let grpc_status = match status {
         403 => GRPC_PERMISSION_DENIED,
         503 => GRPC_UNAVAILABLE,
@@ -256,8 +264,8 @@ pub(crate) fn send_response(
             details.len(),
             body.as_ptr(),
             body.len(),
-            headers.as_ptr(),
-            headers.len(),
+            headers.0.as_ptr(),
+            headers.0.len(),
             grpc_status,
         )
     })

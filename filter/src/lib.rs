@@ -9,6 +9,7 @@
 //! metrics.rs   counters in the host's metrics
 //! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
 //!   live.rs    the rule set that the fleet is to run: fetched, shared, put in force
+//! answers.rs   what refused clients are told, ready for the host
 //! holding.rs   requests that wait for their turn
 //! sync.rs      calls to weir-sync, and their answers
 //! plugin.rs    root context: configure, tick, the exchange with weir-sync
@@ -22,6 +23,7 @@
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
 )]
 
+mod answers;
 mod dispatch;
 mod exports;
 mod holding;

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::limiter::{Afterwards, Draw};
-use weir_limiter::response::{Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, blocked_headers};
+use weir_limiter::response::{BLOCKED_BODY, BLOCKED_STATUS, blocked_headers};
 
 use crate::dispatch::Action;
-use crate::host::{self, Headers, Status};
+use crate::host::{self, HeaderList, Headers, Status};
 use crate::sync::read_reply;
-use crate::worker::{RuleIndex, Worker, unix_ns_for};
+use crate::worker::{RuleIndex, Worker};
 
 /// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
 const WAITS_MAX: u8 = 2;
@@ -43,7 +43,8 @@ impl RequestContext {
     fn carry_out(&mut self, worker: &mut Worker, decision: Decision) -> Action {
         if decision.outcome == Outcome::Block {
             worker.note_in_filter_state(&decision);
-            let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &blocked_headers(), BLOCKED_BODY);
+            let headers = HeaderList::of(&blocked_headers());
+            let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &headers, BLOCKED_BODY);
             return paused_if(sent);
         }
         if decision.outcome == Outcome::Allow {
@@ -72,26 +73,8 @@ impl RequestContext {
             let is_held = hold_ns > 0 && worker.hold(self.context, hold_ns);
             return if is_held { Action::Pause } else { Action::Continue };
         }
-        Self::answer(worker, outcome, rule, &standing)
-    }
-
-    /// Answers a refused request. If the host will not take the answer, the request goes on.
-    fn answer(worker: &Worker, outcome: Outcome, rule: u16, standing: &Standing) -> Action {
-        let jitter_s = worker.jitter_s(rule);
-        let Some((rule, answers)) = worker.rule(rule) else { return Action::Continue };
-        let sent = if outcome == Outcome::Deny {
-            let headers = Answers::denied(standing, jitter_s);
-            host::send_response(DENIED_STATUS, answers.denied_details(), &headers, answers.denial())
-        } else {
-            let limited = answers.limited(rule, standing, unix_ns_for(rule), jitter_s);
-            host::send_response(
-                rule.response.status,
-                answers.limited_details(),
-                &limited.headers,
-                &limited.body,
-            )
-        };
-        paused_if(sent)
+        // If the host will not take the answer, the request goes on.
+        worker.answer(outcome, rule, &standing).map_or(Action::Continue, paused_if)
     }
 }
 

@@ -15,8 +15,9 @@ use weir_limiter::rules::after::After;
 use weir_limiter::time::Time;
 use weir_limiter::wire::{POP_NAME_MAX, WireError};
 
+use crate::answers::{RuleAnswers, unix_ns_for};
 use crate::holding::Holding;
-use crate::host::{self, Headers};
+use crate::host::{self, Headers, Status};
 use crate::metrics::Metrics;
 use crate::shared::{self, Table};
 use crate::sync::Caller;
@@ -26,7 +27,7 @@ use live::Live;
 pub(crate) struct Worker {
     limiter: Limiter,
     table: Table,
-    answers: Vec<Answers>,
+    answers: Vec<RuleAnswers>,
     metrics: Metrics,
     /// None where the POP is on its own.
     caller: Option<Caller>,
@@ -48,7 +49,7 @@ pub(crate) struct RuleIndex {
 impl Worker {
     /// Fails where the POP would report without a name: two POPs of one name would pass for one.
     pub(crate) fn new(config: Config) -> Result<Self, String> {
-        let answers = config.rules.rules().iter().map(Answers::of).collect();
+        let answers = config.rules.rules().iter().map(RuleAnswers::of).collect();
         let metrics = Metrics::define(&config.rules, config.sync.is_some());
         let reporter = config.sync.as_ref().map(reporter).transpose()?;
         let mut limiter = Limiter::new(config.rules, shared::identity(), reporter);
@@ -83,10 +84,26 @@ impl Worker {
         self.limiter.decide(&mut HostRequest, &mut self.table, now)
     }
 
+    /// Answers a request that a rule refused; none where there is no such rule.
+    pub(crate) fn answer(
+        &mut self,
+        outcome: Outcome,
+        rule: u16,
+        standing: &Standing,
+    ) -> Option<Result<(), Status>> {
+        let jitter_s = self.limiter.jitter_s(rule, self.clock.latest());
+        let index = usize::from(rule);
+        let (rule, answers) = (self.limiter.rules().rules().get(index)?, self.answers.get_mut(index)?);
+        Some(match outcome {
+            Outcome::Deny => answers.send_denied(standing, jitter_s),
+            _ => answers.send_limited(rule, standing, jitter_s),
+        })
+    }
+
     /// A rule and its answers.
     pub(crate) fn rule(&self, index: u16) -> Option<(&Rule, &Answers)> {
         let index = usize::from(index);
-        Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?))
+        Some((self.limiter.rules().rules().get(index)?, self.answers.get(index)?.answers()))
     }
 
     /// Notes the decision and its rule for access logs, where the configuration says so:
@@ -174,11 +191,6 @@ impl Worker {
         for done in afterwards {
             self.limiter.release(done, &mut self.table, now);
         }
-    }
-
-    /// By how many seconds the request decided last is told to come back later than it might.
-    pub(crate) fn jitter_s(&self, rule: u16) -> u32 {
-        self.limiter.jitter_s(rule, self.clock.latest())
     }
 
     /// The rule at `index` of those in force now.
@@ -303,11 +315,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// The wall clock, where the rule's answers go by it.
-pub(crate) fn unix_ns_for(rule: &Rule) -> u64 {
-    if Answers::is_by_wall_clock(rule) { host::unix_ns() } else { 0 }
 }
 
 fn reporter(sync: &SyncConfig) -> Result<Reporter, String> {

@@ -123,17 +123,16 @@ impl Answers {
         rule.response.reset == Reset::Epoch || rule.sharing.calendar.is_some()
     }
 
-    /// A limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
-    pub fn limited(&self, rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Limited<'_> {
+    /// What a limited response tells. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
+    pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
         let left_ns = window_left_ns(rule, unix_ns);
         let full_ns = left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns));
-        let standing = &Standing { full_ns, ..*standing };
-        let numbers = Numbers {
-            retry_after_s: retry_after_s(standing, jitter_s),
-            remaining: standing.remaining,
-            reset_s: reset_s(rule, standing, unix_ns),
-        };
-        let mut headers = self.families(rule, standing, unix_ns);
+        numbers(rule, &Standing { full_ns, ..*standing }, unix_ns, jitter_s)
+    }
+
+    /// A limited response that tells these numbers.
+    pub fn limited(&self, rule: &Rule, numbers: &Numbers) -> Limited<'_> {
+        let mut headers = self.families(rule, numbers);
         if rule.response.headers.retry_after {
             headers.push(("retry-after", numbers.retry_after_s.to_string().into()));
         }
@@ -141,11 +140,11 @@ impl Answers {
         headers.push(("cache-control", "no-store".into()));
         for (name, value) in &self.set_headers {
             headers.retain(|(known, _)| known != name);
-            headers.push((name, value.text(&numbers)));
+            headers.push((name, value.text(numbers)));
         }
         let body = match &self.body {
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
-            Body::Own(template) => template.text(&numbers),
+            Body::Own(template) => template.text(numbers),
         };
         Limited { headers, body }
     }
@@ -154,23 +153,32 @@ impl Answers {
     pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
         let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
         let standing = window_left_ns(rule, unix_ns).map_or(*standing, whole_again);
-        self.families(rule, &standing, unix_ns)
+        self.families(rule, &numbers(rule, &standing, unix_ns, 0))
     }
 
-    fn families(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
+    fn families(&self, rule: &Rule, numbers: &Numbers) -> Vec<Header<'_>> {
         let families = rule.response.headers;
         let mut headers: Vec<Header<'_>> = Vec::with_capacity(8 + self.set_headers.len());
+        let Numbers { remaining, more_s, reset_s, .. } = numbers;
         if families.ratelimit {
-            let (left, more_s) = (standing.remaining, seconds_up(standing.more_ns));
             headers.push(("ratelimit-policy", self.policy.as_str().into()));
-            headers.push(("ratelimit", format!("\"{}\";r={left};t={more_s}", self.name).into()));
+            headers.push(("ratelimit", format!("\"{}\";r={remaining};t={more_s}", self.name).into()));
         }
         if families.x_ratelimit {
             headers.push(("x-ratelimit-limit", self.limit.as_str().into()));
-            headers.push(("x-ratelimit-remaining", standing.remaining.to_string().into()));
-            headers.push(("x-ratelimit-reset", reset_s(rule, standing, unix_ns).to_string().into()));
+            headers.push(("x-ratelimit-remaining", remaining.to_string().into()));
+            headers.push(("x-ratelimit-reset", reset_s.to_string().into()));
         }
         headers
+    }
+}
+
+fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
+    Numbers {
+        more_s: seconds_up(standing.more_ns),
+        retry_after_s: retry_after_s(standing, jitter_s),
+        remaining: standing.remaining,
+        reset_s: reset_s(rule, standing, unix_ns),
     }
 }
 
@@ -256,7 +264,7 @@ mod tests {
         let rule = rule(&json!({}));
         let standing = Standing { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
         let answers = Answers::of(&rule);
-        let headers = answers.limited(&rule, &standing, 0, 0).headers;
+        let headers = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0)).headers;
         for (name, expected) in [
             ("retry-after", "1"),
             ("ratelimit-policy", "\"r-1\";q=10;w=4"),
@@ -277,10 +285,10 @@ mod tests {
         let answers = Answers::of(&rule);
         for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
             let standing = Standing { remaining: 0, more_ns, full_ns: more_ns };
-            let exact = answers.limited(&rule, &standing, 0, 0).headers;
+            let exact = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0)).headers;
             let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
             assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
-            let late = answers.limited(&rule, &standing, 0, 7).headers;
+            let late = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 7)).headers;
             assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
             let others = |headers: &[Header<'_>]| {
                 let others = headers.iter().filter(|(name, _)| *name != "retry-after");
@@ -329,7 +337,7 @@ mod tests {
         {
             let refused = Standing::refused(wait_ns, wait_ns);
             let answers = Answers::of(rule);
-            let headers = answers.limited(rule, &refused, unix_ns, 0).headers;
+            let headers = answers.limited(rule, &Answers::numbers(rule, &refused, unix_ns, 0)).headers;
             assert_eq!(value_of(&headers, "retry-after"), retry);
             assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
             assert_eq!(value_of(&headers, "x-ratelimit-reset"), reset);
@@ -344,7 +352,10 @@ mod tests {
     fn the_body_is_a_problem() {
         let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
         let answers = Answers::of(&rule);
-        let limited = answers.limited(&rule, &Standing { remaining: 0, more_ns: 1, full_ns: 1 }, 0, 0);
+        let limited = answers.limited(
+            &rule,
+            &Answers::numbers(&rule, &Standing { remaining: 0, more_ns: 1, full_ns: 1 }, 0, 0),
+        );
         let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
         assert_eq!(body["status"], 430);
         assert_eq!(body["violated-policies"], json!(["r-1"]));
@@ -359,7 +370,8 @@ mod tests {
         }));
         let answers = Answers::of(&rule);
         let standing = Standing { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
-        let limited = answers.limited(&rule, &standing, 1_700_000_000 * SECOND_NS, 3);
+        let limited =
+            answers.limited(&rule, &Answers::numbers(&rule, &standing, 1_700_000_000 * SECOND_NS, 3));
         assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, full at 1700000005");
         for (name, expected) in [
             ("x-why", "r-1 5"),

@@ -39,6 +39,8 @@ const PLACEHOLDERS: [(&str, Placeholder); 5] = [
 /// What is known only when a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
+    /// Seconds until there is a token more; a body has no name for it.
+    pub more_s: u64,
     /// Of [`Placeholder::RetryAfter`].
     pub retry_after_s: u64,
     /// Of [`Placeholder::Remaining`].
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NUMBERS: Numbers = Numbers { retry_after_s: 7, remaining: 3, reset_s: 90 };
+    const NUMBERS: Numbers = Numbers { more_s: 7, retry_after_s: 7, remaining: 3, reset_s: 90 };
 
     fn text(template: &str) -> String {
         Template::parse(template).unwrap().prepared("api", "100").text(&NUMBERS).into_owned()

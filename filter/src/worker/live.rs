@@ -5,12 +5,12 @@
 //! in force until a version was pushed; a worker that starts later takes that from shared data.
 
 use weir_limiter::document::{self, DOCUMENT_BYTES_MAX};
-use weir_limiter::response::Answers;
 use weir_limiter::rules::RuleSet;
 use weir_limiter::time::Time;
 use weir_limiter::wire::Running;
 
 use super::Worker;
+use crate::answers::RuleAnswers;
 use crate::shared::{self, RulesWord};
 use crate::sync::{FETCH_TIMEOUT_MS, Unread, read_answer};
 
@@ -136,7 +136,7 @@ impl Worker {
         // What was counted is the rules' that counted it.
         self.flush_metrics();
         self.metrics.define_rules(&rules);
-        self.answers = rules.rules().iter().map(Answers::of).collect();
+        self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
         let count = rules.rules().len();
         self.limiter.replace_rules(rules);
         self.note_running(Running { version, refused: self.live.running.refused });

@@ -24,6 +24,8 @@ pub enum Case {
     WeirLimited,
     /// One rule again, from many addresses in turn.
     WeirRotating,
+    /// The same in a fleet: every request goes to the table.
+    WeirFleet,
     /// Four rules: two per address, two per API key.
     WeirFour,
     /// One rule, and every answer carries the quota's headers.
@@ -38,7 +40,7 @@ pub enum Case {
 
 impl Case {
     /// Those in the proxy with one worker.
-    pub const ONE_WORKER: [Self; 11] = [
+    pub const ONE_WORKER: [Self; 12] = [
         Self::Nothing,
         Self::Empty,
         Self::Native,
@@ -47,6 +49,7 @@ impl Case {
         Self::Weir,
         Self::WeirLimited,
         Self::WeirRotating,
+        Self::WeirFleet,
         Self::WeirFour,
         Self::WeirHeaders,
         Self::Central,
@@ -65,6 +68,7 @@ impl Case {
             Self::Weir => "Weir, one rule, allowed",
             Self::WeirLimited => "Weir, one rule, limited",
             Self::WeirRotating => "Weir, one rule, 100,000 addresses",
+            Self::WeirFleet => "Weir, one rule, in a fleet",
             Self::WeirFour => "Weir, four rules of two keys",
             Self::WeirHeaders => "Weir, one rule, quota headers",
             Self::Central => "central service on Redis",
@@ -109,6 +113,7 @@ impl Case {
             Self::WeirRotating => filters::weir("weir-rotating", &filters::one_rule(filters::PLENTY)),
             Self::WeirTwo => filters::weir("weir-two", &filters::one_rule(filters::PLENTY)),
             Self::WeirLimited => filters::weir("weir-limited", &filters::one_rule(filters::ONE_A_DAY)),
+            Self::WeirFleet => filters::weir("weir-fleet", &filters::in_a_fleet()),
             Self::WeirFour => filters::weir("weir-four", &filters::four_rules()),
             Self::WeirHeaders => filters::weir("weir-headers", &filters::quota_headers()),
             Self::Central => filters::central(),

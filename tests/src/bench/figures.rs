@@ -85,6 +85,10 @@ impl<'a> Figures<'a> {
                 "added CPU, four rules of two keys : one rule",
                 self.added_over(Case::WeirFour, Case::Weir),
             ),
+            beside(
+                "added CPU, a POP in a fleet : a POP on its own, which withdraws tokens by the batch",
+                self.added_over(Case::WeirFleet, Case::Weir),
+            ),
             beside("added CPU, quota headers on : off", self.added_over(Case::WeirHeaders, Case::Weir)),
             ratio(
                 TWO_WORKERS,

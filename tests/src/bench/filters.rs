@@ -56,6 +56,14 @@ pub fn one_rule(quota: Quota) -> Value {
     configuration(&[rule("per-address", &json!(["client_address"]), quota)])
 }
 
+/// One rule per address, of a POP that reports to a weir-sync which does not answer.
+pub fn in_a_fleet() -> Value {
+    let mut configuration = one_rule(PLENTY);
+    configuration["sync"] =
+        json!({"cluster": "weir-sync", "pop": "bench", "key_secret": "no-secret-of-anybody"});
+    configuration
+}
+
 /// One rule whose headers every answer carries.
 pub fn quota_headers() -> Value {
     let mut rule = rule("per-address", &json!(["client_address"]), PLENTY);

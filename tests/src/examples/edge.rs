@@ -191,7 +191,8 @@ impl Edge {
             (Outcome::Limit, "status") => rule.response.status.to_string(),
             (Outcome::Limit, _) => {
                 let jitter_s = self.limiter.jitter_s(place, self.now);
-                let limited = answers.limited(rule, &standing, unix_ns, jitter_s);
+                let numbers = Answers::numbers(rule, &standing, unix_ns, jitter_s);
+                let limited = answers.limited(rule, &numbers);
                 if name == "body" { limited.body.into_owned() } else { header(&limited.headers) }
             }
             (Outcome::Deny, "status") => DENIED_STATUS.to_string(),

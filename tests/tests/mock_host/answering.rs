@@ -138,6 +138,20 @@ fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
 }
 
 #[test]
+fn every_limited_request_is_told_its_own_numbers() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("10/m", 5)));
+    assert_eq!(worker.allowed_of(5, &client(1)), 5);
+    let mut told = |ms, who| {
+        worker.advance_ms(ms);
+        let served = worker.request(&client(who));
+        let answer = served.answer();
+        [answer.header("retry-after"), answer.header("x-ratelimit-reset")].map(str::to_owned)
+    };
+    assert_eq!([told(0, 1), told(100, 1)], [["6", "30"], ["6", "30"]]);
+    assert_eq!([told(3_000, 1), told(0, 1)], [["3", "27"], ["3", "27"]]);
+}
+
+#[test]
 fn access_logs_can_tell_the_decision_and_the_rule() {
     let matching = with(rule("1/h", 1), "match", json!({"path": {"exact": "/x"}}));
     let logging = with(plugin(&matching), "filter_state", json!(true));
