@@ -137,7 +137,7 @@ impl Seen {
 
     /// How long before `now`, in nanoseconds; more, by less than a step.
     fn age_ns(self, now: Time) -> u64 {
-        u64::from(Self::at(now).wrapping_sub(self.at) + 1) << STEP_BITS
+        (u64::from(Self::at(now).wrapping_sub(self.at)) + 1) << STEP_BITS
     }
 }
 

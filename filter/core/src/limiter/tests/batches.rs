@@ -77,6 +77,17 @@ fn a_client_who_asks_now_and_then_has_none() {
     assert_eq!(paid(&mut limiter), 0);
 }
 
+#[test]
+fn a_clock_that_steps_back_gives_no_more_than_the_burst() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(4));
+    for step in [0, 500, 10 * MS, SECOND_NS] {
+        let before = Time::from_nanos(T0.as_nanos() - step);
+        assert!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 20, before) <= 20);
+    }
+    let left = admitted(&mut limiter, &mut slots, "192.0.2.1:5", 2_000, T0);
+    assert!(left <= 1_000 - 40, "{left}");
+}
+
 /// What must be seen at the table at each request, or is told of, or is too little, has no batches.
 #[test]
 fn what_cannot_be_paid_beforehand_goes_to_the_table() {
