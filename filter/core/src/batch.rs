@@ -4,12 +4,13 @@
 //! many requests.
 //!
 //! **No batch makes a bucket admit more than burst + rate x t.** A bucket is the time at which it is full again
-//! ([`crate::bucket`]), and what is taken from it moves that on: each batch is a stretch of time of its own, up to
-//! where its withdrawal left the bucket. While its tokens wait, their bucket refills, and must not hold a burst beside
-//! them: so they lapse, the first as soon as the time has come that the stretch begins at, and all at its end. What has
-//! not lapsed of all workers' batches are stretches in the future, none over another, and none beyond where the bucket
-//! is full: the bucket lacks at least as many tokens. A client who is alone with his bucket notices nothing, as what he
-//! did not use goes back the next time, and what lapsed would have made a full bucket overflow.
+//! ([`crate::bucket`]), and what is taken from it moves that on. So a batch is a stretch of time: from where the bucket
+//! was to where the withdrawal left it. Each request that is paid from it moves the begin on, just as it would have moved
+//! the bucket: to now, if that is later, for a full bucket gains nothing, and then by what it costs. The batch ends
+//! where that would go beyond the stretch. The stretches of all workers' batches of one bucket lie one behind the other,
+//! and none beyond where it is full; what of them is still to come is as much as is withdrawn and may yet be used, and
+//! the bucket lacks at least that. When its client goes to the table again, the bucket is set to where the begin has got
+//! to, unless somebody else has taken from it since. So a client who is alone with his buckets never notices a batch.
 //!
 //! The memory is a fixed array: two clients who meet in it displace each other, which costs look-ups and what was left
 //! in a batch until it would have lapsed.
@@ -25,8 +26,8 @@ use crate::time::{SECOND_NS, Time};
 
 /// Clients remembered at most.
 const CLIENTS: u32 = 4_096;
-/// The longest that a batch lasts, in nanoseconds: so late, a worker sees what others changed of a bucket.
-const LAST_NS_MAX: u64 = SECOND_NS / 4;
+/// The longest that a bucket takes to gain what is in a batch, in nanoseconds.
+const STRETCH_NS_MAX: u64 = SECOND_NS / 4;
 /// One part in so many of a burst, at most, is in one batch.
 const BURST_PART: u32 = 64;
 /// Fewer requests than these do not make a batch worth its while.
@@ -43,7 +44,7 @@ const NONE: u16 = u16::MAX;
 /// How many requests a batch may pay for, of a bucket that holds `burst` tokens of `token_ns` nanoseconds each, for
 /// requests that cost so much; none where that is too few.
 pub(crate) fn requests_max(burst: u32, token_ns: u64, cost: u32) -> Option<u32> {
-    let by_time = LAST_NS_MAX / token_ns.max(1);
+    let by_time = STRETCH_NS_MAX / token_ns.max(1);
     let tokens = u32::try_from(by_time).unwrap_or(u32::MAX).min(burst / BURST_PART);
     Some(tokens / cost.max(1)).filter(|requests| *requests >= REQUESTS_MIN)
 }
@@ -141,51 +142,48 @@ impl Seen {
     }
 }
 
-/// What a client has not used of his last batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unused {
-    /// Requests that it did not pay for.
-    pub(crate) requests: u32,
-    /// What its withdrawal left of the bucket of each rule.
-    pub(crate) buckets: [Bucket; RULES_MAX],
+/// The tokens of one rule in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// What the bucket were, had no more been taken from it than was paid for.
+    pub(crate) paid: Bucket,
+    /// What the withdrawal left of it.
+    pub(crate) until: Bucket,
+    /// What a request costs, in nanoseconds of the bucket's refill.
+    pub(crate) cost_ns: u64,
 }
 
-/// A batch that is just withdrawn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
-    /// For how many requests.
-    pub(crate) requests: u32,
-    /// When all of it has lapsed, and how long before that the last but one has.
-    pub(crate) lapsed_at: Time,
-    pub(crate) lapse_ns: u64,
-    /// What is left of the bucket of each rule.
-    pub(crate) buckets: [Bucket; RULES_MAX],
-    /// The strictest rule.
-    pub(crate) strictest: (u16, Standing),
+impl Stretch {
+    const NONE: Self = Self { paid: Bucket::FULL, until: Bucket::FULL, cost_ns: 0 };
+
+    /// The stretch once one more request is paid for; none where it has too little left.
+    fn pay(self, now: Time) -> Option<Self> {
+        let paid = Bucket::full_at(self.paid.refilled().max(now) + self.cost_ns);
+        (paid <= self.until).then_some(Self { paid, ..self })
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Batch {
     whose: Whose,
-    fill: Fill,
-    /// Requests that it may still pay for, as of when one last was, and those that it has paid for.
-    left: u32,
+    /// For each of its rules.
+    stretches: [Stretch; RULES_MAX],
+    /// Rules that it has a stretch for; none where it is empty.
+    rules: usize,
+    /// Requests that it has paid for.
     paid: u32,
-}
-
-impl Fill {
-    /// Nothing.
-    pub(crate) const EMPTY: Self = Self {
-        requests: 0,
-        lapsed_at: Time::ZERO,
-        lapse_ns: 1,
-        buckets: [Bucket::FULL; RULES_MAX],
-        strictest: (NONE, Standing { remaining: 0, more_ns: 0, full_ns: 0 }),
-    };
+    /// The strictest rule when it was filled.
+    strictest: (u16, Standing),
 }
 
 impl Batch {
-    const NOBODYS: Self = Self { whose: Whose::NOBODY, fill: Fill::EMPTY, left: 0, paid: 0 };
+    const EMPTY: Self = Self {
+        whose: Whose::NOBODY,
+        stretches: [Stretch::NONE; RULES_MAX],
+        rules: 0,
+        paid: 0,
+        strictest: (NONE, Standing { remaining: 0, more_ns: 0, full_ns: 0 }),
+    };
 }
 
 /// The batches of one worker.
@@ -198,7 +196,7 @@ impl Batches {
     /// None yet; where they `are_used`, with room for them.
     pub(crate) fn new(are_used: bool) -> Self {
         let clients = if are_used { CLIENTS as usize } else { 0 };
-        Self { seen: alloc::vec![Seen::default(); clients], list: alloc::vec![Batch::NOBODYS; clients] }
+        Self { seen: alloc::vec![Seen::default(); clients], list: alloc::vec![Batch::EMPTY; clients] }
     }
 
     fn get(&mut self, whose: &Whose) -> Option<&mut Batch> {
@@ -209,36 +207,32 @@ impl Batches {
     }
 
     /// Pays for a request at `now` from the batch that is for it; the strictest rule when that was filled. None
-    /// where there is none, or nothing left in it.
+    /// where there is none, or too little left in it.
     pub(crate) fn pay(&mut self, whose: &Whose, now: Time) -> Option<(u16, Standing)> {
-        let batch = self.get(whose)?;
-        let Fill { lapsed_at, lapse_ns, strictest, .. } = batch.fill;
-        let unlapsed_ns = lapsed_at.nanos_since(now);
-        if u64::from(batch.left).saturating_mul(lapse_ns) > unlapsed_ns {
-            batch.left = u32::try_from(unlapsed_ns / lapse_ns).unwrap_or(0);
+        let batch = self.get(whose).filter(|batch| batch.rules > 0)?;
+        let mut after = batch.stretches;
+        for stretch in after.iter_mut().take(batch.rules) {
+            *stretch = stretch.pay(now)?;
         }
-        batch.left = batch.left.checked_sub(1)?;
-        batch.paid += 1;
-        Some(strictest)
+        batch.stretches = after;
+        batch.paid = batch.paid.saturating_add(1);
+        Some(batch.strictest)
     }
 
-    /// What a client has not used who goes to the table.
-    pub(crate) fn unused(&mut self, whose: &Whose) -> Option<Unused> {
-        let batch = self.get(whose)?;
-        let requests = batch.fill.requests.saturating_sub(batch.paid);
-        (requests > 0).then_some(Unused { requests, buckets: batch.fill.buckets })
+    /// What is left of a client's batch who goes to the table: a stretch for each rule, or none.
+    pub(crate) fn unused(&mut self, whose: &Whose) -> impl Iterator<Item = Stretch> {
+        self.get(whose).into_iter().flat_map(|batch| batch.stretches.into_iter().take(batch.rules))
     }
 
-    /// Whether a client who goes to the table at `now` asks so often that a batch of `requests`, one of which lapses
-    /// every `lapse_ns` nanoseconds, is worth its while: at the pace since it last went, whether enough of them come
-    /// before all have lapsed.
-    pub(crate) fn is_worth(&mut self, whose: &Whose, requests: u32, lapse_ns: u64, now: Time) -> bool {
+    /// Whether a client who goes to the table at `now` asks so often that a batch is worth its while, of so many
+    /// requests as a bucket gains back in `lasts_ns` nanoseconds: whether at the pace since it last went enough of
+    /// them come in that time.
+    pub(crate) fn is_worth(&mut self, whose: &Whose, lasts_ns: u64, now: Time) -> bool {
         let Some(seen) = self.seen.get(whose.place()).copied().filter(|_| self.has_seen(whose)) else {
             return false;
         };
-        let asked = self.get(whose).map_or(0, |batch| batch.paid);
-        let lasts_ns = u64::from(requests).saturating_mul(lapse_ns).saturating_mul(u64::from(asked) + 1);
-        seen.age_ns(now).saturating_mul(u64::from(REQUESTS_MIN)) <= lasts_ns
+        let asked = u64::from(self.get(whose).map_or(0, |batch| batch.paid)) + 1;
+        seen.age_ns(now).saturating_mul(u64::from(REQUESTS_MIN)) <= lasts_ns.saturating_mul(asked)
     }
 
     /// Whether a client was the last to go to the table from his place.
@@ -253,22 +247,25 @@ impl Batches {
         }
     }
 
-    /// Notes what a client has withdrawn who went to the table at `now`. What he had not used went back, if anything.
-    pub(crate) fn fill(&mut self, whose: &Whose, fill: Option<Fill>, now: Time) {
-        self.see(whose, now);
-        match (fill, self.list.get_mut(whose.place())) {
-            (Some(fill), Some(batch)) => {
-                let fill = Fill { lapse_ns: fill.lapse_ns.max(1), ..fill };
-                *batch = Batch { whose: *whose, left: fill.requests, fill, paid: 0 };
-            }
-            _ => self.forget(whose),
+    /// Keeps what a client has withdrawn, a stretch for each rule, whose strictest is given.
+    pub(crate) fn fill(
+        &mut self,
+        whose: &Whose,
+        stretches: impl Iterator<Item = Stretch>,
+        strictest: (u16, Standing),
+    ) {
+        let Some(batch) = self.list.get_mut(whose.place()) else { return };
+        *batch = Batch { whose: *whose, strictest, ..Batch::EMPTY };
+        for (room, stretch) in batch.stretches.iter_mut().zip(stretches) {
+            *room = stretch;
+            batch.rules += 1;
         }
     }
 
-    /// Forgets what a client has not used: some of it went back, or all.
+    /// Forgets a client's batch: what he had not used went back, or some of it.
     pub(crate) fn forget(&mut self, whose: &Whose) {
         if let Some(batch) = self.get(whose) {
-            *batch = Batch::NOBODYS;
+            *batch = Batch::EMPTY;
         }
     }
 }

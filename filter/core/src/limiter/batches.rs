@@ -3,7 +3,7 @@
 use super::terms::Terms;
 use super::{Hit, Limiter};
 use crate::algorithm::Algorithm;
-use crate::batch::{Fill, Whose, requests_max};
+use crate::batch::{Stretch, Whose, requests_max};
 use crate::decision::Decision;
 use crate::request::{AttributeId, Fetched};
 use crate::rules::Rule;
@@ -22,8 +22,8 @@ const WITHDRAWN_PART: u32 = 4;
 pub(super) struct BatchTerms {
     /// For how many a batch may pay.
     requests: u32,
-    /// How long it takes the bucket to gain what one costs.
-    lapse_ns: u64,
+    /// What one costs, in nanoseconds of the bucket's refill.
+    cost_ns: u64,
     by_address: bool,
     by_other: Option<AttributeId>,
     /// Whether it does not count a request without that.
@@ -49,9 +49,9 @@ impl BatchTerms {
             && !rule.response.on_allowed;
         let (by_address, by_other) = rule.key.plain_parts().filter(|_| is_plain)?;
         let requests = requests_max(rule.quota.burst(), rule.quota.token_ns(), cost)?;
-        let lapse_ns = rule.quota.token_ns().saturating_mul(u64::from(cost));
+        let cost_ns = rule.quota.token_ns().saturating_mul(u64::from(cost));
         let skips = rule.missing == Missing::Skip;
-        Some(Self { requests, lapse_ns, by_address, by_other, skips })
+        Some(Self { requests, cost_ns, by_address, by_other, skips })
     }
 }
 
@@ -88,24 +88,23 @@ impl Limiter {
         (rules > 0).then(|| whose.known())
     }
 
-    /// Tells each hit what goes back to its bucket first: what its client has not used of his last batch.
+    /// Tells each hit what its client has not used of his last batch.
     pub(super) fn take_back(&mut self, whose: &Whose, hits: &mut [Hit]) {
-        let Some(unused) = self.batches.unused(whose) else { return };
-        for (hit, bucket) in hits.iter_mut().zip(unused.buckets) {
-            hit.unused = Some((bucket, hit.cost.saturating_mul(unused.requests)));
+        for (hit, stretch) in hits.iter_mut().zip(self.batches.unused(whose)) {
+            hit.unused = Some(stretch);
         }
     }
 
     /// For how many requests to withdraw tokens beside what these hits take; zero where that is not worth its while.
     pub(super) fn more_for(&mut self, whose: &Whose, hits: &[Hit], now: Time) -> u32 {
-        // As many as the least of their rules allows; one lapses as soon as any bucket gains what it costs.
-        let all = hits.iter().try_fold((u32::MAX, u64::MAX), |(requests, lapse_ns), hit| {
+        // As many as the least of their rules allows, for as long as the quickest of their buckets takes to gain them.
+        let all = hits.iter().try_fold((u32::MAX, u64::MAX), |(requests, cost_ns), hit| {
             let terms = self.terms.get(usize::from(hit.rule)).and_then(|terms| terms.batch.as_ref())?;
-            Some((terms.requests.min(requests), terms.lapse_ns.min(lapse_ns)))
+            Some((terms.requests.min(requests), terms.cost_ns.min(cost_ns)))
         });
-        let worth =
-            all.filter(|(requests, lapse_ns)| self.batches.is_worth(whose, *requests, *lapse_ns, now));
-        worth.map_or(0, |(requests, _)| requests)
+        let (requests, cost_ns) = all.unwrap_or((0, 0));
+        let lasts_ns = cost_ns.saturating_mul(u64::from(requests));
+        if requests > 0 && self.batches.is_worth(whose, lasts_ns, now) { requests } else { 0 }
     }
 
     /// Withdraws tokens for `more` requests for each hit of these slots, in their copies, or for none of them: most of
@@ -132,39 +131,23 @@ impl Limiter {
                 if let Some(cold) = without(loaded, hit)
                     && loaded.slot.put(hit.tag, &Entry::Cold(cold), now).is_some()
                 {
-                    (hit.withdrawn, hit.after) = (hit.cost.saturating_mul(more), cold.bucket);
+                    hit.withdrawn = Some(cold.bucket);
                 }
             }
         }
     }
 
-    /// Notes that a client was at the table, and keeps what was withdrawn for `more` requests, if it was for each of
-    /// the hits.
-    pub(super) fn fill_batch(
-        &mut self,
-        whose: &Whose,
-        hits: &[Hit],
-        more: u32,
-        decision: &Decision,
-        now: Time,
-    ) {
-        let fill = self.filled(hits, more, decision, now);
-        self.batches.fill(whose, fill, now);
-    }
-
-    fn filled(&self, hits: &[Hit], requests: u32, decision: &Decision, now: Time) -> Option<Fill> {
-        let mut fill = Fill { requests, strictest: decision.strictest?, ..Fill::EMPTY };
-        for (hit, bucket) in hits.iter().zip(&mut fill.buckets) {
-            *bucket = (hit.withdrawn > 0).then_some(hit.after)?;
-        }
-        let first = hits.iter().map(|hit| hit.after.refilled()).min()?;
-        fill.lapsed_at = first;
-        fill.lapse_ns = match hits {
-            [hit] => self.terms.get(usize::from(hit.rule))?.batch.as_ref()?.lapse_ns,
-            // Each rule's lapse along a line of its own, of which none is below this one: all of them now, and none
-            // when the first rule's have.
-            _ => first.nanos_since(now).div_ceil(u64::from(requests.max(1))),
+    /// Keeps what was withdrawn, if it was for each of the hits, for the client of a request that was allowed.
+    pub(super) fn keep_batch(&mut self, whose: &Whose, hits: &[Hit], decision: &Decision, now: Time) {
+        self.batches.forget(whose);
+        self.batches.see(whose, now);
+        let is_whole = hits.iter().all(|hit| hit.withdrawn.is_some());
+        let Some(strictest) = decision.strictest.filter(|_| is_whole) else { return };
+        let terms = &self.terms;
+        let stretch = |hit: &Hit| {
+            let terms = terms.get(usize::from(hit.rule)).and_then(|terms| terms.batch.as_ref())?;
+            Some(Stretch { paid: hit.after, until: hit.withdrawn?, cost_ns: terms.cost_ns })
         };
-        Some(fill)
+        self.batches.fill(whose, hits.iter().filter_map(stretch), strictest);
     }
 }

@@ -72,7 +72,7 @@ impl Limiter {
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
-            hit.withdrawn = 0;
+            hit.withdrawn = None;
             self.count_if_watched(hit, &loaded.slot, now);
             let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
@@ -124,8 +124,8 @@ impl Limiter {
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
         let mut bucket = lodging.entry.bucket();
         // Where somebody else has taken since, his batch may rely on it.
-        if let Some((_, tokens)) = hit.unused.filter(|(before, _)| *before == bucket) {
-            bucket = bucket.give_back(quota, tokens);
+        if let Some(stretch) = hit.unused.filter(|stretch| stretch.until == bucket) {
+            bucket = stretch.paid;
         }
         let bucket = bucket.held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
@@ -266,12 +266,12 @@ impl Limiter {
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
         // Where somebody else has taken since, his batch may rely on what was taken here.
         let may_rely = self.terms.get(usize::from(hit.rule)).is_some_and(|terms| terms.batch.is_some());
-        if may_rely && entry.bucket() != hit.after {
+        if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
             return;
         }
         let taken = entry.hold_at(now).map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
-        let taken = taken.saturating_add(hit.withdrawn);
-        *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
+        let bucket = if may_rely { hit.after } else { entry.bucket() };
+        *entry.bucket_mut() = bucket.give_back(&quota, taken);
         if let Entry::Watched(watched) = &mut entry {
             // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
             let least = if is_strict { 0 } else { watched.charged };

@@ -33,7 +33,7 @@ mod wish;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::batch::{Batches, Whose};
+use crate::batch::{Batches, Stretch, Whose};
 use crate::bucket::Bucket;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Standing};
@@ -154,12 +154,12 @@ struct Hit {
     slot: u32,
     /// Tokens that the request takes.
     cost: u32,
-    /// What its client has not used of his last batch goes back first: so many tokens, if his bucket is still this.
-    unused: Option<(Bucket, u32)>,
-    /// Tokens that are withdrawn for the requests that come next.
-    withdrawn: u32,
-    /// Its bucket without them and those that the request takes.
+    /// What its client has not used of his last batch goes back first, if his bucket is still as that left it.
+    unused: Option<Stretch>,
+    /// Its bucket without what the request takes.
     after: Bucket,
+    /// And without what is withdrawn for the requests that come next, if anything is.
+    withdrawn: Option<Bucket>,
     /// Whether the rule's word does not count for this key.
     is_shadow: bool,
     /// Whether the watch list has counted this request.
@@ -287,12 +287,12 @@ impl Limiter {
         if let Some(whose) = returning {
             self.take_back(whose, hits);
         }
-        let (mut fits, mut more) = (true, 0);
+        let mut fits = true;
         for loaded in loaded.iter_mut() {
             fits &= self.judge_slot(loaded, hits, now);
         }
         if fits {
-            more = returning.map_or(0, |whose| self.more_for(whose, hits, now));
+            let more = returning.map_or(0, |whose| self.more_for(whose, hits, now));
             self.withdraw(loaded, hits, more, now);
             for i in 0..loaded.len() {
                 let (done, rest) = loaded.split_at_mut(i);
@@ -315,7 +315,7 @@ impl Limiter {
         }
         let decision = self.allow(hits);
         match (whose.as_ref(), returning.is_some()) {
-            (Some(whose), true) => self.fill_batch(whose, hits, more, &decision, now),
+            (Some(whose), true) => self.keep_batch(whose, hits, &decision, now),
             (Some(whose), false) => self.batches.see(whose, now),
             (None, _) => {}
         }
@@ -372,7 +372,7 @@ impl Limiter {
 /// Nothing was written of what hits took in this slot, so there is nothing to release or to pay with.
 fn forget_taken(hits: &mut [Hit], index: u32) {
     for hit in hits.iter_mut().filter(|hit| hit.slot == index) {
-        (hit.judged.taken, hit.withdrawn) = (None, 0);
+        (hit.judged.taken, hit.withdrawn) = (None, None);
     }
 }
 
