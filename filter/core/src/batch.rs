@@ -10,7 +10,8 @@
 //! where that would go beyond the stretch. The stretches of all workers' batches of one bucket lie one behind the other,
 //! and none beyond where it is full; what of them is still to come is as much as is withdrawn and may yet be used, and
 //! the bucket lacks at least that. When its client goes to the table again, the bucket is set to where the begin has got
-//! to, unless somebody else has taken from it since. So a client who is alone with his buckets never notices a batch.
+//! to, unless somebody else has taken from it since. So a client of one worker, whose requests all meet the same rules,
+//! never notices a batch; another may find up to a quarter of a burst withdrawn for requests that he does not make.
 //!
 //! The memory is a fixed array: two clients who meet in it displace each other, which costs look-ups and what was left
 //! in a batch until it would have lapsed.
@@ -105,7 +106,8 @@ impl Whose {
     /// Complete. Who aims for another's place displaces him, and gains nothing.
     pub(crate) fn known(mut self) -> Self {
         let value = self.value.get(..usize::from(self.value_len)).unwrap_or_default();
-        let seed = if value.is_empty() { u64::from(self.rules[0]) } else { xxh64(value, 0) };
+        let rules = self.rules.iter().fold(0_u64, |rules, rule| rules.rotate_left(16) ^ u64::from(*rule));
+        let seed = if value.is_empty() { rules.rotate_left(23) } else { rules ^ xxh64(value, 0) };
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let (low, high) = (self.address as u64, (self.address >> 64) as u64);
         // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio, and the high bits are the good ones.

@@ -7,6 +7,7 @@ use super::penalty::boxed_until;
 use super::terms::Terms;
 use super::{Asked, Hit, Limiter};
 use crate::algorithm::{Algorithm, Taken};
+use crate::batch::requests_max;
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
@@ -265,7 +266,8 @@ impl Limiter {
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
         // Where somebody else has taken since, his batch may rely on what was taken here.
-        let may_rely = self.terms.get(usize::from(hit.rule)).is_some_and(|terms| terms.batch.is_some());
+        // Its worker may have the rule with other fields, so the quota alone tells.
+        let may_rely = requests_max(quota.burst(), quota.token_ns(), 1).is_some();
         if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
             return;
         }
