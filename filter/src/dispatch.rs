@@ -138,7 +138,7 @@ pub(crate) fn request_headers(id: u32) -> Action {
     };
     let action = request.on_request_headers();
     if request.has_more_to_do() {
-        // A host that gave the number again meanwhile has ended this one.
+        // Should the host have given the number again meanwhile, this one takes it back.
         drop(CONTEXTS.with_borrow_mut(|contexts| contexts.remember(id, request)));
     }
     action

@@ -34,7 +34,7 @@ const BURST_PART: u32 = 64;
 /// Fewer requests than these do not make a batch worth its while.
 const REQUESTS_MIN: u32 = 4;
 /// The most rules that are paid from one batch.
-pub(crate) const RULES_MAX: usize = 4;
+const RULES_MAX: usize = 4;
 /// The longest value of an attribute beside the address that a batch is for, in bytes.
 const VALUE_BYTES_MAX: usize = 30;
 /// Bits of a time that is remembered less exactly.
@@ -230,9 +230,8 @@ impl Batches {
     /// requests as a bucket gains back in `lasts_ns` nanoseconds: whether at the pace since it last went enough of
     /// them come in that time.
     pub(crate) fn is_worth(&mut self, whose: &Whose, lasts_ns: u64, now: Time) -> bool {
-        let Some(seen) = self.seen.get(whose.place()).copied().filter(|_| self.has_seen(whose)) else {
-            return false;
-        };
+        let seen = self.seen.get(whose.place()).copied().filter(|seen| seen.who == whose.who);
+        let Some(seen) = seen else { return false };
         let asked = u64::from(self.get(whose).map_or(0, |batch| batch.paid)) + 1;
         seen.age_ns(now).saturating_mul(u64::from(REQUESTS_MIN)) <= lasts_ns.saturating_mul(asked)
     }

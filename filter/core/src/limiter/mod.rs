@@ -1,7 +1,7 @@
 //! The limiter of one worker: request in, decision out.
 //!
 //! ```text
-//! request -> rules it meets -> keys -> [deny cache] -> slots -> judge -> commit -> decision
+//! request -> rules it meets -> [batch] -> keys -> [deny cache] -> slots -> judge -> commit -> decision
 //! ```
 //!
 //! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
