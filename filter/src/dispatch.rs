@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
+use weir_limiter::FIBONACCI;
+
 use crate::host;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
@@ -31,7 +33,7 @@ thread_local! {
 /// Every context of this VM. None is borrowed while the host is called: it may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
-    /// The request that began last, and its plugin, until its headers come. Few requests need to be remembered for
+    /// The request that began last, and its plugin, until it is decided. Few requests need to be remembered for
     /// longer, and those that do are in `requests`.
     begun: Option<(u32, u32)>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
@@ -84,8 +86,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u32(&mut self, id: u32) {
-        // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio.
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(FIBONACCI);
     }
 
     fn finish(&self) -> u64 {
@@ -126,10 +127,11 @@ pub(crate) fn create(id: u32, plugin: u32) {
     drop(before);
 }
 
-/// A request's headers are there. It is remembered where there is more to do for it than to let it through.
+/// A request's headers are there. It is remembered where there is more to do for it than to let it through, unless
+/// it ended meanwhile: the host may call back while it is decided.
 pub(crate) fn request_headers(id: u32) -> Action {
     let begun = CONTEXTS.with_borrow_mut(|contexts| {
-        let (_, plugin) = contexts.begun.take_if(|(begun, _)| *begun == id)?;
+        let (_, plugin) = contexts.begun.filter(|(begun, _)| *begun == id)?;
         contexts.active = id;
         Some(RequestContext::new(contexts.worker(plugin), id))
     });
@@ -137,10 +139,18 @@ pub(crate) fn request_headers(id: u32) -> Action {
         return with_request(id, Action::Continue, RequestContext::on_request_headers);
     };
     let action = request.on_request_headers();
-    if request.has_more_to_do() {
-        // Should the host have given the number again meanwhile, this one takes it back.
-        drop(CONTEXTS.with_borrow_mut(|contexts| contexts.remember(id, request)));
-    }
+    let ended = CONTEXTS.with_borrow_mut(|contexts| {
+        // Another that began meanwhile has put it among the others, undecided.
+        let was_begun = contexts.begun.take_if(|(begun, _)| *begun == id).is_some();
+        if (was_begun || contexts.requests.remove(&id).is_some()) && request.has_more_to_do() {
+            contexts.remember(id, request);
+            None
+        } else {
+            Some(request)
+        }
+    });
+    // What it holds is released, with the list free.
+    drop(ended);
     action
 }
 

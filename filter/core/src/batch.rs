@@ -14,15 +14,18 @@
 //! never notices a batch; another may find up to a quarter of a burst withdrawn for requests that he does not make.
 //!
 //! The memory is a fixed array: two clients who meet in it displace each other, which costs look-ups and what was left
-//! in a batch until it would have lapsed.
+//! in a batch until it would have lapsed. The same is lost where a withdrawal of several rules' tokens meets another
+//! worker's, and not all of them can be had any more.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use xxhash_rust::xxh64::xxh64;
 
+use crate::FIBONACCI;
 use crate::bucket::Bucket;
 use crate::decision::Standing;
+use crate::rules::NO_RULE;
 use crate::time::{SECOND_NS, Time};
 
 /// Clients remembered at most.
@@ -39,8 +42,6 @@ const RULES_MAX: usize = 4;
 const VALUE_BYTES_MAX: usize = 30;
 /// Bits of a time that is remembered less exactly.
 const STEP_BITS: u32 = 10;
-/// No rule.
-const NONE: u16 = u16::MAX;
 
 /// How many requests a batch may pay for, of a bucket that holds `burst` tokens of `token_ns` nanoseconds each, for
 /// requests that cost so much; none where that is too few.
@@ -71,7 +72,7 @@ impl Whose {
         value: [0; VALUE_BYTES_MAX],
         value_len: u8::MAX,
         has_address: false,
-        rules: [NONE; RULES_MAX],
+        rules: [NO_RULE; RULES_MAX],
         place: 0,
         who: 0,
     };
@@ -84,7 +85,7 @@ impl Whose {
 
     /// The rules in their order.
     pub(crate) fn rules(&self) -> impl Iterator<Item = u16> + '_ {
-        self.rules.iter().copied().take_while(|rule| *rule != NONE)
+        self.rules.iter().copied().take_while(|rule| *rule != NO_RULE)
     }
 
     /// Those of this client among them.
@@ -110,15 +111,15 @@ impl Whose {
         let seed = if value.is_empty() { rules.rotate_left(23) } else { rules ^ xxh64(value, 0) };
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let (low, high) = (self.address as u64, (self.address >> 64) as u64);
-        // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio, and the high bits are the good ones.
-        let hash = (low ^ high.rotate_left(29) ^ seed.rotate_left(48)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The high bits are the good ones.
+        let hash = (low ^ high.rotate_left(29) ^ seed.rotate_left(48)).wrapping_mul(FIBONACCI);
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let halves = ((hash >> 32) as u32, hash as u32);
         (self.place, self.who) = (halves.0 >> (u32::BITS - CLIENTS.ilog2()), halves.0 ^ halves.1);
         self
     }
 
-    fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
 }
@@ -184,9 +185,15 @@ impl Batch {
         stretches: [Stretch::NONE; RULES_MAX],
         rules: 0,
         paid: 0,
-        strictest: (NONE, Standing { remaining: 0, more_ns: 0, full_ns: 0 }),
+        strictest: (NO_RULE, Standing { remaining: 0, more_ns: 0, full_ns: 0 }),
     };
 }
+
+/// What the batches of one worker take, in bytes: for good, if its rules use any.
+pub(crate) const BYTES: usize = CLIENTS as usize * (size_of::<Batch>() + size_of::<Seen>());
+
+// I2.
+const _: () = assert!(BYTES <= 1 << 20);
 
 /// The batches of one worker.
 pub(crate) struct Batches {

@@ -15,6 +15,10 @@
 )]
 
 extern crate alloc;
+
+/// 2^64 divided by the golden ratio, an odd number: numbers that are close together, multiplied by it, are far apart in
+/// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
+pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 #[cfg(test)]
 extern crate std;
 

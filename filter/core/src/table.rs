@@ -95,6 +95,11 @@ impl Loaded {
         self.version.is_some()
     }
 
+    /// Nothing of it was written, so there is nothing to give back.
+    pub(crate) fn give_up(&mut self) {
+        self.version = None;
+    }
+
     /// Writes the slot back.
     pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
         let version = self.version.ok_or(WriteError::Unavailable)?;

@@ -12,10 +12,13 @@ use crate::artefact;
 use crate::bench::case::Case;
 use crate::bench::cpu::{Cpus, Meter, pin, workers};
 use crate::bench::filters::{Filter, SERVICE};
-use crate::envoy::{FAULTS, tcp};
+use crate::envoy::{FAULTS, cluster, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
+
+/// Connections are made before anything is measured.
+const CONNECT_TIMEOUT: &str = "1s";
 
 /// What it forwards to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,9 +104,9 @@ fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
     let listeners: Vec<Value> =
         listeners.iter().map(|(case, address)| listener(&case.filter(), *address, behind)).collect();
     let mut clusters = vec![];
-    clusters.extend(behind.upstream.map(|address| cluster("upstream", address)));
+    clusters.extend(behind.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
     clusters.extend(behind.service.map(|address| {
-        let mut cluster = cluster(SERVICE, address);
+        let mut cluster = cluster(SERVICE, address, CONNECT_TIMEOUT);
         cluster["typed_extension_protocol_options"] =
             json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -149,17 +152,5 @@ fn listener(filter: &Filter, address: SocketAddr, behind: Behind) -> Value {
                 "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
             },
         }]}],
-    })
-}
-
-fn cluster(name: &str, address: SocketAddr) -> Value {
-    json!({
-        "name": name,
-        "type": "STATIC",
-        "connect_timeout": "1s",
-        "load_assignment": {
-            "cluster_name": name,
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": tcp(address)}}]}],
-        },
     })
 }

@@ -19,8 +19,8 @@ use crate::wait::until;
 
 use admin::Admin;
 pub use setup::Setup;
-pub(crate) use setup::tcp;
 use setup::{Delivery, Listen};
+pub(crate) use setup::{cluster, tcp};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.
 pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];

@@ -10,6 +10,9 @@ use crate::artefact;
 /// A port that Envoy picks.
 const FREE_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// Short, so that a test of a dead end is.
+const CONNECT_TIMEOUT: &str = "0.25s";
+
 /// How a listener comes to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
@@ -162,8 +165,8 @@ impl Setup {
     /// The bootstrap; the listener's files are in `folder`.
     pub(super) fn bootstrap(&self, folder: &Path) -> Value {
         let mut clusters = vec![];
-        clusters.extend(self.upstream.map(|address| cluster("upstream", address)));
-        clusters.extend(self.clusters.iter().map(|(name, address)| cluster(name, *address)));
+        clusters.extend(self.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
+        clusters.extend(self.clusters.iter().map(|(name, address)| cluster(name, *address, CONNECT_TIMEOUT)));
         let mut bootstrap = json!({
             "node": {"id": self.node, "cluster": "weir-tests"},
             "admin": {"address": tcp(FREE_PORT)},
@@ -285,11 +288,12 @@ pub(super) fn access_log_file(folder: &Path) -> PathBuf {
     folder.join("access.log")
 }
 
-fn cluster(name: &str, address: SocketAddr) -> Value {
+/// A cluster of one endpoint, as a bootstrap writes it.
+pub(crate) fn cluster(name: &str, address: SocketAddr, connect_timeout: &str) -> Value {
     json!({
         "name": name,
         "type": "STATIC",
-        "connect_timeout": "0.25s",
+        "connect_timeout": connect_timeout,
         "load_assignment": {
             "cluster_name": name,
             "endpoints": [{"lb_endpoints": [{"endpoint": {"address": tcp(address)}}]}],

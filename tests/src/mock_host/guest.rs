@@ -1,6 +1,6 @@
 //! The VM's memory, as a host function reads and writes it.
 
-use wasmi::{Caller, Error, Memory};
+use wasmi::{Caller, Error, Memory, WasmParams, WasmResults};
 
 use super::host::Host;
 
@@ -55,9 +55,14 @@ impl<'a> Guest<'a> {
     }
 
     fn allocate(&mut self, size: u32) -> Result<u32, Error> {
-        let export = self.caller.get_export("proxy_on_memory_allocate").and_then(wasmi::Extern::into_func);
-        let export = export.ok_or_else(|| Error::new("the module exports no proxy_on_memory_allocate"))?;
-        export.typed::<u32, u32>(&self.caller)?.call(&mut self.caller, size)
+        self.call("proxy_on_memory_allocate", size)
+    }
+
+    /// Calls the module back.
+    pub(super) fn call<P: WasmParams, R: WasmResults>(&mut self, name: &str, params: P) -> Result<R, Error> {
+        let export = self.caller.get_export(name).and_then(wasmi::Extern::into_func);
+        let export = export.ok_or_else(|| Error::new(format!("the module exports no {name}")))?;
+        export.typed::<P, R>(&self.caller)?.call(&mut self.caller, params)
     }
 
     /// A serialized map: a count, sizes, then names and values, each ended by NUL.

@@ -121,11 +121,15 @@ pub struct Host {
     pub tick_period_ms: Option<u32>,
     /// Runs once, before the next write to shared data: another worker's chance to come between.
     pub before_write: Option<Box<dyn FnOnce()>>,
+    /// A function in which the request at hand ends, once: a host that calls back.
+    pub ends_in: Option<String>,
     /// Filter state that the last request left behind.
     pub filter_state: BTreeMap<String, String>,
     pub(super) shared: SharedData,
     pub(super) configuration: Vec<u8>,
     pub(super) ask: Ask,
+    /// The context of the request at hand.
+    pub(super) context: u32,
     /// How often a request that was held was let go on.
     pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
@@ -149,10 +153,12 @@ impl Host {
             http_calls: Vec::new(),
             tick_period_ms: None,
             before_write: None,
+            ends_in: None,
             filter_state: BTreeMap::new(),
             shared: shared.clone(),
             configuration: Vec::new(),
             ask: Ask::default(),
+            context: 0,
             resumed: 0,
             responses: Vec::new(),
             added_headers: Vec::new(),

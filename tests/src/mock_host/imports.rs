@@ -55,6 +55,10 @@ fn called(space: &str, name: &str, caller: Caller<'_, Host>, args: &[Val]) -> Re
         })
         .collect();
     let mut guest = Guest::new(caller)?;
+    if guest.host().ends_in.take_if(|function| function == name).is_some() {
+        let context = guest.host().context;
+        guest.call::<u32, ()>("proxy_on_delete", context)?;
+    }
     match guest.host().answer(name) {
         Answer::Work => {}
         Answer::Status(status) => return Ok(status),

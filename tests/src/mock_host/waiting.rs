@@ -26,7 +26,35 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub struct Passing(u32);
 
+/// A request whose headers have not come.
+#[derive(Clone, Copy, Debug)]
+pub struct Created(u32);
+
 impl Worker {
+    /// A request before its headers.
+    pub fn created(&mut self) -> Created {
+        let id = self.next_context();
+        self.created_again(Created(id))
+    }
+
+    /// Another with the same number.
+    pub fn created_again(&mut self, created: Created) -> Created {
+        expect(self.create(created.0));
+        created
+    }
+
+    /// The headers of a request come, and it goes on to its upstream, which has not answered yet; none where the filter
+    /// answers it.
+    pub fn passes(&mut self, created: Created, ask: &Ask) -> Option<Passing> {
+        let action = expect(self.headers(created.0, ask));
+        (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.0))
+    }
+
+    /// A request ends before its headers come.
+    pub fn given_up(&mut self, created: Created) {
+        expect(self.delete(created.0));
+    }
+
     /// A request up to its decision, or until it is held with a call under way.
     pub fn begin_request(&mut self, ask: &Ask) -> Begun {
         let before = self.host().http_calls.len();

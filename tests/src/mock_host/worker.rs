@@ -126,8 +126,7 @@ impl Worker {
     /// VM, and if that accepts, the end of the old one. Whether it accepts.
     pub fn update(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
         let old = self.root;
-        self.last_context += 1;
-        self.root = self.last_context;
+        self.root = self.next_context();
         expect(self.call::<_, ()>("proxy_on_context_create", (self.root, 0u32)));
         let accepted = self.configure(configuration);
         let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
@@ -147,18 +146,33 @@ impl Worker {
         self.end(id, decision)
     }
 
-    /// A request's context and its headers: the context's id, and what the filter returned.
+    /// A request's context and its headers: its id, and what the filter returned.
     pub(super) fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
+        let id = self.next_context();
+        self.create(id)?;
+        Ok((id, self.headers(id, ask)?))
+    }
+
+    /// An id that no context has had.
+    pub(super) fn next_context(&mut self) -> u32 {
         self.last_context += 1;
-        let id = self.last_context;
+        self.last_context
+    }
+
+    /// A request's context.
+    pub(super) fn create(&mut self, id: u32) -> Result<(), Trap> {
+        self.call("proxy_on_context_create", (id, self.root))
+    }
+
+    /// A request's headers: what the filter returned.
+    pub(super) fn headers(&mut self, id: u32, ask: &Ask) -> Result<u32, Trap> {
         let host = self.host_mut();
-        host.ask = ask.clone();
+        (host.ask, host.context) = (ask.clone(), id);
         host.responses.clear();
         host.added_headers.clear();
         host.filter_state.clear();
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
-        self.call::<_, ()>("proxy_on_context_create", (id, self.root))?;
-        Ok((id, self.call::<_, u32>("proxy_on_request_headers", (id, count, 1u32))?))
+        self.call("proxy_on_request_headers", (id, count, 1u32))
     }
 
     /// The response's headers, and the end of the context.

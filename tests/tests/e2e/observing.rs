@@ -9,15 +9,15 @@ use crate::plugin::{one, rule, rules, with};
 
 #[tokio::test]
 async fn the_access_log_tells_the_decision_and_the_rule() {
-    let line = "%RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
+    let line = "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
     for (filter_state, allowed, limited) in
         [(false, "- -", "- -"), (true, "allow per-address", "limit per-address")]
     {
         let plugin = with(one("per-address", "1/h", 2), "filter_state", json!(filter_state));
         let edge = Envoy::start(Setup::with(plugin).access_log(line)).await;
         repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
-        let allowed = format!("direct_response {allowed}");
-        let limited = format!("weir_limited:per-address {limited}");
+        let allowed = format!("200 direct_response {allowed}");
+        let limited = format!("429 weir_limited:per-address {limited}");
         assert_eq!(edge.access_log(3).await, [allowed.clone(), allowed, limited]);
     }
 }

@@ -4,6 +4,7 @@ mod answering;
 mod calls;
 mod clock;
 mod configuration;
+mod contexts;
 mod exchange;
 mod harness;
 mod keys;

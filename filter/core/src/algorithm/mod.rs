@@ -197,7 +197,7 @@ mod tests {
         let (length, now) = (60 * SECOND_NS, Time::from_nanos(12_345 * SECOND_NS));
         let mut tenths = [0; 10];
         for n in 0..1_000u64 {
-            let end = window_end(length, n.wrapping_mul(0x9e37_79b9_7f4a_7c15), now);
+            let end = window_end(length, n.wrapping_mul(crate::FIBONACCI), now);
             assert!(now < end && end <= now + length);
             tenths[usize::try_from((end.nanos_since(now) - 1) * 10 / length).unwrap()] += 1;
         }

@@ -14,6 +14,7 @@ use crate::bucket::Bucket;
 use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::quota::Quota;
+use crate::rules::NO_RULE;
 use crate::rules::after::After;
 use crate::slot::{Cold, Entry, Slot, Tag};
 use crate::table::Slots;
@@ -107,7 +108,7 @@ impl Limiter {
             // Whoever met the key may have said all there was to say before this was known.
             Updated::Written(true) => {
                 if let Some(rule) = self.terms.iter().position(|terms| terms.salt == done.salt) {
-                    let rule = u16::try_from(rule).unwrap_or(u16::MAX);
+                    let rule = u16::try_from(rule).unwrap_or(NO_RULE);
                     self.watch.learn(done.tag, rule, &done.value, done.slot, now);
                 }
             }

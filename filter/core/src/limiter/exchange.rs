@@ -15,6 +15,7 @@ use super::wish::{Want, Wish, chunk_of};
 use super::{Limiter, Reporter};
 use crate::counters::Event;
 use crate::ladder::{FALLBACK_NS, Ladder};
+use crate::rules::NO_RULE;
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
@@ -52,9 +53,7 @@ pub(super) struct InFlight {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) place: Place,
-    /// Its index; [`GONE`] where the rule is not in force any more.
-    ///
-    /// [`GONE`]: super::replace::GONE
+    /// Its index; [`NO_RULE`] where the rule is not in force any more.
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
@@ -324,7 +323,7 @@ impl Saying {
     fn refer_boxes(&mut self) {
         let mut boxed = core::mem::take(&mut self.boxed);
         for one in &mut boxed {
-            one.rule = self.refer(one.rule).unwrap_or(u16::MAX);
+            one.rule = self.refer(one.rule).unwrap_or(NO_RULE);
         }
         self.boxed = boxed;
     }

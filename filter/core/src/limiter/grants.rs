@@ -2,12 +2,12 @@
 
 use super::Limiter;
 use super::exchange::Told;
-use super::replace::GONE;
 use super::watched::{Place, Updated};
 use super::wish::rest_until;
 use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::quota::{Quota, TOKENS_MAX};
+use crate::rules::NO_RULE;
 use crate::slot::Tag;
 use crate::table::Slots;
 use crate::time::Time;
@@ -74,7 +74,7 @@ impl Limiter {
         }
         self.box_pushed(reply, slots, now);
         let said = told.iter().zip(&reply.grants);
-        for (told, allowance) in said.filter(|(told, _)| told.rule != GONE) {
+        for (told, allowance) in said.filter(|(told, _)| told.rule != NO_RULE) {
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
                 Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),

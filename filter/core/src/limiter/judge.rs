@@ -232,7 +232,7 @@ impl Limiter {
         }
     }
 
-    /// Gives back what the hits took in slots that were already written.
+    /// Gives back what the hits took in those of these slots that were written.
     pub(super) fn give_back(
         &mut self,
         written: &[Loaded],
@@ -241,7 +241,7 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) {
-        for index in written.iter().map(|loaded| loaded.index) {
+        for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
             for _ in 0..super::WRITES_MAX {
                 let mut loaded = self.load(slots, index, rooms);
                 for hit in hits.iter().filter(|hit| hit.slot == index) {

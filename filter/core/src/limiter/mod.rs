@@ -341,14 +341,14 @@ impl Limiter {
     ) -> bool {
         for _ in 0..WRITES_MAX {
             if !loaded.is_known() {
-                forget_taken(hits, loaded.index);
+                forget_taken(hits, loaded);
                 return true;
             }
             match loaded.write(slots) {
                 Ok(()) => return true,
                 Err(WriteError::Unavailable) => {
                     self.counters.add(Event::Unavailable, 1);
-                    forget_taken(hits, loaded.index);
+                    forget_taken(hits, loaded);
                     return true;
                 }
                 Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
@@ -360,7 +360,7 @@ impl Limiter {
             self.withdraw(core::slice::from_mut(loaded), hits, more, now);
         }
         self.counters.add(Event::CasGaveUp, 1);
-        forget_taken(hits, loaded.index);
+        forget_taken(hits, loaded);
         true
     }
 
@@ -369,9 +369,10 @@ impl Limiter {
     }
 }
 
-/// Nothing was written of what hits took in this slot, so there is nothing to release or to pay with.
-fn forget_taken(hits: &mut [Hit], index: u32) {
-    for hit in hits.iter_mut().filter(|hit| hit.slot == index) {
+/// Nothing was written of what hits took in this slot, so there is nothing to give back, to release, or to pay with.
+fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
+    loaded.give_up();
+    for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
         (hit.judged.taken, hit.withdrawn) = (None, None);
     }
 }

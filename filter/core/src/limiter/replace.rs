@@ -8,14 +8,9 @@ use super::batches::BatchTerms;
 use super::exchange::{Exchange, Told};
 use super::terms::Terms;
 use crate::batch::Batches;
-use crate::rules::RuleSet;
+use crate::rules::{NO_RULE, RuleSet};
 use crate::time::Time;
-use crate::wire::{RULES_MAX, Running};
-
-/// The index of a rule that is not in force any more: no rule has it.
-pub(super) const GONE: u16 = u16::MAX;
-
-const _: () = assert!(RULES_MAX <= GONE as usize);
+use crate::wire::Running;
 
 impl Limiter {
     /// Puts `rules` in force from now on.
@@ -33,7 +28,7 @@ impl Limiter {
         let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
         for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
-            told.rule = to(told.rule).unwrap_or(GONE);
+            told.rule = to(told.rule).unwrap_or(NO_RULE);
         }
         let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
         let before = self.rules.rules();
@@ -81,7 +76,7 @@ impl Limiter {
     pub(super) fn find_again(&mut self, told: &mut [Told]) {
         for told in told {
             // The key waits in the list until its draw ends, or until its rule is gone.
-            told.rule = self.watch.get_mut(told.place.tag.bits()).map_or(GONE, |key| key.rule);
+            told.rule = self.watch.get_mut(told.place.tag.bits()).map_or(NO_RULE, |key| key.rule);
         }
     }
 }
@@ -93,7 +88,7 @@ impl<T: Ord> Indices<T> {
     /// What the rules have, in their order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
         // A heap's sort is a fraction of the code of a map.
-        Self(rules.zip(0..GONE).collect::<BinaryHeap<_>>().into_sorted_vec())
+        Self(rules.zip(0..NO_RULE).collect::<BinaryHeap<_>>().into_sorted_vec())
     }
 
     fn get(&self, what: &T) -> Option<u16> {

@@ -6,6 +6,7 @@ mod lists;
 mod quota;
 mod replace;
 mod reports;
+mod rollback;
 mod rule_model;
 mod strict;
 mod tiers;
@@ -177,31 +178,6 @@ fn a_conflict_is_judged_again_on_what_is_true_now() {
     assert!(allows(&mut mine, &mut contended, "192.0.2.1", T0));
     assert_eq!(mine.counters().take_event(Event::CasRetried), 1);
     assert!(!allows(&mut mine, &mut slots, "192.0.2.1", T0));
-}
-
-#[test]
-fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
-    let both = json!([
-        {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5},
-        {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
-    ]);
-    let (mut mine, mut other) = (limiter(rules(&both), None), limiter(rules(&both), None));
-    let mut slots = LocalSlots::new(1_024);
-    let mut turns = 0;
-    // Between my reads and my writes, another host uses up the net.
-    let mut interloper = |slots: &mut LocalSlots| {
-        turns += 1;
-        if turns == 2 {
-            assert_eq!(admitted(&mut other, slots, "192.0.2.9", 5, T0), 5);
-        }
-    };
-    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-    assert!(!allows(&mut mine, &mut contended, "192.0.2.1", T0));
-    // The host's own bucket is whole: once the net has refilled, all five are there.
-    let later = T0 + 300 * SECOND_NS;
-    let mut fresh = limiter(rules(&both), None);
-    assert_eq!(admitted(&mut fresh, &mut slots, "192.0.2.1", 9, later), 5);
-    assert_eq!(mine.counters().take_rule(0).allowed, 0);
 }
 
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {

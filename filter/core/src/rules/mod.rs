@@ -291,5 +291,7 @@ impl Rule {
     }
 }
 
-// A report refers to a rule by a 16-bit index.
-const _: () = assert!(RULES_MAX <= u16::MAX as usize);
+/// The index of no rule. Reports, too, refer to a rule by 16 bits.
+pub(crate) const NO_RULE: u16 = u16::MAX;
+
+const _: () = assert!(RULES_MAX <= NO_RULE as usize);

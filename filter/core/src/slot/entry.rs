@@ -1,5 +1,6 @@
 //! What a slot holds: the local state of keys, and the tags it lies under.
 
+use crate::FIBONACCI;
 use crate::algorithm::Cell;
 use crate::bucket::Bucket;
 use crate::quota::{Quota, TOKENS_MAX};
@@ -38,7 +39,7 @@ impl Tag {
     #[must_use]
     pub const fn beside(self, i: u8) -> Self {
         // An odd factor, so that none of the 256 is another; the bit of an overflow bucket stays as it is.
-        Self(self.0 ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !OVERFLOW_BIT)
+        Self(self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT)
     }
 
     /// The tag as a number, for a worker's own maps.

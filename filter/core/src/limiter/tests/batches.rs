@@ -35,9 +35,11 @@ fn three() -> RuleSet {
 
 const COSTS: [u32; 3] = [1, 2, 1];
 
-/// Which of [`three`] count a request.
-fn counting(is_some: bool) -> impl Iterator<Item = usize> {
-    0..if is_some { 3 } else { 2 }
+const PATHS: [&str; 3] = [KEYLESS, "/", "/some"];
+
+/// How many of [`three`], from the first, count a request to the n-th of [`PATHS`].
+fn counting(path: usize) -> impl Iterator<Item = usize> {
+    0..=path
 }
 
 #[test]
@@ -143,15 +145,110 @@ fn what_has_lapsed_does_not_come_back() {
     assert!(paid(&mut limiter) > 0);
 }
 
-/// Steps of time, which of the workers is asked, and whether on the path that a third rule counts.
-fn steps() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
+/// Two clients in one place displace each other: it costs them look-ups, and no more than what they asked for.
+#[test]
+fn who_shares_a_place_is_not_refused_for_it() {
+    let place = |address: &str| {
+        let mut whose = Whose::NOBODY;
+        whose.by(0, 0).unwrap();
+        whose.from(address.parse().unwrap());
+        whose.known().place()
+    };
+    let first = "192.0.2.1";
+    let other = (0..=u16::MAX).map(|n| std::format!("198.18.{}.{}", n >> 8, n & 0xff));
+    let other = other.into_iter().find(|other| place(other) == place(first)).unwrap();
+    let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(64));
+    let mut through = [0, 0];
+    for i in 0..2_000 {
+        // Runs of ten, so that each has a batch when the other comes.
+        let who = usize::from(i / 10 % 2 == 1);
+        through[who] += u32::from(allows(&mut limiter, &mut slots, [first, other.as_str()][who], T0));
+    }
+    let lost = [0, 1].map(|who| 1_000 - through[who]);
+    assert!(lost.iter().all(|&lost| lost < 150), "{lost:?}");
+    assert!(paid(&mut limiter) > 0);
+}
+
+/// What a worker has withdrawn for a client's requests of one kind is not there for those of another.
+#[test]
+fn requests_of_two_kinds_lose_little_to_each_others_batches() {
+    let set = rules(&json!([
+        {"name": "all", "key": ["client_address"], "rate": "1000/s", "burst": 1000},
+        {"name": "some", "key": ["client_address"], "rate": "1000/s", "burst": 1000, "match": {"path": {"prefix": "/some"}}},
+    ]));
+    let (mut limiter, mut slots) = (limiter(set, None), LocalSlots::new(64));
+    let paths = ["/", "/some"].into_iter().cycle();
+    let through = paths
+        .take(1_000)
+        .filter(|path| limiter.decide(&mut At(path), &mut slots, T0).outcome == Outcome::Allow);
+    let through = through.count();
+    assert!((950..=1_000).contains(&through), "{through}");
+    // Until a quarter of the burst is gone.
+    assert!(paid(&mut limiter) > 200);
+}
+
+/// What is withdrawn lies behind what somebody else took. Were that given back, the bucket would be full while the
+/// batch still had a token.
+#[test]
+fn what_a_batch_lies_behind_is_not_given_back() {
+    let set = rules(&json!([
+        {"name": "all", "key": ["client_address"], "rate": "1000/s", "burst": 1000},
+        {"name": "some", "key": [{"header": "x"}], "rate": "1/h", "burst": 1, "match": {"path": {"prefix": "/some"}}},
+    ]));
+    let [mut mine, mut with_batch, mut third] = [(); 3].map(|()| limiter(set.clone(), None));
+    // Its rules are those, but for a field that leaves it without batches.
+    mine.terms[0].batch = None;
+    let mut slots = LocalSlots::new(64);
+    let ask = |limiter: &mut Limiter, slots: &mut dyn Slots, path, now| {
+        limiter.decide(&mut At(path), slots, now).outcome == Outcome::Allow
+    };
+    let mut reads = 0;
+    let mut interloper = |slots: &mut LocalSlots| {
+        reads += 1;
+        match reads {
+            // Both slots are read; the token of "some" goes, and one of "all".
+            2 => assert!(ask(&mut third, slots, "/some", T0)),
+            // That of "all" is read again and written, that of "some" read again.
+            4 => assert_eq!((0..2).filter(|_| ask(&mut with_batch, slots, "/", T0)).count(), 2),
+            _ => {}
+        }
+    };
+    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
+    assert!(!ask(&mut mine, &mut contended, "/some", T0));
+    assert_eq!(reads, 5, "the last to give back");
+    // Four tokens and a batch of 15 lie one behind the other.
+    let now = T0 + 18 * MS;
+    assert!(ask(&mut with_batch, &mut slots, "/", now));
+    assert_eq!(paid(&mut with_batch), 1);
+    assert_eq!((0..1_100).filter(|_| ask(&mut third, &mut slots, "/", now)).count(), 999);
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+struct Step {
+    /// How long it comes after the one before.
+    pause: u64,
+    worker: usize,
+    /// Which of [`PATHS`].
+    path: usize,
+    /// Another worker, which is asked that often after each of a few reads of this one.
+    between: Option<(usize, usize)>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pace = prop_oneof![3 => Just(0), 1 => 0..300_000u64, 1 => 0..2 * MS];
     let few_or_many = prop_oneof![1..12u32, 1..400u32];
     let pause = prop_oneof![2 => Just(0), 3 => 0..30 * MS, 1 => 0..2 * SECOND_NS];
-    let run = (pause, pace, few_or_many, 0..3usize, any::<bool>());
+    let between = prop::option::of((0..3usize, 1..30usize, 1..40u32));
+    let run = (pause, pace, few_or_many, 0..3usize, 0..3usize, between);
     prop::collection::vec(run, 1..20).prop_map(|runs| {
-        let of = |(pause, pace, n, worker, is_some)| {
-            (0..n).map(move |i| (if i == 0 { pause } else { pace }, worker, is_some))
+        let of = |(pause, pace, n, worker, path, between): (_, _, u32, _, _, Option<(_, _, u32)>)| {
+            (0..n).map(move |i| Step {
+                pause: if i == 0 { pause } else { pace },
+                worker,
+                path,
+                between: between.filter(|(.., every)| i % every == 0).map(|(other, asks, _)| (other, asks)),
+            })
         };
         runs.into_iter().flat_map(of).collect()
     })
@@ -169,10 +266,10 @@ proptest! {
         let quotas: Vec<Quota> = set.rules().iter().map(|rule| rule.quota).collect();
         let (mut limiter, mut slots, mut now) = (limiter(set, None), LocalSlots::new(4), T0);
         let mut buckets = [Bucket::FULL; 3];
-        for (step, _, _) in steps {
-            now += step;
+        for Step { pause, .. } in steps {
+            now += pause;
             let mut after = buckets;
-            let fits = counting(false).take(quotas.len()).all(|i| {
+            let fits = counting(1).take(quotas.len()).all(|i| {
                 let taken = buckets[i].take(&quotas[i], COSTS[i], now);
                 if let Take::Taken(taken) = taken {
                     after[i] = taken;
@@ -187,21 +284,38 @@ proptest! {
         }
     }
 
-    /// I3, in every span that ends at an admission: what several workers admit, each with batches of its own, over
-    /// rules that some requests meet and others do not.
+    /// I3, in every span that ends at an admission: what several workers admit, each with batches of its own but one that
+    /// has none, over rules that some requests meet and others do not, while some come between another's reads and
+    /// writes.
     #[test]
     fn workers_with_batches_admit_no_more_than_burst_and_rate(set in one_or_three(), steps in steps()) {
         let quotas: Vec<Quota> = set.rules().iter().map(|rule| rule.quota).collect();
         let (mut slots, mut now) = (LocalSlots::new(4), T0);
         let mut workers = [0, 1, 2].map(|_| limiter(set.clone(), None));
+        workers[2].terms.iter_mut().for_each(|terms| terms.batch = None);
         let mut lacks = [Bucket::FULL; 3];
-        for (step, worker, is_some) in steps {
-            now += step;
-            let path = if is_some { "/some" } else { "/" };
-            if workers[worker].decide(&mut At(path), &mut slots, now).outcome != Outcome::Allow {
-                continue;
+        for Step { pause, worker, path, between } in steps {
+            now += pause;
+            let through = RefCell::new(Vec::new());
+            let decide = |limiter: &mut Limiter, slots: &mut dyn Slots, path: usize| {
+                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome == Outcome::Allow {
+                    through.borrow_mut().extend(counting(path).take(quotas.len()));
+                }
+            };
+            let (other, asks) = between.unwrap_or((worker, 0));
+            if let Ok([mine, others]) = workers.get_disjoint_mut([worker, other]) {
+                let mut reads = 0;
+                let mut interloper = |slots: &mut LocalSlots| {
+                    reads += 1;
+                    let asked = if (2..6).contains(&reads) { asks } else { 0 };
+                    (reads..reads + asked).for_each(|i| decide(others, slots, i % PATHS.len()));
+                };
+                let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
+                decide(mine, &mut contended, path);
+            } else {
+                decide(&mut workers[worker], &mut slots, path);
             }
-            for i in counting(is_some).take(quotas.len()) {
+            for i in through.into_inner() {
                 let (quota, lacks) = (&quotas[i], &mut lacks[i]);
                 *lacks = Bucket::full_at(lacks.refilled().max(now) + quota.token_ns() * u64::from(COSTS[i]));
                 prop_assert!(lacks.fill_ns(now) <= quota.fill_ns(), "rule {} at {:?}", i, now);

@@ -1,0 +1,52 @@
+//! In whatever order contexts begin, have their headers, and end.
+
+use serde_json::{Value, json};
+use weir_tests::mock_host::Worker;
+
+use crate::harness::{client, plugin, rule, shared};
+
+/// A rule that lets a client have one request in flight.
+fn one_at_a_time() -> Value {
+    plugin(&json!({"name": "one", "key": ["client_address"], "algorithm": "concurrency", "limit": 1}))
+}
+
+#[test]
+fn requests_that_begin_together_are_each_decided() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 3)));
+    let [first, second, third, fourth] = [(); 4].map(|()| worker.created());
+    let passes = [third, first, fourth, second].map(|request| worker.passes(request, &client(1)).is_some());
+    assert_eq!(passes, [true, true, true, false]);
+}
+
+#[test]
+fn a_request_that_ends_before_its_headers_takes_nothing() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
+    let [first, second] = [(); 2].map(|()| worker.created());
+    worker.given_up(second);
+    worker.given_up(first);
+    for ended in [first, second] {
+        assert!(worker.passes(ended, &client(1)).is_some(), "nobody's");
+    }
+    assert_eq!(worker.allowed_of(5, &client(1)), 2);
+}
+
+#[test]
+fn a_number_that_is_given_again_is_another_requests() {
+    let mut worker = Worker::configured(&shared(), &one_at_a_time());
+    let request = worker.created();
+    assert!(worker.passes(request, &client(1)).is_some());
+    assert!(!worker.request(&client(1)).allowed());
+    let again = worker.created_again(request);
+    assert!(worker.passes(again, &client(1)).is_some(), "what the first held is released");
+    assert!(!worker.request(&client(1)).allowed());
+}
+
+#[test]
+fn a_request_that_ends_while_it_is_decided_holds_nothing() {
+    let mut worker = Worker::configured(&shared(), &one_at_a_time());
+    worker.host_mut().ends_in = Some("proxy_set_shared_data".into());
+    let request = worker.created();
+    assert!(worker.passes(request, &client(1)).is_some());
+    assert_eq!(worker.host().ends_in, None, "it has ended");
+    assert!(worker.request(&client(1)).allowed());
+}
