@@ -1,7 +1,7 @@
 //! The host's calls, thin: what a host answers comes back as a number, whatever it is.
 //!
 //! A status that nobody knows is no reason to panic: that costs a proxy the worker's VM.
-//! This is the only file with `unsafe`, a clock or randomness.
+//! This is the only file with blocks of `unsafe`, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
 use std::borrow::Cow;

@@ -139,7 +139,7 @@ impl Seen {
         at
     }
 
-    /// How long before `now`, in nanoseconds; more, by less than a step.
+    /// How long before `now`, in nanoseconds; more, by less than two steps.
     fn age_ns(self, now: Time) -> u64 {
         (u64::from(Self::at(now).wrapping_sub(self.at)) + 1) << STEP_BITS
     }

@@ -1,6 +1,6 @@
 //! A rule set document: what weir-sync pushes to POPs.
 //!
-//! It is the object that plugin configuration is, without `table` and `sync`.
+//! It is the object that plugin configuration is, without `table`, `sync` and `filter_state`.
 
 use alloc::format;
 use alloc::vec::Vec;

@@ -18,7 +18,7 @@
 //!    `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
 //! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, once per POP at
 //!    most `L R`, since POPs that are thinned evenly would otherwise wait for tokens that others have.
-//! 4. *Below a level of `0.1 B - L H` nobody gets anything* (p = 0). So the debt that is known grows to `L H` at
+//! 4. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the debt that is known grows to `L H` at
 //!    most, and then by what is under way: for each POP the sum of 2 and 3.
 //! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
 //!    others have drained it before, and those were told the level, and do not hold a burst themselves.

@@ -3,14 +3,16 @@
 //! With level x, rate L, burst B, demand D of the whole fleet, horizon H:
 //!
 //! ```text
-//! L_eff = max(0, L + (x - 0.1 B) / H)        p = 0 if L_eff = 0, else min(1, L_eff / D)
+//! x_target = min(0.1 B + 0.2 s x L, B / 2)
+//! L_eff    = max(0, L + s (x - x_target) / H)     s = 4 above the target, 1 below
+//! p        = 0 if L_eff = 0, else min(1, L_eff / D)
 //! ```
 //!
 //! Where regions have floors (region r: `f_r` of the quota), what r is asked for up to its floor is its own
 //! even while the budget is in debt, and the rest is divided by what they are asked for beyond:
 //!
 //! ```text
-//! own_r = min(D_r, f_r L)        q = min(1, max(0, L + (x - 0.1 B) / H - sum own) / (D - sum own))
+//! own_r = min(D_r, f_r L)        q = min(1, max(0, L_eff - sum own) / (D - sum own))
 //! p_r   = (own_r + q (D_r - own_r)) / D_r
 //! ```
 //!

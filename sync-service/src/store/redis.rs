@@ -5,7 +5,7 @@
 //! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
 //! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and
-//! `weir:fleet`, hot keys `weir:hot`.
+//! `weir:fleet`, hot keys `weir:hot`, penalties `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod boxed;
 mod draw;

@@ -15,7 +15,7 @@ use crate::wire::Running;
 impl Limiter {
     /// Puts `rules` in force from now on.
     ///
-    /// A rule is unchanged where its name, its key and its quota are: then its buckets keep their level, its
+    /// A rule is unchanged where its name, its key, its algorithm and its quota are: then its buckets keep their level, its
     /// counts that no report has said are still to be reported, its grants and leases hold, and the answers
     /// that are under way are taken in. Watched keys of other rules are forgotten, and what weir-sync
     /// answers about them changes nothing. The exchange itself goes on.

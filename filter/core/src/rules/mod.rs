@@ -231,7 +231,7 @@ impl RuleSet {
 
     /// A tag per rule that keeps the buckets of one key under several rules apart.
     ///
-    /// It is made of what a bucket's content means (name, key, quota), so a rule that did not change
+    /// It is made of what a bucket's content means (name, key, algorithm, quota), so a rule that did not change
     /// keeps its buckets when others do, and one whose quota changed starts afresh.
     pub(crate) fn salts(&self, secret: &Secret) -> Vec<u64> {
         self.rules.iter().map(|rule| secret.hash(&rule.identity()).tag).collect()
