@@ -126,9 +126,9 @@ regions: wasm sync ## three real regions under load, killed and cut: what they r
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (40 minutes)
+bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (25 minutes)
 
-bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (20 minutes)
+bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
 bench-quick: wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
