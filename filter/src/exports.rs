@@ -7,6 +7,7 @@ mod unused;
 
 use crate::dispatch::{self, Action, with_plugin, with_request};
 use crate::host;
+use crate::memory;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 
@@ -21,10 +22,10 @@ extern "C" fn _initialize() {
 #[unsafe(no_mangle)]
 extern "C" fn proxy_abi_version_0_2_1() {}
 
-/// Memory for what the host returns, which [`host`] takes over.
+/// Memory for what the host returns.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
-    host::allocated(size)
+    memory::lend(size)
 }
 
 #[unsafe(no_mangle)]

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::ptr::null_mut;
 
+use crate::memory;
+
 /// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
 /// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,7 @@ pub(crate) struct Status(pub(crate) u32);
 impl Status {
     pub(crate) const NOT_FOUND: Self = Self(1);
     pub(crate) const CAS_MISMATCH: Self = Self(8);
+    pub(crate) const INTERNAL_FAILURE: Self = Self(10);
     pub(crate) const UNIMPLEMENTED: Self = Self(12);
 }
 
@@ -348,18 +351,17 @@ fn done(status: u32) -> Result<(), Status> {
 /// Runs a call that returns bytes.
 fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
     let (mut data, mut size) = (null_mut(), 0);
-    done(call(&raw mut data, &raw mut size))?;
+    let status = call(&raw mut data, &raw mut size);
+    let lent = memory::take_back();
+    done(status)?;
     if data.is_null() || size == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the host got this memory from [`allocated`] during the call, a boxed slice of exactly `size`
-    // bytes, filled it, and handed it over.
-    Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(data, size)) }.into_vec())
-}
-
-/// Memory for `size` bytes that the host is to return.
-pub(crate) fn allocated(size: usize) -> *mut u8 {
-    Box::into_raw(vec![0; size].into_boxed_slice()).cast()
+    // Whatever else it names, it is not what was asked for.
+    let named = lent.filter(|lent| lent.as_ptr() == data && lent.len() >= size);
+    let mut answer = named.ok_or(Status::INTERNAL_FAILURE)?;
+    answer.truncate(size);
+    Ok(answer)
 }
 
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.

@@ -5,6 +5,7 @@
 //!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
 //! dispatch.rs  the contexts, by the host's numbers for them
 //! host.rs      the host's calls; the only place with `unsafe`, a clock, or randomness
+//! memory.rs    what the host writes its answers to
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
@@ -28,6 +29,7 @@ mod dispatch;
 mod exports;
 mod holding;
 mod host;
+mod memory;
 mod metrics;
 mod plugin;
 mod request;

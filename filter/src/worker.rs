@@ -18,6 +18,7 @@ use weir_limiter::wire::{POP_NAME_MAX, WireError};
 use crate::answers::{RuleAnswers, unix_ns_for};
 use crate::holding::Holding;
 use crate::host::{self, Headers, Status};
+use crate::memory;
 use crate::metrics::Metrics;
 use crate::shared::{self, Table};
 use crate::sync::Caller;
@@ -384,5 +385,13 @@ impl Request for HostRequest {
         };
         // Of a route without a name Envoy says that it is empty.
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
+    }
+
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        memory::reuse(std::mem::take(room));
+        let value = self.attribute(attribute);
+        let is_there = value.is_some();
+        *room = value.unwrap_or_default();
+        is_there
     }
 }

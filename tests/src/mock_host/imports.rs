@@ -76,6 +76,10 @@ fn scripted(answer: &Answer, returns: &Returns, guest: &mut Guest<'_>, args: &[u
             guest.write(low(args, *size), &[0; 4])?;
         }
         (Answer::Nothing, Returns::Number { at, bytes }) => guest.write(low(args, *at), &[0; 8][..*bytes])?,
+        (Answer::Stray(place, bytes), Returns::Bytes { data, size }) => {
+            guest.write(low(args, *data), &place.to_le_bytes())?;
+            guest.write(low(args, *size), &bytes.to_le_bytes())?;
+        }
         (Answer::Bytes(bytes), Returns::Bytes { data, size }) => {
             guest.give(bytes, low(args, *data), low(args, *size))?;
         }

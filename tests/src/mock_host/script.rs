@@ -11,6 +11,8 @@ pub enum Answer {
     Nothing,
     /// "OK", with these bytes. A function that returns no bytes works.
     Bytes(Vec<u8>),
+    /// "OK", with so many bytes at a place that the module did not lend. A function that returns no bytes works.
+    Stray(u32, u32),
     /// "OK", with this number: a time, a token, a metric's id, a compare-and-swap number beside the
     /// value that is there. A function that returns no number works.
     Number(u64),

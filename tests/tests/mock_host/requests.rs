@@ -1,7 +1,7 @@
 //! What a request may look like.
 
 use serde_json::json;
-use weir_tests::mock_host::{Ask, Worker};
+use weir_tests::mock_host::{Answer, Ask, Script, Worker};
 
 use crate::harness::{client, plugin, rule, shared, with};
 
@@ -57,6 +57,17 @@ fn headers_of_any_bytes_get_a_decision() {
     for value in prefixed {
         assert!(!worker.request(&good.clone().header(":path", value)).allowed(), "still the rule's");
     }
+}
+
+#[test]
+fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
+    let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
+    let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+    let ask = client(1).header("x", "a");
+    worker.host_mut().follow(Script::always("proxy_get_header_map_value", Answer::Stray(1 << 16, 20)));
+    assert_eq!(worker.allowed_of(3, &ask), 3, "as without the header");
+    worker.host_mut().follow(Script::work());
+    assert_eq!(worker.allowed_of(3, &ask), 1);
 }
 
 #[test]

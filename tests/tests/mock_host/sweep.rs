@@ -132,7 +132,8 @@ fn every_request_gets_its_decision_whatever_bytes_a_function_answers() {
         vec![b'1'; 65_536],
         vec![0; 20],
     ];
-    let answers = bytes.into_iter().map(Answer::Bytes).chain([Answer::Nothing]);
+    let strays = [Answer::Stray(1 << 16, 20), Answer::Stray(u32::MAX, u32::MAX)];
+    let answers = bytes.into_iter().map(Answer::Bytes).chain([Answer::Nothing]).chain(strays);
     for answer in answers {
         for function in [
             "proxy_get_buffer_bytes",
