@@ -167,3 +167,42 @@ impl Metrics {
         r.register("rules_file_taken", help, self.rules_file_taken.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::region::OfRule;
+    use super::*;
+
+    const README: &str = include_str!("../../README.md");
+
+    /// The metrics that the README names in backticks: in full, or without what they all begin with.
+    fn named(page: &str) -> BTreeSet<String> {
+        let codes = page.split('`').skip(1).step_by(2);
+        let name = |code: &str| {
+            let name = code.split('{').next()?.trim_end_matches("_total");
+            let rest = name.strip_prefix("weir_sync_").or(name.strip_prefix('_'))?;
+            Some(format!("weir_sync_{rest}"))
+        };
+        codes.filter_map(name).collect()
+    }
+
+    #[test]
+    fn the_readme_names_every_metric_and_no_other() {
+        let metrics = Metrics::new("eu");
+        // One that has labels is shown once it has some.
+        let _ = metrics.reports.get_or_create(&Outcome { outcome: "answered" });
+        let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
+        let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
+        let RegionMetrics { debt, overshoot, overshoot_max, bound, .. } = &metrics.region;
+        for by_rule in [debt, overshoot, overshoot_max, bound] {
+            let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });
+        }
+        let text = metrics.encode();
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let registered: BTreeSet<String> = kinds.map(str::to_owned).collect();
+        assert!(registered.len() > 25, "{text}");
+        assert_eq!(named(README), registered);
+    }
+}
