@@ -10,6 +10,7 @@ mod harness;
 mod keys;
 mod live;
 mod memory;
+mod metrics;
 mod random;
 mod requests;
 mod shared_data;
