@@ -35,12 +35,21 @@ struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
     /// The request that began last, and its plugin, until it is decided. Few requests need to be remembered for
     /// longer, and those that do are in `requests`.
-    begun: Option<(u32, u32)>,
+    begun: Option<Begun>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
     /// The calls under way, oldest first, each with the context that made it.
     calls: Vec<(u32, u32)>,
     /// The context that the host called last.
     active: u32,
+}
+
+/// A request that has begun.
+#[derive(Clone, Copy)]
+struct Begun {
+    id: u32,
+    plugin: u32,
+    /// Whether its headers have come, and it is being decided: not another that was given its number meanwhile.
+    is_decided: bool,
 }
 
 impl Contexts {
@@ -116,10 +125,10 @@ pub(crate) fn create(id: u32, plugin: u32) {
     }
     let before = CONTEXTS.with_borrow_mut(|contexts| {
         // The headers of another may be still to come.
-        let other = contexts.begun.replace((id, plugin)).filter(|(other, _)| *other != id);
-        let replaced = other.and_then(|(other, plugin)| {
-            let request = RequestContext::new(contexts.worker(plugin), other);
-            contexts.remember(other, request)
+        let other = contexts.begun.replace(Begun { id, plugin, is_decided: false });
+        let replaced = other.filter(|other| other.id != id).and_then(|other| {
+            let request = RequestContext::new(contexts.worker(other.plugin), other.id);
+            contexts.remember(other.id, request)
         });
         (contexts.requests.remove(&id), replaced)
     });
@@ -131,7 +140,9 @@ pub(crate) fn create(id: u32, plugin: u32) {
 /// it ended meanwhile: the host may call back while it is decided.
 pub(crate) fn request_headers(id: u32) -> Action {
     let begun = CONTEXTS.with_borrow_mut(|contexts| {
-        let (_, plugin) = contexts.begun.filter(|(begun, _)| *begun == id)?;
+        let begun = contexts.begun.as_mut().filter(|begun| begun.id == id && !begun.is_decided)?;
+        begun.is_decided = true;
+        let plugin = begun.plugin;
         contexts.active = id;
         Some(RequestContext::new(contexts.worker(plugin), id))
     });
@@ -141,7 +152,7 @@ pub(crate) fn request_headers(id: u32) -> Action {
     let action = request.on_request_headers();
     let ended = CONTEXTS.with_borrow_mut(|contexts| {
         // Another that began meanwhile has put it among the others, undecided.
-        let was_begun = contexts.begun.take_if(|(begun, _)| *begun == id).is_some();
+        let was_begun = contexts.begun.take_if(|begun| begun.id == id && begun.is_decided).is_some();
         if (was_begun || contexts.requests.remove(&id).is_some()) && request.has_more_to_do() {
             contexts.remember(id, request);
             None
@@ -190,7 +201,7 @@ pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.calls.retain(|(_, caller)| *caller != id);
-        contexts.begun.take_if(|(begun, _)| *begun == id);
+        contexts.begun.take_if(|begun| begun.id == id);
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ptr::null_mut;
 
-use crate::memory;
+use crate::memory::Loan;
 
 /// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
 /// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
@@ -350,18 +350,15 @@ fn done(status: u32) -> Result<(), Status> {
 
 /// Runs a call that returns bytes.
 fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
-    let (mut data, mut size) = (null_mut(), 0);
+    let (mut data, mut size, loan) = (null_mut(), 0, Loan::begin());
     let status = call(&raw mut data, &raw mut size);
-    let lent = memory::take_back();
+    let answer = loan.end(data, size);
     done(status)?;
     if data.is_null() || size == 0 {
         return Ok(Vec::new());
     }
     // Whatever else it names, it is not what was asked for.
-    let named = lent.filter(|lent| lent.as_ptr() == data && lent.len() >= size);
-    let mut answer = named.ok_or(Status::INTERNAL_FAILURE)?;
-    answer.truncate(size);
-    Ok(answer)
+    answer.ok_or(Status::INTERNAL_FAILURE)
 }
 
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.

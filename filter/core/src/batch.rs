@@ -190,7 +190,7 @@ impl Batch {
 }
 
 /// What the batches of one worker take, in bytes: for good, if its rules use any.
-pub(crate) const BYTES: usize = CLIENTS as usize * (size_of::<Batch>() + size_of::<Seen>());
+const BYTES: usize = CLIENTS as usize * (size_of::<Batch>() + size_of::<Seen>());
 
 // I2.
 const _: () = assert!(BYTES <= 1 << 20);

@@ -15,12 +15,12 @@
 )]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 /// 2^64 divided by the golden ratio, an odd number: numbers that are close together, multiplied by it, are far apart in
 /// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
 pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
-#[cfg(test)]
-extern crate std;
 
 pub mod address;
 pub mod algorithm;

@@ -54,7 +54,8 @@ pub(crate) struct Loaded {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
     /// What was read; none where the host did not answer. Then nothing is known of the slot, and it
-    /// must not be written: on Envoy that could replace what others have there.
+    /// must not be written: on Envoy that could replace what others have there. None, too, where writing it was given
+    /// up.
     version: Option<Version>,
 }
 
@@ -90,7 +91,7 @@ impl Loaded {
         (loaded, mishaps)
     }
 
-    /// Whether the host answered; if not, the slot can be judged but not written.
+    /// Whether the host answered, and writing was not given up; if not, the slot can be judged but not written.
     pub(crate) fn is_known(&self) -> bool {
         self.version.is_some()
     }

@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What docs/benchmarks.md is made with: twenty minutes on a quiet machine.
+    /// What docs/benchmarks.md is made with: a quarter of an hour on a quiet machine.
     pub const FULL: Self = Self {
         rounds: 21,
         least_rounds: 15,

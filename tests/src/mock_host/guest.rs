@@ -54,7 +54,8 @@ impl<'a> Guest<'a> {
         self.write(size_at, &size.to_le_bytes())
     }
 
-    fn allocate(&mut self, size: u32) -> Result<u32, Error> {
+    /// Asks the module for memory.
+    pub(super) fn allocate(&mut self, size: u32) -> Result<u32, Error> {
         self.call("proxy_on_memory_allocate", size)
     }
 

@@ -60,6 +60,22 @@ impl LocalResponse {
     }
 }
 
+/// A request whose headers have not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Created {
+    pub(super) id: u32,
+    pub(super) root: u32,
+}
+
+/// What a host may call while the module calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callback {
+    /// A request begins.
+    Begins(Created),
+    /// It ends.
+    Ends(Created),
+}
+
 /// An HTTP call that the filter made.
 #[derive(Clone, Debug)]
 pub struct HttpCall {
@@ -121,15 +137,13 @@ pub struct Host {
     pub tick_period_ms: Option<u32>,
     /// Runs once, before the next write to shared data: another worker's chance to come between.
     pub before_write: Option<Box<dyn FnOnce()>>,
-    /// A function in which the request at hand ends, once: a host that calls back.
-    pub ends_in: Option<String>,
+    /// A function in which the host calls back, once, and what it calls.
+    pub calls_back: Option<(String, Vec<Callback>)>,
     /// Filter state that the last request left behind.
     pub filter_state: BTreeMap<String, String>,
     pub(super) shared: SharedData,
     pub(super) configuration: Vec<u8>,
     pub(super) ask: Ask,
-    /// The context of the request at hand.
-    pub(super) context: u32,
     /// How often a request that was held was let go on.
     pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
@@ -153,12 +167,11 @@ impl Host {
             http_calls: Vec::new(),
             tick_period_ms: None,
             before_write: None,
-            ends_in: None,
+            calls_back: None,
             filter_state: BTreeMap::new(),
             shared: shared.clone(),
             configuration: Vec::new(),
             ask: Ask::default(),
-            context: 0,
             resumed: 0,
             responses: Vec::new(),
             added_headers: Vec::new(),

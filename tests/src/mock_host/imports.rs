@@ -3,7 +3,7 @@
 use wasmi::{Caller, Error, ExternType, Linker, Module, Val};
 
 use super::guest::Guest;
-use super::host::{Host, HttpCall, LocalResponse};
+use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
 use super::script::Answer;
 
 const OK: u32 = 0;
@@ -55,9 +55,13 @@ fn called(space: &str, name: &str, caller: Caller<'_, Host>, args: &[Val]) -> Re
         })
         .collect();
     let mut guest = Guest::new(caller)?;
-    if guest.host().ends_in.take_if(|function| function == name).is_some() {
-        let context = guest.host().context;
-        guest.call::<u32, ()>("proxy_on_delete", context)?;
+    if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
+        for callback in callbacks {
+            let () = match callback {
+                Callback::Begins(Created { id, root }) => guest.call("proxy_on_context_create", (id, root)),
+                Callback::Ends(Created { id, .. }) => guest.call("proxy_on_delete", id),
+            }?;
+        }
     }
     match guest.host().answer(name) {
         Answer::Work => {}
@@ -76,7 +80,9 @@ fn scripted(answer: &Answer, returns: &Returns, guest: &mut Guest<'_>, args: &[u
             guest.write(low(args, *size), &[0; 4])?;
         }
         (Answer::Nothing, Returns::Number { at, bytes }) => guest.write(low(args, *at), &[0; 8][..*bytes])?,
-        (Answer::Stray(place, bytes), Returns::Bytes { data, size }) => {
+        (Answer::Stray { asks, place, bytes }, Returns::Bytes { data, size }) => {
+            let lent = asks.iter().map(|size| guest.allocate(*size)).collect::<Result<Vec<_>, _>>()?;
+            let place = place.or(lent.first().copied()).unwrap_or(0);
             guest.write(low(args, *data), &place.to_le_bytes())?;
             guest.write(low(args, *size), &bytes.to_le_bytes())?;
         }

@@ -23,10 +23,10 @@ mod shared;
 mod waiting;
 mod worker;
 
-pub use host::{Ask, CallAnswer, Host, HttpCall, LocalResponse};
+pub use host::{Ask, CallAnswer, Callback, Created, Host, HttpCall, LocalResponse};
 pub use imports::function_names;
 pub use message::{grant, protobuf_struct, reply};
 pub use script::{Answer, Script};
 pub use shared::{SharedData, ZeroCas};
-pub use waiting::{Begun, Created, Passing, Waiting};
+pub use waiting::{Begun, Passing, Waiting};
 pub use worker::{Decision, Served, Trap, Worker};

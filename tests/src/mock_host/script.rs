@@ -11,8 +11,16 @@ pub enum Answer {
     Nothing,
     /// "OK", with these bytes. A function that returns no bytes works.
     Bytes(Vec<u8>),
-    /// "OK", with so many bytes at a place that the module did not lend. A function that returns no bytes works.
-    Stray(u32, u32),
+    /// "OK", after asking the module for memory each time, with so many bytes there, or at a place that is not the
+    /// module's to name. A function that returns no bytes works.
+    Stray {
+        /// How much it asks for.
+        asks: Vec<u32>,
+        /// Where the answer is; none where it is in what it got first.
+        place: Option<u32>,
+        /// How long the answer is.
+        bytes: u32,
+    },
     /// "OK", with this number: a time, a token, a metric's id, a compare-and-swap number beside the
     /// value that is there. A function that returns no number works.
     Number(u64),

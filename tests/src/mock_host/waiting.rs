@@ -1,7 +1,7 @@
 //! Requests in the middle: those that the filter holds until a call of theirs is answered, and those
 //! whose upstream has not answered yet.
 
-use super::host::{Ask, CallAnswer, HttpCall};
+use super::host::{Ask, CallAnswer, Created, HttpCall};
 use super::worker::{CONTINUE, Decision, PAUSE, Served, Worker, expect};
 
 /// A request after its headers.
@@ -26,33 +26,34 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub struct Passing(u32);
 
-/// A request whose headers have not come.
-#[derive(Clone, Copy, Debug)]
-pub struct Created(u32);
-
 impl Worker {
-    /// A request before its headers.
+    /// A request before it begins.
+    pub fn to_come(&mut self) -> Created {
+        Created { id: self.next_context(), root: self.root() }
+    }
+
+    /// A request that has begun.
     pub fn created(&mut self) -> Created {
-        let id = self.next_context();
-        self.created_again(Created(id))
+        let created = self.to_come();
+        self.created_again(created)
     }
 
     /// Another with the same number.
     pub fn created_again(&mut self, created: Created) -> Created {
-        expect(self.create(created.0));
+        expect(self.create(created.id));
         created
     }
 
     /// The headers of a request come, and it goes on to its upstream, which has not answered yet; none where the filter
     /// answers it.
     pub fn passes(&mut self, created: Created, ask: &Ask) -> Option<Passing> {
-        let action = expect(self.headers(created.0, ask));
-        (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.0))
+        let action = expect(self.headers(created.id, ask));
+        (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.id))
     }
 
     /// A request ends before its headers come.
     pub fn given_up(&mut self, created: Created) {
-        expect(self.delete(created.0));
+        expect(self.delete(created.id));
     }
 
     /// A request up to its decision, or until it is held with a call under way.
@@ -103,7 +104,9 @@ impl Worker {
 
     /// Its upstream answers.
     pub fn respond(&mut self, passing: Passing) -> Served {
-        self.host_mut().added_headers.clear();
+        let host = self.host_mut();
+        host.responses.clear();
+        host.added_headers.clear();
         expect(self.end(passing.0, Decision::Continue))
     }
 

@@ -153,6 +153,11 @@ impl Worker {
         Ok((id, self.headers(id, ask)?))
     }
 
+    /// The root context's id.
+    pub(super) fn root(&self) -> u32 {
+        self.root
+    }
+
     /// An id that no context has had.
     pub(super) fn next_context(&mut self) -> u32 {
         self.last_context += 1;
@@ -167,7 +172,7 @@ impl Worker {
     /// A request's headers: what the filter returned.
     pub(super) fn headers(&mut self, id: u32, ask: &Ask) -> Result<u32, Trap> {
         let host = self.host_mut();
-        (host.ask, host.context) = (ask.clone(), id);
+        host.ask = ask.clone();
         host.responses.clear();
         host.added_headers.clear();
         host.filter_state.clear();

@@ -1,7 +1,7 @@
 //! In whatever order contexts begin, have their headers, and end.
 
 use serde_json::{Value, json};
-use weir_tests::mock_host::Worker;
+use weir_tests::mock_host::{Callback, Created, Passing, Worker};
 
 use crate::harness::{client, plugin, rule, shared};
 
@@ -41,12 +41,45 @@ fn a_number_that_is_given_again_is_another_requests() {
     assert!(!worker.request(&client(1)).allowed());
 }
 
+/// A request that is decided while the host makes these calls; the worker, and what became of it.
+fn decided_meanwhile(
+    callbacks: impl FnOnce(&mut Worker, Created) -> Vec<Callback>,
+) -> (Worker, Option<Passing>) {
+    let mut worker = Worker::configured(&shared(), &one_at_a_time());
+    let request = worker.created();
+    let callbacks = callbacks(&mut worker, request);
+    worker.host_mut().calls_back = Some(("proxy_set_shared_data".into(), callbacks));
+    let passing = worker.passes(request, &client(1));
+    assert_eq!(worker.host().calls_back, None, "they were made");
+    (worker, passing)
+}
+
 #[test]
 fn a_request_that_ends_while_it_is_decided_holds_nothing() {
-    let mut worker = Worker::configured(&shared(), &one_at_a_time());
-    worker.host_mut().ends_in = Some("proxy_set_shared_data".into());
-    let request = worker.created();
-    assert!(worker.passes(request, &client(1)).is_some());
-    assert_eq!(worker.host().ends_in, None, "it has ended");
+    let (mut worker, passing) = decided_meanwhile(|_, request| vec![Callback::Ends(request)]);
+    assert!(passing.is_some());
     assert!(worker.request(&client(1)).allowed());
+}
+
+#[test]
+fn others_may_begin_while_a_request_is_decided() {
+    let mut other = None;
+    let (mut worker, passing) =
+        decided_meanwhile(|worker, _| vec![Callback::Begins(*other.insert(worker.to_come()))]);
+    let other = other.unwrap();
+    assert!(worker.passes(other, &client(1)).is_none(), "the first is in flight");
+    worker.given_up(other);
+    worker.respond(passing.unwrap());
+    assert!(worker.request(&client(1)).allowed(), "and then it is not any more");
+}
+
+#[test]
+fn a_number_that_is_given_again_while_its_request_is_decided_is_another_requests() {
+    let mut number = None;
+    let (mut worker, _) = decided_meanwhile(|_, request| {
+        number = Some(request);
+        vec![Callback::Ends(request), Callback::Begins(request)]
+    });
+    assert!(worker.passes(number.unwrap(), &client(1)).is_some(), "what the first held is released");
+    assert!(!worker.request(&client(1)).allowed(), "this one is counted");
 }

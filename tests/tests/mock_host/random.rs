@@ -115,7 +115,11 @@ fn anything(seed: u64, odd: u8) -> Script {
             ("proxy_http_call", _) | (_, 0) => Answer::Status(status),
             (_, 1) => Answer::Nothing,
             (_, 2) => Answer::Number(next() >> (roll[4] % 64)),
-            (_, 3) => Answer::Stray(u32::from(roll[2]) << (roll[3] % 25), u32::from(roll[4])),
+            (_, 3) => Answer::Stray {
+                asks: (0..roll[5] % 3).map(|i| u32::from(roll[6]) * u32::from(i)).collect(),
+                place: (roll[7] % 2 == 0).then(|| u32::from(roll[2]) << (roll[3] % 25)),
+                bytes: u32::from(roll[4]),
+            },
             _ => Answer::Bytes((0..next() % 600).map(|_| next().to_le_bytes()[0]).collect()),
         }
     })

@@ -62,12 +62,36 @@ fn headers_of_any_bytes_get_a_decision() {
 #[test]
 fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
     let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
-    let mut worker = Worker::configured(&shared(), &plugin(&by_header));
     let ask = client(1).header("x", "a");
-    worker.host_mut().follow(Script::always("proxy_get_header_map_value", Answer::Stray(1 << 16, 20)));
-    assert_eq!(worker.allowed_of(3, &ask), 3, "as without the header");
-    worker.host_mut().follow(Script::work());
-    assert_eq!(worker.allowed_of(3, &ask), 1);
+    // What it asks for, where and how long the answer is; how many of three requests are let through.
+    for (asks, place, bytes, through) in [
+        (vec![20], None, 20, 1),
+        (vec![20], None, 19, 1),
+        (vec![20, 30], None, 20, 1),
+        (vec![], Some(1 << 16), 20, 3),
+        (vec![20], Some(1 << 16), 20, 3),
+        (vec![20], None, 21, 3),
+    ] {
+        let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+        let stray = Answer::Stray { asks, place, bytes };
+        worker.host_mut().follow(Script::always("proxy_get_header_map_value", stray.clone()));
+        assert_eq!(worker.allowed_of(3, &ask), through, "{stray:?}");
+        worker.host_mut().follow(Script::work());
+        assert_eq!(worker.allowed_of(3, &ask), 1, "after {stray:?}");
+    }
+}
+
+#[test]
+fn answers_cost_no_memory_however_often_the_host_asks() {
+    let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
+    let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+    let stray = Answer::Stray { asks: vec![5_000, 6_000], place: Some(1 << 16), bytes: 20 };
+    worker.host_mut().follow(Script::always("proxy_get_header_map_value", stray));
+    let ask = client(1).header("x", "a");
+    worker.allowed_of(100, &ask);
+    let warm = worker.memory_bytes();
+    worker.allowed_of(1_000, &ask);
+    assert_eq!(worker.memory_bytes(), warm);
 }
 
 #[test]

@@ -132,7 +132,11 @@ fn every_request_gets_its_decision_whatever_bytes_a_function_answers() {
         vec![b'1'; 65_536],
         vec![0; 20],
     ];
-    let strays = [Answer::Stray(1 << 16, 20), Answer::Stray(u32::MAX, u32::MAX)];
+    let strays = [(1 << 16, 20), (u32::MAX, u32::MAX)].map(|(place, bytes)| Answer::Stray {
+        asks: vec![20],
+        place: Some(place),
+        bytes,
+    });
     let answers = bytes.into_iter().map(Answer::Bytes).chain([Answer::Nothing]).chain(strays);
     for answer in answers {
         for function in [

@@ -266,8 +266,8 @@ impl Limiter {
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
         // Where somebody else has taken since, his batch may rely on what was taken here.
-        // Its worker may have the rule with other fields, so the quota alone tells.
-        let may_rely = requests_max(quota.burst(), quota.token_ns(), 1).is_some();
+        // Its worker may have the rule with other fields, so the quota alone tells; a strict rule's has none.
+        let may_rely = !is_strict && requests_max(quota.burst(), quota.token_ns(), 1).is_some();
         if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
             return;
         }

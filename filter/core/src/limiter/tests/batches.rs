@@ -145,9 +145,10 @@ fn what_has_lapsed_does_not_come_back() {
     assert!(paid(&mut limiter) > 0);
 }
 
-/// Two clients in one place displace each other: it costs them look-ups, and no more than what they asked for.
+/// Two clients in one place displace each other, and with that what is left of a batch, until a quarter of the burst is
+/// away. Neither pays from what is the other's.
 #[test]
-fn who_shares_a_place_is_not_refused_for_it() {
+fn who_shares_a_place_loses_little_and_gains_nothing() {
     let place = |address: &str| {
         let mut whose = Whose::NOBODY;
         whose.by(0, 0).unwrap();
@@ -159,13 +160,12 @@ fn who_shares_a_place_is_not_refused_for_it() {
     let other = other.into_iter().find(|other| place(other) == place(first)).unwrap();
     let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(64));
     let mut through = [0, 0];
-    for i in 0..2_000 {
+    for i in 0..2_400 {
         // Runs of ten, so that each has a batch when the other comes.
         let who = usize::from(i / 10 % 2 == 1);
         through[who] += u32::from(allows(&mut limiter, &mut slots, [first, other.as_str()][who], T0));
     }
-    let lost = [0, 1].map(|who| 1_000 - through[who]);
-    assert!(lost.iter().all(|&lost| lost < 150), "{lost:?}");
+    assert!(through.iter().all(|through| (850..=1_000).contains(through)), "{through:?}");
     assert!(paid(&mut limiter) > 0);
 }
 

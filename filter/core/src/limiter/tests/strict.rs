@@ -181,6 +181,35 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     assert_eq!(given_back, [(1, 0), (1, 0)]);
 }
 
+/// The same where the other slot was fine when it was read.
+#[test]
+fn a_token_is_given_back_where_another_rule_turns_out_short() {
+    let net = json!({"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 2});
+    for (rate, burst) in [("5/m", 5), ("100/s", 1_000)] {
+        let login =
+            json!({"name": "login", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true});
+        let mut slots = LocalSlots::new(64);
+        let mut mine = limiter(rules(&json!([login, net])), Some(1));
+        let mut other = limiter(rules(&json!([net])), None);
+        let (report, draw) = wait(&mut mine, &mut slots, T0);
+        mine.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
+        assert_eq!(again(&mut mine, true, &mut slots, T0), Outcome::Allow);
+        let mut reads = 0;
+        let mut interloper = |slots: &mut LocalSlots| {
+            reads += 1;
+            if reads == 2 {
+                assert!(allows(&mut other, slots, "192.9.9.9", T0));
+            }
+        };
+        let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
+        assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome, Outcome::Limit);
+        assert!(reads >= 4, "judged again, and given back");
+        let report = mine.report(&mut slots, true, T0).unwrap();
+        let of_login = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
+        assert_eq!(of_login.map(|key| key.admitted).collect::<Vec<_>>(), [1], "{rate}");
+    }
+}
+
 #[test]
 fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
     let (mut limiter, mut slots) = strict("deny");
