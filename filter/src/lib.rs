@@ -4,7 +4,7 @@
 //! exports.rs   what the host calls
 //!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
 //! dispatch.rs  the contexts, by the host's numbers for them
-//! host.rs      the host's calls; the only place with `unsafe`, a clock, or randomness
+//! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
 //! memory.rs    what the host writes its answers to
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
