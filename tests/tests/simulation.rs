@@ -3,7 +3,7 @@
 use weir_limiter::time::SECOND_NS;
 use weir_tests::simulation::faults::Fault;
 use weir_tests::simulation::scenario::{self, Plan, Size};
-use weir_tests::simulation::setup::{RuleText, Setup};
+use weir_tests::simulation::setup::{BY_COST, RuleText, Setup};
 use weir_tests::simulation::{plots, random, reaction, scenarios, traffic};
 
 const SMALL: Size = Size { pops: 3, regions: 3 };
@@ -78,6 +78,21 @@ fn a_rule_counts_its_paths_alone() {
     let world = scenario::run(plan).unwrap();
     let offered = |rule| world.reference.account(rule, 0).tally.offered;
     assert!((150..250).contains(&offered(0)) && (70..130).contains(&offered(1)));
+}
+
+/// What a request says that it costs, counts for a rule that asks it; for any other, every request is one token.
+#[test]
+fn a_request_costs_what_it_says() {
+    let by_cost = RuleText { name: "r1".into(), ..RuleText::with(BY_COST) };
+    let mut plan = Plan::of(SMALL, 10, traffic::costing(50, traffic::even(8.0, 1)));
+    plan.setup.rules = vec![RuleText::default(), by_cost];
+    let world = scenario::run(plan).unwrap();
+    let [ones, fifties] = [0, 1].map(|rule| world.reference.account(rule, 0));
+    assert_eq!(fifties.tally.offered, 50 * ones.tally.offered);
+    assert_eq!(fifties.tally.admitted, 50 * ones.tally.admitted);
+    assert!(ones.tally.admitted < ones.tally.offered, "{:?} within 100/s and burst 100", fifties.tally);
+    assert!(fifties.tally.admitted.abs_diff(fifties.ideally) <= 100, "{:?}", fifties.tally);
+    assert_eq!(fifties.fullest_second % 50, 0);
 }
 
 #[test]

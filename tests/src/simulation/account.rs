@@ -21,23 +21,23 @@ impl Meter {
         self.deficit_ns
     }
 
-    /// Takes a token, there or not; its deficit then.
-    pub fn take(&mut self, quota: Quota, now: u64) -> u64 {
-        self.deficit_ns = self.deficit_ns(now) + quota.token_ns();
+    /// Takes `cost` tokens, there or not; its deficit then.
+    pub fn take(&mut self, quota: Quota, cost: u32, now: u64) -> u64 {
+        self.deficit_ns = self.deficit_ns(now) + quota.token_ns() * u64::from(cost);
         self.deficit_ns
     }
 
-    /// Takes a token if it is there.
-    pub fn take_if_there(&mut self, quota: Quota, now: u64) -> bool {
-        let fits = self.deficit_ns(now) + quota.token_ns() <= quota.fill_ns();
+    /// Takes `cost` tokens if they are there.
+    pub fn take_if_there(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
+        let fits = self.deficit_ns(now) + quota.token_ns() * u64::from(cost) <= quota.fill_ns();
         if fits {
-            self.take(quota, now);
+            self.take(quota, cost, now);
         }
         fits
     }
 }
 
-/// Requests.
+/// What requests cost, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Offered.
@@ -49,7 +49,7 @@ pub struct Tally {
 /// What one POP did with the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtPop {
-    /// Requests.
+    /// What was asked for.
     pub tally: Tally,
     /// Admitted while the key was cold there: nobody needs to hear of them.
     pub cold: u64,
@@ -64,9 +64,9 @@ pub struct Account {
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: Sharing,
-    /// Requests.
+    /// What was asked for.
     pub tally: Tally,
-    /// Requests that the ideal bucket would have admitted.
+    /// Tokens of requests that the ideal bucket would have admitted.
     pub ideally: u64,
     /// By POP.
     pub pops: Vec<AtPop>,
@@ -83,15 +83,18 @@ pub struct Account {
     /// Tokens that may be charged though nobody admitted them, as stated: where a POP's clock goes back,
     /// a bucket looks emptier than it is.
     pub phantom: u64,
-    /// The fullest second that began after the settling time.
+    /// The tokens of the fullest second that began after the settling time.
     pub fullest_second: u64,
     /// The first time at which more was admitted than the ideal bucket held.
     pub first_excess: Option<u64>,
-    /// When each request was admitted, if that is kept.
+    /// When each token was admitted, if that is kept.
     pub times: Option<Vec<u64>>,
     ideal: Meter,
     debt: Meter,
-    window: VecDeque<u64>,
+    /// When how many tokens were admitted in the last second, ...
+    window: VecDeque<(u64, u32)>,
+    /// ... and their sum.
+    window_tokens: u64,
     settle_ns: u64,
 }
 
@@ -116,37 +119,41 @@ impl Account {
             ideal: Meter::default(),
             debt: Meter::default(),
             window: VecDeque::new(),
+            window_tokens: 0,
             settle_ns,
         }
     }
 
-    /// A request at `now`, in nanoseconds from the begin of the traffic.
-    pub fn offer(&mut self, pop: usize, now: u64) {
-        self.tally.offered += 1;
-        self.pops[pop].tally.offered += 1;
-        self.ideally += u64::from(self.ideal.take_if_there(self.quota, now));
+    /// A request of `cost` tokens at `now`, in nanoseconds from the begin of the traffic.
+    pub fn offer(&mut self, pop: usize, cost: u32, now: u64) {
+        let tokens = u64::from(cost);
+        self.tally.offered += tokens;
+        self.pops[pop].tally.offered += tokens;
+        self.ideally += if self.ideal.take_if_there(self.quota, cost, now) { tokens } else { 0 };
     }
 
     /// The request was admitted.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-    pub fn admit(&mut self, pop: usize, now: u64) {
-        self.tally.admitted += 1;
-        self.pops[pop].tally.admitted += 1;
-        let over_ns = self.debt.take(self.quota, now).saturating_sub(self.quota.fill_ns());
+    pub fn admit(&mut self, pop: usize, cost: u32, now: u64) {
+        let tokens = u64::from(cost);
+        self.tally.admitted += tokens;
+        self.pops[pop].tally.admitted += tokens;
+        let over_ns = self.debt.take(self.quota, cost, now).saturating_sub(self.quota.fill_ns());
         self.overshoot = over_ns as f64 / self.quota.token_ns() as f64;
         self.overshoot_max = self.overshoot_max.max(self.overshoot);
         if over_ns > 0 && self.first_excess.is_none() {
             self.first_excess = Some(now);
         }
         if let Some(times) = &mut self.times {
-            times.push(now);
+            times.extend((0..cost).map(|_| now));
         }
-        self.window.push_back(now);
-        while self.window.front().is_some_and(|first| now - first >= SECOND_NS) {
-            self.window.pop_front();
+        self.window.push_back((now, cost));
+        self.window_tokens += tokens;
+        while let Some((_, gone)) = self.window.pop_front_if(|(first, _)| now - *first >= SECOND_NS) {
+            self.window_tokens -= u64::from(gone);
         }
-        if self.window.front().is_some_and(|first| *first >= self.settle_ns) {
-            self.fullest_second = self.fullest_second.max(self.window.len() as u64);
+        if self.window.front().is_some_and(|(first, _)| *first >= self.settle_ns) {
+            self.fullest_second = self.fullest_second.max(self.window_tokens);
         }
     }
 

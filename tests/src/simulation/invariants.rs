@@ -41,9 +41,16 @@ impl Label {
 }
 
 /// I3: a POP's table has admitted at most burst + rate x t on the POP's clock, in any span.
-pub fn one_pop_keeps_the_quota(label: &Label, account: &mut Account, pop: usize, local: u64, now: u64) {
+pub fn one_pop_keeps_the_quota(
+    label: &Label,
+    account: &mut Account,
+    pop: usize,
+    cost: u32,
+    local: u64,
+    now: u64,
+) {
     let (quota, meter) = (account.quota, &mut account.pops[pop].meter);
-    let deficit_ns = meter.take(quota, local);
+    let deficit_ns = meter.take(quota, cost, local);
     if deficit_ns > quota.fill_ns() {
         let over = (deficit_ns - quota.fill_ns()).div_ceil(quota.token_ns());
         label.violated("I3", now, &format!("POP {pop} admitted {over} more than burst + rate x t"));

@@ -77,6 +77,6 @@ pub fn crowd(per_second: f64, keys: usize, pops: usize) -> Traffic {
         let scattered = usize::try_from(key.wrapping_mul(2_654_435_761) >> 4).expect("32 bits");
         let is_spread = scattered % 10 == 0;
         let pop = if is_spread { rng.usize(0..pops) } else { scattered / 10 % pops };
-        Some(Arrival { at: now, pop, key, path: 0 })
+        Some(Arrival { at: now, pop, key, path: 0, cost: 1 })
     })
 }

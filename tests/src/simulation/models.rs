@@ -34,7 +34,7 @@ pub fn offered(arrivals: &[Arrival], end_ns: u64) -> Curve {
 /// What is admitted where every POP has a bucket of the whole quota, and nobody tells anybody.
 pub fn plain_local(arrivals: &[Arrival], quota: Quota, pops: usize, end_ns: u64) -> Curve {
     let mut buckets = vec![Meter::default(); pops];
-    let admitted = arrivals.iter().filter(|arrival| buckets[arrival.pop].take_if_there(quota, arrival.at));
+    let admitted = arrivals.iter().filter(|arrival| buckets[arrival.pop].take_if_there(quota, 1, arrival.at));
     curve(admitted.map(|arrival| arrival.at), end_ns)
 }
 
@@ -54,7 +54,7 @@ pub fn central(
         if is_cut(arrival) {
             return Some(arrival.at + timeout_ns);
         }
-        bucket.take_if_there(quota, arrival.at + round_trip_ns / 2).then_some(arrival.at + round_trip_ns)
+        bucket.take_if_there(quota, 1, arrival.at + round_trip_ns / 2).then_some(arrival.at + round_trip_ns)
     });
     curve(decided, end_ns)
 }

@@ -223,6 +223,8 @@ pub struct Asked {
     pub key: u32,
     /// What it asks for; see [`PATHS`].
     pub path: u8,
+    /// What it says that it costs; see [`super::setup::BY_COST`].
+    pub cost: u32,
 }
 
 fn verdict(decision: Decision) -> Verdict {
@@ -237,6 +239,8 @@ impl Request for Asked {
                 Some(format!("10.{x}.{y}.{z}:1").into_bytes())
             }
             Attribute::Path => Some(PATHS[usize::from(self.path)].as_bytes().to_vec()),
+            // The only header that rules here ask for.
+            Attribute::Header(_) => Some(self.cost.to_string().into_bytes()),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! The reference: what was truly offered and admitted, of each key under each rule.
 
 use weir_budget::budget::BudgetId;
+use weir_limiter::rules::cost::Cost;
 use weir_limiter::rules::{Rule, RuleSet};
 use weir_limiter::time::SECOND_NS;
 
@@ -17,6 +18,7 @@ pub struct Reference {
     /// By rule, then by key; empty where nothing is accounted.
     accounts: Vec<Vec<Account>>,
     names: Vec<String>,
+    costs: Vec<Cost>,
     regions: usize,
     /// The first key under the first rule, by region, and sampled.
     by_region: Vec<Tally>,
@@ -46,6 +48,7 @@ impl Reference {
         Self {
             accounts: accounts.collect(),
             names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
+            costs: rules.rules().iter().map(|rule| rule.cost.clone()).collect(),
             regions: setup.regions,
             by_region: vec![Tally::default(); setup.regions],
             samples: Vec::new(),
@@ -78,6 +81,14 @@ impl Reference {
             .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
     }
 
+    /// What a request that says it costs `said` takes of the rule at `rule`.
+    pub fn cost(&self, rule: usize, said: u32) -> u32 {
+        match self.costs[rule] {
+            Cost::Fixed(cost) => cost,
+            Cost::Header { max, .. } => said.min(max),
+        }
+    }
+
     /// The name of the budget of `key` under the rule at `rule`.
     pub fn id(&self, rule: usize, key: u32) -> BudgetId {
         BudgetId { rule: self.names[rule].clone(), value: value_of(key).to_vec() }
@@ -89,11 +100,11 @@ impl Reference {
         key_of(&id.value).filter(|key| (*key as usize) < self.accounts[rule].len()).map(|key| (rule, key))
     }
 
-    /// Notes a request of the first key under the first rule for the samples.
-    pub fn sample(&mut self, pop: usize, admitted: bool) {
+    /// Notes a request of `cost` tokens of the first key under the first rule for the samples.
+    pub fn sample(&mut self, pop: usize, cost: u32, admitted: bool) {
         let region = &mut self.by_region[pop % self.regions];
-        region.offered += 1;
-        region.admitted += u64::from(admitted);
+        region.offered += u64::from(cost);
+        region.admitted += if admitted { u64::from(cost) } else { 0 };
     }
 
     /// Closes the samples that ended before `now`, in nanoseconds from the begin of the traffic.

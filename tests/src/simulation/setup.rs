@@ -52,6 +52,9 @@ impl RuleText {
     }
 }
 
+/// What a rule says whose requests cost what they say; of any other rule each costs one token.
+pub const BY_COST: &str = r#""cost": {"header": "x-cost"}"#;
+
 /// What a request asks for; a rule's `path` chooses among them.
 pub const PATHS: [&str; 3] = ["/", "/a", "/b"];
 

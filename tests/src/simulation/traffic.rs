@@ -14,6 +14,8 @@ pub struct Arrival {
     pub key: u32,
     /// What for: a place in [`super::setup::PATHS`].
     pub path: u8,
+    /// What it says that it costs; see [`super::setup::BY_COST`].
+    pub cost: u32,
 }
 
 /// Requests in the order they arrive.
@@ -29,7 +31,7 @@ pub fn gap_ns(rng: &mut Rng, per_second: f64) -> u64 {
 }
 
 fn arrival(at: u64, pop: usize) -> Arrival {
-    Arrival { at, pop, key: 0, path: 0 }
+    Arrival { at, pop, key: 0, path: 0, cost: 1 }
 }
 
 /// Nobody asks.
@@ -120,6 +122,11 @@ pub fn when(mut traffic: Traffic, is_then: impl Fn(u64) -> bool + 'static) -> Tr
 /// `traffic` in the name of client `key`, asking for `path`.
 pub fn of(key: u32, path: u8, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { key, path, ..next }))
+}
+
+/// `traffic` whose requests each say that they cost so much.
+pub fn costing(cost: u32, mut traffic: Traffic) -> Traffic {
+    Box::new(move |rng| traffic(rng).map(|next| Arrival { cost, ..next }))
 }
 
 /// All of them at once.

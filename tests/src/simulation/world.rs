@@ -245,7 +245,7 @@ impl World {
     }
 
     fn request(&mut self, arrival: Arrival) {
-        let Arrival { at, pop, key, path } = arrival;
+        let Arrival { at, pop, key, path, cost } = arrival;
         if !self.pops[pop].is_up {
             return;
         }
@@ -253,11 +253,12 @@ impl World {
         let workers = self.pops[pop].workers();
         let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
         let id = self.calls + 1;
-        let verdict = self.pops[pop].decide(worker, Asked { key, path }, id, now);
+        let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, id, now);
         if self.setup.is_accounted {
             self.reference.sample_until(at);
             for &rule in &self.rules_of[usize::from(path)] {
-                self.reference.account_mut(rule, key).offer(pop, at);
+                let cost = self.reference.cost(rule, cost);
+                self.reference.account_mut(rule, key).offer(pop, cost, at);
             }
         }
         match verdict {
@@ -271,8 +272,8 @@ impl World {
 
     /// A request that has waited at a POP is decided.
     fn decided(&mut self, now: u64, pop: usize, decided: Option<(Asked, Verdict)>) {
-        if let Some((Asked { key, path }, verdict)) = decided {
-            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path }, &verdict);
+        if let Some((Asked { key, path, cost }, verdict)) = decided {
+            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path, cost }, &verdict);
         }
     }
 
@@ -280,19 +281,20 @@ impl World {
         if !self.setup.is_accounted {
             return;
         }
-        let Arrival { at, pop, key, path } = arrival;
+        let Arrival { at, pop, key, path, cost } = arrival;
         self.reference.sample_until(at);
         for &rule in &self.rules_of[usize::from(path)] {
+            let cost = self.reference.cost(rule, cost);
             let account = self.reference.account_mut(rule, key);
             if *verdict == Verdict::Admitted {
-                account.admit(pop, at);
+                account.admit(pop, cost, at);
                 let local = self.pops[pop].clock.at(WARM_UP_NS + at).as_nanos();
-                invariants::one_pop_keeps_the_quota(&self.label, account, pop, local, at);
+                invariants::one_pop_keeps_the_quota(&self.label, account, pop, cost, local, at);
                 invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound, self.fleet, at);
-                account.pops[pop].cold += u64::from(!self.pops[pop].counts(rule, key));
+                account.pops[pop].cold += if self.pops[pop].counts(rule, key) { 0 } else { u64::from(cost) };
             }
             if (rule, key) == (0, 0) {
-                self.reference.sample(pop, *verdict == Verdict::Admitted);
+                self.reference.sample(pop, cost, *verdict == Verdict::Admitted);
             }
         }
     }
