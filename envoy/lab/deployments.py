@@ -10,7 +10,7 @@ from problem import Problem
 
 _REGIONS = ("fra1", "iad1", "sin1")
 # As written in envoy/regions/envoy.yaml: what the first region uses. The others count on from there.
-_REGION_TOKEN = "change-me"
+_REGION_TOKEN = "change-me-pops-token"
 
 # What must be there before anything starts, and the target that makes it.
 _MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync", paths.ENVOY: "tools"}

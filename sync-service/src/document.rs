@@ -5,6 +5,8 @@ use weir_limiter::document;
 use weir_limiter::reading::{ConfigError, Errors};
 use weir_limiter::rules::{Rule, RuleSet};
 
+use crate::strict_json;
+
 // The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
 pub use weir_limiter::document::DOCUMENT_BYTES_MAX;
 
@@ -82,7 +84,7 @@ impl Document {
 }
 
 fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
-    let json = || serde_json::from_slice(bytes).map_err(|error| format!("expected JSON: {error}"));
+    let json = || strict_json::read(bytes).map_err(|error| format!("expected JSON: {error}"));
     match form {
         Form::Json => json(),
         Form::Either if bytes.trim_ascii_start().starts_with(b"{") => {

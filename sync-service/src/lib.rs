@@ -26,5 +26,7 @@ pub mod rules_file;
 pub mod sequences;
 pub mod server;
 pub mod store;
+pub mod strict_json;
+pub mod tokens;
 
 pub use server::run;

@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::tokens::Tokens;
 use weir_sync::{check, explain};
 
 fn main() -> ExitCode {
@@ -37,10 +39,16 @@ fn main() -> ExitCode {
         }
     };
     if loaded.check {
+        for warning in &loaded.warnings {
+            eprintln!("warning: {warning}");
+        }
         println!("the configuration is good");
         return ExitCode::SUCCESS;
     }
     start_logs(&loaded.config);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
     match serve(loaded.config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -62,11 +70,20 @@ fn start_logs(config: &Config) {
 async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let tokens = Arc::new(Tokens::of(&config));
+    let reread = Arc::clone(&tokens);
     let (ready, address) = oneshot::channel();
     let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => {
+                    tracing::info!("SIGHUP: reading the token files again; all other settings need a restart");
+                    reread.reread();
+                }
+            }
         }
     };
     let announce = async {
@@ -75,6 +92,6 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
             let _ = writeln!(std::io::stdout(), "listening on {address}");
         }
     };
-    let (result, ()) = tokio::join!(weir_sync::run(config, ready, shutdown), announce);
+    let (result, ()) = tokio::join!(weir_sync::run(config, tokens, ready, shutdown), announce);
     Ok(result?)
 }

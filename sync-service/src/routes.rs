@@ -10,14 +10,13 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
-use subtle::ConstantTimeEq;
 use tokio::time::timeout;
 use weir_limiter::wire;
 
-use crate::config::Secret;
 use crate::metrics::{self, Metrics, Status};
 use crate::problem::{Problem, json, text};
 use crate::report::Exchange;
+use crate::tokens::Tokens;
 
 /// Answers requests.
 #[derive(Debug)]
@@ -26,10 +25,8 @@ pub struct Routes {
     pub exchange: Exchange,
     /// What `/metrics` shows.
     pub metrics: Arc<Metrics>,
-    /// The token that reports must carry; none lets everyone in.
-    pub token: Option<Secret>,
-    /// The token that changes of the rule set must carry; none lets nobody.
-    pub admin_token: Option<Secret>,
+    /// The tokens that reports, and changes of the rule set, must carry.
+    pub tokens: Arc<Tokens>,
     /// How long a body may take.
     pub body_timeout: Duration,
     /// The largest body, in bytes.
@@ -88,27 +85,25 @@ impl Routes {
     }
 
     async fn readiness(&self) -> Response<Full<Bytes>> {
-        let (status, value) = match self.exchange.ready().await {
-            Ok(()) => (StatusCode::OK, serde_json::json!({"ready": true})),
-            Err(error) => {
-                let value = serde_json::json!({"ready": false, "reason": error.to_string()});
-                (StatusCode::SERVICE_UNAVAILABLE, value)
-            }
-        };
-        json(status, "application/json", &value)
+        let ready = self.exchange.ready().await;
+        // Anybody may ask; what the store says is for the logs.
+        if let Err(error) = &ready {
+            tracing::debug!(%error, "not ready");
+        }
+        let status = if ready.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        json(status, "application/json", &serde_json::json!({"ready": ready.is_ok()}))
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        match &self.token {
-            Some(token) if !carries(headers, token) => Err(Problem::Unauthorized),
-            _ => Ok(()),
-        }
+        if self.tokens.let_report(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
     }
 
     /// Lets in who may change the rule set.
     fn authorize_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let token = self.admin_token.as_ref().ok_or(Problem::NoAdmin)?;
-        if carries(headers, token) { Ok(()) } else { Err(Problem::Unauthorized) }
+        if !self.tokens.have_admin() {
+            return Err(Problem::NoAdmin);
+        }
+        if self.tokens.let_change(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
     }
 
     /// Lets in who may report, and who may change the rule set.
@@ -134,15 +129,9 @@ impl Routes {
     }
 }
 
-/// Whether a request carries `token`.
-fn carries(headers: &HeaderMap, token: &Secret) -> bool {
-    let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    // Takes as long for a wrong first letter as for a wrong last one.
-    given.is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
-}
-
-/// The token in an `Authorization` header; the scheme's case does not matter (RFC 9110, 11.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
+/// The token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }

@@ -26,6 +26,7 @@ use crate::rules_file;
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
 use crate::store::{Store, StoreError};
+use crate::tokens::Tokens;
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,22 +53,24 @@ pub enum RunError {
 }
 
 /// Serves until `shutdown` is done, then lets the requests in flight end, within
-/// [`Config::drain_timeout`]. Sends the address that it listens on to `ready`. Fails where it
+/// [`Config::drain_timeout`]. Requests must carry `tokens`. Sends the address that it listens on to `ready`. Fails where it
 /// cannot start; a store out of reach is no such reason.
 pub async fn run(
     config: Config,
+    tokens: Arc<Tokens>,
     ready: oneshot::Sender<SocketAddr>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     // First the address: who cannot have it need not trouble the store.
     let listener = listen(config.listen).await?;
     let store = open_store(&config)?;
-    serve(config, listener, store, ready, shutdown).await
+    serve(config, tokens, listener, store, ready, shutdown).await
 }
 
 /// As [`run`], over a listener and a store that are open already; several may share one store.
 pub async fn serve(
     config: Config,
+    tokens: Arc<Tokens>,
     listener: TcpListener,
     store: Arc<dyn Store>,
     ready: oneshot::Sender<SocketAddr>,
@@ -76,7 +79,7 @@ pub async fn serve(
     let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
     let place = config.place();
     tracing::info!(%address, store = %config.store, region = place.region, replica = place.replica, "weir-sync listens");
-    let routes = Arc::new(routes(&config, store, place));
+    let routes = Arc::new(routes(&config, tokens, store, place));
     // Whoever asked for the address may be gone by now.
     let _ = ready.send(address);
     let graceful = GracefulShutdown::new();
@@ -200,14 +203,13 @@ async fn drain(graceful: GracefulShutdown, limit: Duration) {
     }
 }
 
-fn routes(config: &Config, store: Arc<dyn Store>, place: Place) -> Routes {
+fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, place: Place) -> Routes {
     let metrics = Arc::new(Metrics::new(&place.region));
     let exchange = Exchange::new(store, Arc::clone(&metrics), place);
     Routes {
         exchange,
         metrics,
-        token: config.token.secret().cloned(),
-        admin_token: config.admin_token.secret().cloned(),
+        tokens,
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
     }

@@ -1,7 +1,10 @@
 //! The binary: says where it listens, ends well on a signal, refuses to start with one clear sentence.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The binary with nothing of ours in its environment.
 fn weir_sync(arguments: &[&str]) -> Command {
@@ -32,10 +35,32 @@ impl Running {
         Self(child, address)
     }
 
-    /// Sends a signal and returns the exit code and what was logged.
-    fn signal(mut self, name: &str) -> (Option<i32>, String) {
+    /// Sends a signal.
+    fn send(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// The status of a request that carries `token` and says nothing.
+    fn status(&self, line: &str, token: &str) -> u16 {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let head = format!(
+            "{line} HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer {token}\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer[9..12].parse().unwrap()
+    }
+
+    fn takes_reports_with(&self, token: &str) -> bool {
+        self.status("POST /v1/report", token) != 401
+    }
+
+    /// Sends a signal that ends it and returns the exit code and what was logged.
+    fn signal(mut self, name: &str) -> (Option<i32>, String) {
+        self.send(name);
         let status = self.0.wait().unwrap();
         let mut logs = String::new();
         self.0.stderr.take().unwrap().read_to_string(&mut logs).unwrap();
@@ -59,6 +84,63 @@ fn ends_well_on_a_signal() {
     }
 }
 
+/// Waits until `what` is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
+    let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
+    let (file, path) = file(&format!("{first}\n"));
+    let running = Running::start(&["--token-file", &path]);
+    assert!(running.takes_reports_with(first) && !running.takes_reports_with(second));
+    std::fs::write(file.path(), second).unwrap();
+    running.send("HUP");
+    until("the second token is taken", || running.takes_reports_with(second));
+    assert!(!running.takes_reports_with(first), "it was replaced");
+    let (code, logs) = running.signal("TERM");
+    assert_eq!(code, Some(0), "{logs}");
+    assert!(logs.contains("SIGHUP") && logs.contains("stopped"), "{logs}");
+    assert!(!logs.contains(first) && !logs.contains(second), "{logs}");
+}
+
+#[test]
+fn a_hangup_that_finds_a_bad_token_file_keeps_the_token_and_says_so() {
+    let (token, admin, new_admin) =
+        ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
+    let (pops, pops_path) = file(token);
+    let (admins, admins_path) = file(admin);
+    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
+    std::fs::write(pops.path(), "short").unwrap();
+    std::fs::write(admins.path(), new_admin).unwrap();
+    running.send("HUP");
+    until("the admin's second token is taken", || running.status("GET /v1/rules", new_admin) == 404);
+    assert!(running.takes_reports_with(token) && !running.takes_reports_with("short"));
+    let (code, logs) = running.signal("TERM");
+    assert_eq!(code, Some(0), "{logs}");
+    assert!(logs.contains(&pops_path) && logs.contains("expected 16 to 1024"), "{logs}");
+}
+
+#[test]
+fn a_token_file_that_others_may_read_is_warned_of() {
+    let (file, path) = file("a-token-of-the-tests");
+    let logs_with = |mode: u32| {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        Running::start(&["--token-file", &path]).signal("TERM").1
+    };
+    let open = logs_with(0o644);
+    assert!(open.contains("WARN") && open.contains(&path) && open.contains("chmod"), "{open}");
+    for mode in [0o600, 0o640] {
+        let closed = logs_with(mode);
+        assert!(!closed.contains("WARN"), "{mode:o}: {closed}");
+    }
+}
+
 #[test]
 fn logs_json_without_secrets() {
     let url = "redis://weir:pa55word@127.0.0.1:1";
@@ -68,7 +150,7 @@ fn logs_json_without_secrets() {
         "--log-level",
         "trace",
         "--token",
-        "s3cret",
+        "s3cret-of-16-bytes-and-more",
         "--store",
         url,
     ])

@@ -24,6 +24,7 @@ fn file(text: &str) -> (tempfile::NamedTempFile, String) {
     (file, path)
 }
 
+const TOKEN: &str = "a-token-of-the-tests";
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/weir-sync.yaml");
 
 #[test]
@@ -150,25 +151,41 @@ fn without_a_token_only_loopback_is_listened_on() {
         said.starts_with("listen: 0.0.0.0:7878 is not a loopback address") && said.contains("token"),
         "{said}"
     );
-    read(&["--listen", "0.0.0.0:7878"], &[("WEIR_SYNC_TOKEN", "x")]).unwrap();
+    read(&["--listen", "0.0.0.0:7878"], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap();
     read(&["--listen", "[::1]:7878"], &[]).unwrap();
 }
 
 #[test]
 fn a_token_is_read_from_its_file() {
-    let (_token, path) = file("s3cret\n");
+    let (_token, path) = file("s3cret-s3cret-s3cret\n");
     let config = read(&["--token-file", &path], &[]).unwrap();
-    assert_eq!(config.token, Token::Given(Secret::new("s3cret")));
-    assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", "x")]).unwrap().token, config.token);
-    assert!(errors(&["--token-file", &path, "--token", "x"], &[]).contains("found both"));
+    assert_eq!(config.token.secret(), Some(&Secret::new("s3cret-s3cret-s3cret")));
+    assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap().token, config.token);
+    assert!(errors(&["--token-file", &path, "--token", TOKEN], &[]).contains("found both"));
     assert!(errors(&["--token-file", "/nowhere/token"], &[]).contains("cannot read /nowhere/token"));
     let (_empty, path) = file("\n");
-    assert!(errors(&["--token-file", &path], &[]).contains("expected 1 to 1024"));
+    assert!(errors(&["--token-file", &path], &[]).contains("expected 16 to 1024"));
+}
+
+#[test]
+fn a_token_that_could_be_guessed_is_refused() {
+    for short in ["", "x", "fifteen-bytes-x"] {
+        for flag in ["--token", "--admin-token"] {
+            let said = errors(&[flag, short], &[]);
+            assert!(said.starts_with(&format!("{flag}: expected 16 to 1024 ")), "{said}");
+            assert!(said.contains("openssl rand -hex 32"), "what to do: {said}");
+        }
+    }
+    read(&["--token", "sixteen-bytes-xy"], &[]).unwrap();
 }
 
 #[test]
 fn a_token_from_a_file_is_taken_to_the_letter() {
-    for (text, expected) in [("token: 0123\n", "0123"), ("token: 1e5\n", "1e5"), ("token: true\n", "true")] {
+    for (text, expected) in [
+        ("token: 0123456701234567\n", "0123456701234567"),
+        ("token: 10000000000000e5\n", "10000000000000e5"),
+        ("token: 0x00000000000000ff\n", "0x00000000000000ff"),
+    ] {
         let (_file, path) = file(text);
         assert_eq!(read(&["--config", &path], &[]).unwrap().token, Token::Given(Secret::new(expected)));
     }
@@ -177,7 +194,7 @@ fn a_token_from_a_file_is_taken_to_the_letter() {
 #[test]
 fn secrets_are_never_printed() {
     let url = "rediss://weir:pa55word@redis.internal:6380/2?x=pa55word";
-    let config = read(&["--token", "s3cret-token", "--store", url], &[]).unwrap();
+    let config = read(&["--token", "s3cret-s3cret-token", "--store", url], &[]).unwrap();
     let printed = format!("{config:?} {}", config.store);
     assert!(!printed.contains("s3cret") && !printed.contains("pa55"), "{printed}");
     assert_eq!(config.store.to_string(), "rediss://redis.internal:6380/2");
@@ -185,7 +202,7 @@ fn secrets_are_never_printed() {
     for bad in ["redis://weir:pa55word@", "http://weir:pa55word@host", "redis://weir:pa55word@host:port"] {
         assert!(!errors(&["--store", bad], &[]).contains("pa55"), "{bad}");
     }
-    assert!(!errors(&["--token", "s3cret token"], &[]).contains("s3cret"));
+    assert!(!errors(&["--token", "s3cret s3cret token"], &[]).contains("s3cret"));
 }
 
 #[test]
@@ -198,14 +215,14 @@ fn the_longest_lease_is_not_below_the_shortest() {
 
 #[test]
 fn the_admin_token_is_read_as_the_other_and_is_another() {
-    let (_token, path) = file("adm1n\n");
-    let config = read(&["--admin-token-file", &path, "--token", "x"], &[]).unwrap();
-    assert_eq!(config.admin_token, Token::Given(Secret::new("adm1n")));
-    assert!(errors(&["--admin-token-file", &path, "--admin-token", "x"], &[]).contains("found both"));
+    let (_token, path) = file("adm1n-adm1n-adm1n\n");
+    let config = read(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
+    assert_eq!(config.admin_token.secret(), Some(&Secret::new("adm1n-adm1n-adm1n")));
+    assert!(errors(&["--admin-token-file", &path, "--admin-token", TOKEN], &[]).contains("found both"));
     assert!(
         errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read")
     );
-    let same = errors(&["--admin-token-file", &path, "--token", "adm1n"], &[]);
+    let same = errors(&["--admin-token-file", &path, "--token", "adm1n-adm1n-adm1n"], &[]);
     assert_eq!(same, "admin_token: expected another one than the token of the reports");
     let printed = format!("{config:?}");
     assert!(!printed.contains("adm1n"), "{printed}");

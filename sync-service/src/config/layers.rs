@@ -22,6 +22,8 @@ pub struct Loaded {
     pub config: Config,
     /// Only check, do not serve.
     pub check: bool,
+    /// What can be used, and had better be otherwise.
+    pub warnings: Vec<String>,
 }
 
 /// Everything that is wrong with a configuration, a line each.
@@ -89,7 +91,11 @@ pub fn load(
         apply(&mut config, &layer, &mut errors);
     }
     check(&mut config, &mut errors);
-    if errors.0.is_empty() { Ok(Loaded { config, check: matches.get_flag("check") }) } else { Err(errors) }
+    if !errors.0.is_empty() {
+        return Err(errors);
+    }
+    let warnings = [&config.token, &config.admin_token].into_iter().filter_map(Token::warning).collect();
+    Ok(Loaded { config, check: matches.get_flag("check"), warnings })
 }
 
 fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
@@ -113,7 +119,8 @@ fn check(config: &mut Config, errors: &mut Errors) {
     }
     read_token(&mut config.token, "token_file", errors);
     read_token(&mut config.admin_token, "admin_token_file", errors);
-    if config.admin_token != Token::None && config.admin_token == config.token {
+    let (token, admin_token) = (config.token.secret(), config.admin_token.secret());
+    if admin_token.is_some() && admin_token == token {
         // Every POP holds the other one.
         errors.add("admin_token", "expected another one than the token of the reports");
     }
@@ -128,13 +135,9 @@ fn check(config: &mut Config, errors: &mut Errors) {
 
 /// Reads a token that is in a file.
 fn read_token(token: &mut Token, place: &str, errors: &mut Errors) {
-    let Token::File(path) = &*token else { return };
-    match std::fs::read_to_string(path) {
-        Err(error) => errors.add(place, format!("cannot read {path}: {error}")),
-        Ok(text) => match Token::read(text.trim_end_matches(['\r', '\n'])) {
-            Ok(secret) => *token = Token::Given(secret),
-            Err(expected) => errors.add(place, format!("{path}: {expected}")),
-        },
+    match token.reread() {
+        Ok(read) => *token = read,
+        Err(wrong) => errors.add(place, wrong),
     }
 }
 

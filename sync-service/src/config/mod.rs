@@ -6,13 +6,15 @@
 
 pub mod layers;
 pub mod settings;
+pub mod token;
 pub mod values;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use layers::{Errors, Loaded, command, load};
-pub use values::{LogFormat, LogLevel, Secret, StoreAddress, Token};
+pub use token::Token;
+pub use values::{LogFormat, LogLevel, Secret, StoreAddress};
 
 use weir_budget::divide::Terms;
 

@@ -4,7 +4,8 @@
 use weir_limiter::wire::MESSAGE_BYTES_MAX;
 
 use super::Config;
-use super::values::{self, LogFormat, LogLevel, StoreAddress, Token};
+use super::token::Token;
+use super::values::{self, LogFormat, LogLevel, StoreAddress};
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
@@ -113,21 +114,21 @@ pub const SETTINGS: &[Setting] = &[
         token,
         "TOKEN",
         "",
-        "The token that reports must carry. A flag shows in the process list: prefer the environment or --token-file",
+        "The token that reports must carry, at least 16 characters. A flag shows in the process list: prefer the environment or --token-file",
         |text| Token::read(text).map(Token::Given)
     ),
     setting!(
         token_file as token,
         "FILE",
         "",
-        "A file that holds the token; a line end after it is ignored",
-        |text| values::path(text).map(Token::File)
+        "A file that holds the token; a line end after it is ignored. Read again at SIGHUP",
+        |text| values::path(text).map(|path| Token::File(path, None))
     ),
     setting!(
         admin_token,
         "TOKEN",
         "",
-        "The token that changes of the rule set must carry; without one there are none over HTTP. \
+        "The token that changes of the rule set must carry, at least 16 characters; without one there are none over HTTP. \
          A flag shows in the process list: prefer the environment or --admin-token-file",
         |text| Token::read(text).map(Token::Given)
     ),
@@ -135,8 +136,8 @@ pub const SETTINGS: &[Setting] = &[
         admin_token_file as admin_token,
         "FILE",
         "",
-        "A file that holds the admin token; a line end after it is ignored",
-        |text| values::path(text).map(Token::File)
+        "A file that holds the admin token; a line end after it is ignored. Read again at SIGHUP",
+        |text| values::path(text).map(|path| Token::File(path, None))
     ),
     setting!(
         rules_file,

@@ -29,32 +29,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A shared token, and where it comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Token {
-    /// No token.
-    None,
-    /// The token itself.
-    Given(Secret),
-    /// A file that holds it.
-    File(String),
-}
-
-impl Token {
-    /// The token, once it is known.
-    pub fn secret(&self) -> Option<&Secret> {
-        if let Self::Given(secret) = self { Some(secret) } else { None }
-    }
-
-    /// Reads a token: printable ASCII without blanks, as it travels in a header.
-    pub(super) fn read(text: &str) -> Result<Secret, String> {
-        let fits = !text.is_empty() && text.len() <= 1_024 && text.bytes().all(|b| b.is_ascii_graphic());
-        // The text is not repeated: it is a secret.
-        fits.then(|| Secret::new(text))
-            .ok_or_else(|| "expected 1 to 1024 printable ASCII characters without blanks".into())
-    }
-}
-
 /// Where the budgets live.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreAddress {

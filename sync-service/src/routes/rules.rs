@@ -12,6 +12,7 @@ use super::{Routes, essence};
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::Held;
+use crate::strict_json;
 
 /// The largest body of a request that says one thing, in bytes.
 const ORDER_BYTES_MAX: usize = 4_096;
@@ -141,7 +142,7 @@ impl Routes {
             return Err(Problem::MediaType(JSON));
         }
         let body = self.read(request.into_body(), ORDER_BYTES_MAX).await?;
-        let value: Option<Value> = serde_json::from_slice(&body).ok();
+        let value = strict_json::read(&body).ok();
         let fields = value.as_ref().and_then(Value::as_object).filter(|fields| fields.len() == 1);
         let order = fields.and_then(|fields| fields.get(name)).and_then(read);
         order.ok_or_else(|| Problem::Malformed(format!("expected {expected}")))

@@ -11,7 +11,7 @@ use crate::client::{get, greeting, report};
 use crate::rules::{guarded, put, rules};
 use crate::stores::Shared;
 
-const REPORTER: &str = "authorization: Bearer report-token\r\n";
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 
 fn member(region: &str, replica: &str) -> Config {
     Config { region: region.into(), replica: Some(replica.into()), ..guarded() }

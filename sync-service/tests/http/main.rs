@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use weir_sync::config::Config;
 use weir_sync::server::RunError;
 use weir_sync::store::Store;
+use weir_sync::tokens::Tokens;
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
@@ -37,7 +38,8 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config { listen, ..config };
-        let task = tokio::spawn(weir_sync::run(config, ready, async {
+        let tokens = Arc::new(Tokens::of(&config));
+        let task = tokio::spawn(weir_sync::run(config, tokens, ready, async {
             let _ = stopped.await;
         }));
         Self { address: address.await.expect("the server starts"), stop, task }
@@ -48,7 +50,8 @@ impl Server {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let task = tokio::spawn(weir_sync::server::serve(config, listener, store, ready, async {
+        let tokens = Arc::new(Tokens::of(&config));
+        let task = tokio::spawn(weir_sync::server::serve(config, tokens, listener, store, ready, async {
             let _ = stopped.await;
         }));
         Self { address: address.await.expect("the server starts"), stop, task }

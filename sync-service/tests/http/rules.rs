@@ -10,8 +10,8 @@ use crate::client::{Answer, ask, get, greeting, report, request};
 use crate::exchange::{metric, reply};
 use crate::stores::Shared;
 
-const ADMIN: &str = "authorization: Bearer admin-token\r\n";
-const REPORTER: &str = "authorization: Bearer report-token\r\n";
+const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";
 
@@ -23,8 +23,8 @@ pub(crate) fn rules(rate: &str) -> Value {
 /// Settings with both tokens.
 pub(crate) fn guarded() -> Config {
     Config {
-        token: Token::Given(Secret::new("report-token")),
-        admin_token: Token::Given(Secret::new("admin-token")),
+        token: Token::Given(Secret::new("a-report-token-of-the-tests")),
+        admin_token: Token::Given(Secret::new("an-admin-token-of-the-tests")),
         ..Config::default()
     }
 }
@@ -129,6 +129,35 @@ async fn a_change_says_what_it_replaces() {
     }
     assert_eq!(put_with(format!("{ANY}{FIRST}")).await.status, 400);
     assert_eq!(current(&server).await.0, first + 2, "nothing else was taken");
+}
+
+#[tokio::test]
+async fn a_field_that_is_given_twice_is_refused_by_its_name() {
+    let server = Server::start(guarded()).await;
+    let good = put(&server, FIRST, &rules("5/s")).await;
+    let put_json = async |body: &str| {
+        let headers = format!("content-type: application/json\r\n{ADMIN}{ANY}");
+        ask(server.address, &request("PUT", "/v1/rules", &headers, body.as_bytes())).await
+    };
+    let rule = r#""name": "a", "key": ["client_address"], "rate": "5/s""#;
+    for (body, name) in [
+        (format!(r#"{{"rules": [], "rules": [{{{rule}}}]}}"#), "rules"),
+        (format!(r#"{{"rules": [{{{rule}, "rate": "500/s"}}]}}"#), "rate"),
+        (
+            format!(r#"{{"rules": [{{{rule}, "match": {{"methods": ["GET"], "methods": ["PUT"]}}}}]}}"#),
+            "methods",
+        ),
+    ] {
+        let answer = put_json(&body).await;
+        assert_eq!(answer.status, 422, "{body}");
+        let said = json_of(&answer)["errors"][0]["problem"].as_str().unwrap().to_owned();
+        assert!(said.contains(&format!("`{name}`")) && said.contains("line 1"), "{said}");
+    }
+    let headers = format!("content-type: application/json\r\n{ADMIN}");
+    let twice = br#"{"enforce": true, "enforce": false}"#;
+    let answer = ask(server.address, &request("PUT", "/v1/enforcement", &headers, twice)).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(current(&server).await, (good, rules("5/s")), "nothing was taken");
 }
 
 #[tokio::test]

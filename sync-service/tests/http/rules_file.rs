@@ -103,7 +103,7 @@ async fn what_an_operator_puts_over_a_file_stays() {
     let server = Server::start_over(file.config(), store.clone()).await;
     runs(&server, &rules("5/s")).await;
     let version = put(&server, "if-match: *\r\n", &rules("1/s")).await;
-    let headers = "content-type: application/json\r\nauthorization: Bearer admin-token\r\n";
+    let headers = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
     let off = request("PUT", "/v1/enforcement", headers, br#"{"enforce": false}"#);
     assert_eq!(ask(server.address, &off).await.status, 200);
     // Another starts and finds the file as it was put before.

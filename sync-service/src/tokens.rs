@@ -1,0 +1,102 @@
+//! The tokens that requests must carry; those from files can be read again while weir-sync runs.
+
+use std::sync::{PoisonError, RwLock};
+
+use subtle::ConstantTimeEq;
+
+use crate::config::{Config, Token};
+
+/// The tokens of the reports and of the changes of the rule set.
+#[derive(Debug)]
+pub struct Tokens(RwLock<Held>);
+
+#[derive(Clone, Debug)]
+struct Held {
+    reports: Token,
+    admin: Token,
+}
+
+impl Tokens {
+    /// Those that `config` has, which is loaded.
+    pub fn of(config: &Config) -> Self {
+        Self(RwLock::new(Held { reports: config.token.clone(), admin: config.admin_token.clone() }))
+    }
+
+    /// Whether whoever carries `given` may report: anyone, where there is no token.
+    pub fn let_report(&self, given: Option<&[u8]>) -> bool {
+        let held = self.held();
+        held.reports == Token::None || is(&held.reports, given)
+    }
+
+    /// Whether there is a token for changes of the rule set; without one there are none.
+    pub fn have_admin(&self) -> bool {
+        self.held().admin != Token::None
+    }
+
+    /// Whether whoever carries `given` may change the rule set.
+    pub fn let_change(&self, given: Option<&[u8]>) -> bool {
+        is(&self.held().admin, given)
+    }
+
+    /// Reads the files again. What is no good is logged, and the token from before stays.
+    pub fn reread(&self) {
+        let before = self.held();
+        let held = Held {
+            reports: reread(&before.reports, "token_file"),
+            admin: reread(&before.admin, "admin_token_file"),
+        };
+        if held.admin.secret().is_some() && held.admin.secret() == held.reports.secret() {
+            tracing::error!("the token and the admin token are the same now; those from before stay");
+            return;
+        }
+        let changed = held.reports != before.reports || held.admin != before.admin;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = held;
+        tracing::info!(changed, "the token files were read again");
+    }
+
+    fn held(&self) -> Held {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn reread(token: &Token, setting: &str) -> Token {
+    if let Some(warning) = token.warning() {
+        tracing::warn!(setting, "{warning}");
+    }
+    token.reread().unwrap_or_else(|wrong| {
+        tracing::error!(setting, "{wrong}; the token from before stays");
+        token.clone()
+    })
+}
+
+/// Takes as long for a wrong first letter as for a wrong last one.
+fn is(token: &Token, given: Option<&[u8]>) -> bool {
+    let (Some(secret), Some(given)) = (token.secret(), given) else { return false };
+    given.ct_eq(secret.expose().as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_every_pop_holds_never_comes_to_change_rules() {
+        let (pops, admins) =
+            (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let write = |file: &tempfile::NamedTempFile, text: &str| fs::write(file.path(), text).unwrap();
+        write(&pops, "a-token-of-all-pops");
+        write(&admins, "a-token-of-admins");
+        let of = |file: &tempfile::NamedTempFile| Token::File(file.path().to_str().unwrap().into(), None);
+        let tokens = Tokens(RwLock::new(Held { reports: of(&pops), admin: of(&admins) }));
+        assert!(!tokens.let_report(None) && !tokens.let_report(Some(b"")), "nobody, before it is read");
+        tokens.reread();
+        write(&admins, "a-token-of-all-pops\n");
+        tokens.reread();
+        assert!(tokens.let_report(Some(b"a-token-of-all-pops")));
+        assert!(
+            !tokens.let_change(Some(b"a-token-of-all-pops")) && tokens.let_change(Some(b"a-token-of-admins"))
+        );
+    }
+}
