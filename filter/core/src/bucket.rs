@@ -76,6 +76,15 @@ impl Bucket {
         }
     }
 
+    /// The bucket once `n` are taken from it at `now`, whether they are there or not; no deeper in debt than a
+    /// bucket goes, and never less deep than it was.
+    #[must_use]
+    pub fn charged(self, quota: &Quota, n: u32, now: Time) -> Self {
+        let owes = self.full_at.max(now) + quota.token_ns().saturating_mul(u64::from(n));
+        let deepest = Self::FULL.capped(quota, i64::MIN, now);
+        Self { full_at: owes.min(deepest.full_at) }.max(self)
+    }
+
     /// The bucket with `cost` tokens given back; at most full.
     #[must_use]
     pub fn give_back(self, quota: &Quota, cost: u32) -> Self {

@@ -5,14 +5,6 @@ use crate::decision::Standing;
 use crate::quota::Quota;
 use crate::time::Time;
 
-/// The bucket once `n` are taken from it at `now`, whether they are there or not; no deeper in debt than a
-/// bucket goes, and never less deep than it was.
-pub(super) fn charged(bucket: Bucket, quota: &Quota, n: u32, now: Time) -> Bucket {
-    let owes = bucket.refilled().max(now) + quota.token_ns().saturating_mul(u64::from(n));
-    let deepest = Bucket::FULL.capped(quota, i64::MIN, now);
-    Bucket::full_at(owes.min(deepest.refilled())).max(bucket)
-}
-
 /// What is left in it at `now`. In debt, the first comes once that is paid.
 pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
     let full_ns = bucket.fill_ns(now);
@@ -36,9 +28,9 @@ mod tests {
     #[test]
     fn debt_is_bounded_and_an_earlier_clock_does_not_pay_it() {
         let quota = Quota::new("1/s".parse().unwrap(), 4).unwrap();
-        let deep = charged(charged(Bucket::FULL, &quota, u32::MAX, T0), &quota, u32::MAX, T0);
+        let deep = Bucket::FULL.charged(&quota, u32::MAX, T0).charged(&quota, u32::MAX, T0);
         assert_eq!(deep.fill_ns(T0), (4 + 4 * 512) * SECOND_NS);
-        assert_eq!(charged(deep, &quota, 1, Time::ZERO), deep);
+        assert_eq!(deep.charged(&quota, 1, Time::ZERO), deep);
     }
 
     proptest! {
@@ -52,7 +44,7 @@ mod tests {
             let (mut bucket, mut now) = (Bucket::FULL, T0);
             for (step, n) in steps {
                 now += step;
-                let after = charged(bucket, &quota, n, now);
+                let after = bucket.charged(&quota, n, now);
                 if let Take::Taken(taken) = bucket.take(&quota, n, now) {
                     prop_assert_eq!(after, taken);
                 }

@@ -55,9 +55,7 @@ impl Algorithm {
         let Some(cell) = cells.first_mut() else { return Receipt(Time::ZERO) };
         let bucket = Bucket::full_at(cell.until);
         *cell = match self {
-            Self::TokenBucket(quota) => {
-                Cell { until: debt::charged(bucket, quota, n, now).refilled(), ..*cell }
-            }
+            Self::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
             Self::FixedWindow(window) => window.charge(*cell, hash, n, now),
             Self::SlidingWindow(window) => window.charge(*cell, hash, n, now),
             Self::LeakyBucket(leaky) => Cell { until: leaky.charge(bucket, n, now).refilled(), ..*cell },

@@ -58,7 +58,7 @@ impl LeakyBucket {
     /// Takes `n` turns at `now`, whether there is a place or not, as far ahead as a bucket's debt may go.
     #[must_use]
     pub fn charge(&self, bucket: Bucket, n: u32, now: Time) -> Bucket {
-        debt::charged(bucket, &self.quota, n, now)
+        bucket.charged(&self.quota, n, now)
     }
 
     /// Gives back a turn of `n` that came to `taken`. Where somebody has his turn behind it, it passes

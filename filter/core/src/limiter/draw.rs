@@ -2,10 +2,13 @@
 //!
 //! The POP spends only tokens that were debited beforehand. Where it has none on hand, the request
 //! that needs one is held up for one exchange, bounded by its time-out; then it is decided again.
+//!
+//! What a draw brings lies in the key's entry, for whichever requests come. Where a slot has no place for the
+//! entry, the request draws for itself alone: what many keys owe at once locks no newcomer out.
 
 use alloc::vec::Vec;
 
-use super::exchange::{Saying, Told};
+use super::exchange::{Exchange, Saying, Told};
 use super::grants::is_answer;
 use super::judge::Verdict;
 use super::watched::{Place, Updated};
@@ -13,13 +16,23 @@ use super::wish::chunk_of;
 use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
+use crate::quota::Quota;
 use crate::request::Request;
+use crate::slot::{Cold, Tag, Watched};
 use crate::table::Slots;
 use crate::time::Time;
 use crate::wire::{Message, Reply, Report, WireError};
 
 /// The most requests of one worker that wait at once; any beyond are decided without asking.
 pub const DRAWS_MAX: usize = 1_000;
+
+/// Tokens that were drawn for one request whose key has no place: its next decision spends them, or nobody.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InHand {
+    pub(super) tag: Tag,
+    pub(super) tokens: u32,
+    pub(super) until: Time,
+}
 
 /// What a waiting request asked for.
 #[derive(Debug)]
@@ -77,25 +90,39 @@ impl Limiter {
                 watched.begin_epoch(now);
             }
         });
-        let Updated::Written(watched) = updated else { return };
-        if !hit.watched {
+        let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
+        if placed.is_some() && !hit.watched {
             self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
         }
-        let Some(key) = self.watch.get_mut(hit.tag.bits()) else { return };
-        key.waiting = key.waiting.saturating_add(hit.cost);
         let told = Told {
             place,
             rule: hit.rule,
-            epoch: watched.epoch,
-            admitted: watched.admitted,
-            asked: key.asked,
+            epoch: 0,
+            admitted: 0,
+            asked: 0,
             asked_recently: 0,
             awaited: hit.cost,
+            is_unplaced: false,
             dirty_since: now,
         };
+        let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
+            return self.want_unplaced(hit, told, &quota, saying, now);
+        };
+        key.waiting = key.waiting.saturating_add(hit.cost);
+        let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = calendar.map_or(0, |_| chunk_of(quota));
         let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
         saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, ahead, now);
+    }
+
+    /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
+    /// list: in an epoch of their own, which nobody names again. What it gets it spends at once; the budget takes
+    /// what it hears no more of for spent.
+    fn want_unplaced(&mut self, hit: &super::Hit, told: Told, quota: &Quota, saying: &mut Saying, now: Time) {
+        let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
+        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, quota, 1, 0, now) };
+        let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
+        saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, hit.cost, now);
     }
 
     /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the

@@ -26,6 +26,9 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;
 
+/// 2^32 over the golden ratio, to the nearest odd number: spreads what is counted evenly.
+const FIBONACCI_HALF: u32 = 0x9e37_79b1;
+
 /// The state of one worker's exchange with weir-sync.
 pub(super) struct Exchange {
     reporter: Reporter,
@@ -40,6 +43,8 @@ pub(super) struct Exchange {
     cursor: u64,
     /// Keys that were boxed here; at most [`wire::BOXED_MAX`].
     pub(super) boxed: Vec<BoxedHere>,
+    /// Counts the epochs of requests whose keys have no place.
+    epochs: u32,
 }
 
 /// A report that was sent, and what it said.
@@ -62,6 +67,8 @@ pub(super) struct Told {
     pub(super) asked_recently: u64,
     /// Of a draw: the tokens that its request waits for.
     pub(super) awaited: u32,
+    /// Whether the answer is for one request alone, because its key has no place.
+    pub(super) is_unplaced: bool,
     pub(super) dirty_since: Time,
 }
 
@@ -78,6 +85,7 @@ impl Exchange {
             in_flight: Vec::new(),
             cursor: 0,
             boxed: Vec::new(),
+            epochs: 0,
         }
     }
 
@@ -96,6 +104,17 @@ impl Exchange {
     pub(super) fn take_if(&mut self, sequence: u64, fits: impl Fn(&InFlight) -> bool) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|sent| sent.sequence == sequence && fits(sent))?;
         Some(self.in_flight.remove(at))
+    }
+
+    /// Names an epoch that no entry has: this worker never twice. Where it begins is random, so that another worker
+    /// does not come by the same name for the same key while the budget remembers it, some seconds.
+    pub(super) fn epoch_of_its_own(&mut self) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let worker = self.reporter.worker;
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+        let begin = (worker ^ worker >> 32) as u32;
+        // An odd factor: all names come before any comes again.
+        begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
     /// The number of the latest report.
@@ -258,7 +277,17 @@ impl Limiter {
             Some(Want::Later(at)) => return key.rest(at, now),
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = Told { place, rule, epoch, admitted, asked, asked_recently, awaited: 0, dirty_since };
+        let told = Told {
+            place,
+            rule,
+            epoch,
+            admitted,
+            asked,
+            asked_recently,
+            awaited: 0,
+            is_unplaced: false,
+            dirty_since,
+        };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
         let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);

@@ -1,6 +1,7 @@
 //! Applying what weir-sync answers.
 
 use super::Limiter;
+use super::draw::InHand;
 use super::exchange::Told;
 use super::watched::{Place, Updated};
 use super::wish::rest_until;
@@ -81,6 +82,9 @@ impl Limiter {
                 Allowance::Leased(leased) if reply.settled => self.lease(told, leased, sent_at, slots, now),
                 Allowance::Leased(_) => {}
             }
+            if told.is_unplaced {
+                continue;
+            }
             let quota = self.rule(told.rule).map(|rule| rule.quota);
             let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
             let is_report = told.awaited == 0;
@@ -134,6 +138,9 @@ impl Limiter {
             return;
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
+        if told.is_unplaced {
+            return self.in_hand.push(InHand { tag: told.place.tag, tokens: charged, until });
+        }
         let barred_until = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
         let updated = self.update_watched(told.place, None, slots, now, |watched| {
             if watched.epoch != told.epoch {

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::draw::InHand;
 use super::exchange::Exchange;
 use super::penalty::boxed_until;
 use super::terms::Terms;
@@ -119,7 +120,7 @@ impl Limiter {
             return judged(hit, Verdict::Denied);
         }
         if terms.is_strict && alone.is_none() {
-            hit.judged = self.spend(lodging, hit.cost, terms, slot, now);
+            hit.judged = self.spend(hit, lodging, terms, slot, now);
             return;
         }
         let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
@@ -159,31 +160,39 @@ impl Limiter {
     }
 
     /// Spends tokens that were paid for.
-    fn spend(&self, lodging: Lodging, cost: u32, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
-        let quota = &terms.quota;
-        let refused = |verdict| Judged::refused(verdict, lodging.tag);
-        let on_hand = match lodging.entry {
-            Entry::Watched(watched) => watched.on_hand(now),
-            Entry::Cold(_) => 0,
+    fn spend(&self, hit: &Hit, lodging: Lodging, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
+        let (quota, cost) = (&terms.quota, hit.cost);
+        let refused = |verdict| Judged::refused(verdict, hit.tag);
+        let (on_hand, elsewhere) = match lodging.entry {
+            // Of a calendar's quota, what the budget had left when it last answered.
+            Entry::Watched(w) => (w.on_hand(now), if terms.is_calendar { w.burst } else { 0 }),
+            Entry::Cold(_) => (0, 0),
         };
-        let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(cost)) else {
-            if self.touch.asked == Asked::NotYet && !lodging.tag.is_overflow() {
-                return refused(Verdict::Unpaid);
+        // What clients are told is left.
+        let told = |left: u32| {
+            let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
+            refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
+        };
+        if let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(cost)) {
+            watched.count_admitted(cost, now);
+            // Only the rule's own choice, out of touch with weir-sync, asks the bucket; until it is full the entry
+            // keeps its place, and of a calendar's quota that would be a month.
+            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
+                watched.bucket = watched.bucket.charged(quota, cost, now);
             }
-            let wait_ns = quota.token_ns().saturating_mul(u64::from(cost)).min(UNPAID_WAIT_NS_MAX);
-            return refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() });
-        };
-        watched.count_admitted(cost, now);
-        // What clients are told is left, is what is on hand; of a calendar's quota, also what the budget
-        // had left when it last answered. That is not for the entry, which would stay for a month.
-        let elsewhere = if terms.is_calendar { watched.burst } else { 0 };
-        let told = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
-        if !terms.is_calendar {
-            watched.bucket = told;
+            // The entry is there, so it has its room.
+            let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
+            return told(left);
         }
-        // The entry is there, so it has its room.
-        let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-        refused(Verdict::Fits(Standing::allowed(told, quota, now)))
+        let is_mine = |in_hand: &&InHand| in_hand.tag == hit.tag && now < in_hand.until;
+        if self.in_hand.iter().find(is_mine).is_some_and(|in_hand| in_hand.tokens >= cost) {
+            return told(0);
+        }
+        if self.touch.asked == Asked::NotYet {
+            return refused(Verdict::Unpaid);
+        }
+        let wait_ns = quota.token_ns().saturating_mul(u64::from(cost)).min(UNPAID_WAIT_NS_MAX);
+        refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() })
     }
 
     /// The key's admit ratio, if that leaves this request out.

@@ -50,6 +50,7 @@ use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
 use batches::BatchTerms;
+use draw::InHand;
 pub use draw::{DRAWS_MAX, Draw};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
@@ -103,6 +104,8 @@ pub struct Limiter {
     touch: Touch,
     /// Draws whose answers are awaited.
     drawing: usize,
+    /// What the last of them brought for a request whose key has no place.
+    in_hand: Vec<InHand>,
     counters: Counters,
     afterwards: Vec<Afterwards>,
     /// Of the request decided last; none before the first, while one is decided, and since the rules were replaced.
@@ -192,6 +195,7 @@ impl Limiter {
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
             touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
             drawing: 0,
+            in_hand: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,
         }
@@ -247,6 +251,7 @@ impl Limiter {
             self.judge_shadows(&mut scratch, slots, now);
         }
         self.scratch = Some(scratch);
+        self.in_hand.clear();
         decision
     }
 

@@ -1,5 +1,6 @@
 mod batches;
 mod costs;
+mod crowded;
 mod in_a_fleet;
 mod keys;
 mod lists;

@@ -6,6 +6,7 @@ mod liveness;
 mod overshoot;
 mod pop;
 mod tally;
+mod unplaced;
 mod windows;
 
 use weir_budget::budget::BudgetId;

@@ -1,0 +1,134 @@
+//! Strict rules under more keys than the table has places for.
+
+use super::*;
+use crate::wire::Leased;
+use std::string::ToString as _;
+
+const LEASE_MS: u32 = 2_000;
+
+/// The rule of envoy/login.
+fn login() -> RuleSet {
+    rules(&json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true}]))
+}
+
+fn client(n: u32) -> Client {
+    Client(core::net::Ipv4Addr::from_bits(n).to_string())
+}
+
+/// A weir-sync with tokens for everybody.
+fn answer_all(report: &Report) -> Vec<u8> {
+    let lease = |key: &crate::wire::Key| match key.ahead {
+        0 => Leased::NONE,
+        ahead => Leased::of(key.admitted + u64::from(ahead), LEASE_MS),
+    };
+    let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
+    Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+}
+
+/// Asks once; where it has to wait, weir-sync has a token.
+fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Outcome {
+    let outcome = limiter.decide(&mut client(n), slots, now).outcome;
+    if outcome != Outcome::Wait {
+        return outcome;
+    }
+    let Some((report, draw)) = limiter.draw(slots, now) else {
+        return limiter.decide_again(false, &mut client(n), slots, now).outcome;
+    };
+    let answered = limiter.drawn(draw, &answer_all(&report), slots, now + MS).unwrap();
+    limiter.decide_again(answered, &mut client(n), slots, now + MS).outcome
+}
+
+/// A 64th of the default table, of 2,000 newcomers a second: each asks once, for three minutes.
+#[test]
+fn a_slow_flood_locks_no_newcomer_out() {
+    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(64));
+    limiter.note_heard(1, T0);
+    let every_ns = SECOND_NS * 64 / 2_000;
+    let (mut refused, mut reported, newcomers) = (0, T0, 180 * 2_000 / 64);
+    for n in 0..newcomers {
+        let now = T0 + u64::from(n) * every_ns;
+        refused += u32::from(ask_and_wait(&mut limiter, &mut slots, n, now) != Outcome::Allow);
+        if now.nanos_since(reported) >= 250 * MS
+            && let Some(report) = limiter.report(&mut slots, true, now)
+        {
+            reported = now;
+            limiter.apply(report.sequence, &answer_all(&report), &mut slots, now).unwrap();
+        }
+    }
+    assert_eq!(refused, 0, "of {newcomers}");
+}
+
+/// One slot, and no place in it: every key that lives there has tokens that it may yet spend.
+fn crowded() -> (Limiter, LocalSlots) {
+    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(1, T0);
+    for n in 0..100 {
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, T0), Outcome::Allow, "{n}");
+    }
+    (limiter, slots)
+}
+
+fn leased(report: &Report, charged: u64) -> Vec<u8> {
+    let grants = vec![Allowance::Leased(Leased::of(charged, LEASE_MS))];
+    Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+}
+
+#[test]
+fn a_key_without_a_place_draws_for_each_request_by_itself() {
+    let (mut limiter, mut slots) = crowded();
+    let mut epochs = vec![];
+    for (charged, expected) in [(1, Outcome::Allow), (1, Outcome::Allow), (0, Outcome::Limit)] {
+        assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
+        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let key = &report.keys[0];
+        assert_eq!((key.admitted, key.ahead, report.keys.len()), (0, 1, 1));
+        epochs.push(key.epoch);
+        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
+        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, expected);
+    }
+    // And is refused at once until a token may have come.
+    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Limit);
+    epochs.sort_unstable();
+    epochs.dedup();
+    assert_eq!(epochs.len(), 3, "what was leased to one is never asked for again");
+}
+
+#[test]
+fn a_place_is_free_again_once_its_lease_is_over() {
+    let (mut limiter, mut slots) = crowded();
+    for (n, expected, now) in [(200, false, T0 + 1_900 * MS), (201, true, T0 + 2_000 * MS)] {
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, now), Outcome::Allow);
+        let value = crate::key::KeyValue::of_address(
+            core::net::Ipv4Addr::from_bits(n).into(),
+            crate::address::Prefixes { ipv4: 32, ipv6: 64 },
+        );
+        let (.., place) = limiter.find("login", value.as_bytes(), 1).unwrap();
+        let mut slot = Slot::empty();
+        slots.read(0, &mut slot).unwrap();
+        assert_eq!(slot.is_watched(place.tag), expected, "client {n}");
+    }
+}
+
+#[test]
+fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
+    let (mut limiter, mut slots) = crowded();
+    let mut wait = |limiter: &mut Limiter, n| {
+        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait);
+        limiter.draw(&mut slots, T0).unwrap()
+    };
+    let (first, its_draw) = wait(&mut limiter, 200);
+    let (second, other_draw) = wait(&mut limiter, 200);
+    let (third, late_draw) = wait(&mut limiter, 201);
+    assert_ne!(first.keys[0].epoch, second.keys[0].epoch);
+    let mut again = |limiter: &mut Limiter, report: &Report, draw, n, now| {
+        assert!(limiter.drawn(draw, &leased(report, 1), &mut slots, now).unwrap());
+        let outcome = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome;
+        let next = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome;
+        (outcome, next)
+    };
+    let once = (Outcome::Allow, Outcome::Limit);
+    assert_eq!(again(&mut limiter, &second, other_draw, 200, T0), once);
+    assert_eq!(again(&mut limiter, &first, its_draw, 200, T0 + 1_999 * MS), once);
+    let refused = (Outcome::Limit, Outcome::Limit);
+    assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
+}
