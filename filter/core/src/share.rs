@@ -41,11 +41,22 @@ impl Share {
     /// The share once `tokens` more are used at `now` by one of `parts` sharers; `None` if it does not
     /// have them.
     pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {
-        let refilled = self.refilled(quota, parts, now);
-        let used = u64::from(refilled.used) + u64::from(tokens) * u64::from(PARTS);
         let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
-        let used = u32::try_from(used).ok().filter(|used| u64::from(*used) <= most)?;
-        Some(Self { used, ..refilled })
+        Some(self.overdraw(quota, tokens, parts, now)).filter(|share| u64::from(share.used) <= most)
+    }
+
+    /// The share once `tokens` more are used, whether it has them or not.
+    #[must_use]
+    pub fn overdraw(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Self {
+        let refilled = self.refilled(quota, parts, now);
+        let used = refilled.used.saturating_add(tokens.saturating_mul(PARTS));
+        Self { used, ..refilled }
+    }
+
+    /// The share with `tokens` that were used given back; at most whole.
+    #[must_use]
+    pub fn give_back(self, tokens: u32) -> Self {
+        Self { used: self.used.saturating_sub(tokens.saturating_mul(PARTS)), ..self }
     }
 
     /// Whole tokens used at `now`, rounded up.
@@ -132,6 +143,15 @@ mod tests {
         for pops in [1, 3, 330] {
             assert_eq!(share.tokens_used(&quota(), pops, T0), 1);
         }
+    }
+
+    #[test]
+    fn what_is_overdrawn_is_used_and_what_is_given_back_is_not() {
+        let used = Share::WHOLE.overdraw(&quota(), 40, 4, T0);
+        assert_eq!(used.tokens_used(&quota(), 4, T0), 40);
+        assert_eq!(used.give_back(16).take(&quota(), 1, 4, T0), used.give_back(15).take(&quota(), 0, 4, T0));
+        assert_eq!(used.give_back(15).take(&quota(), 1, 4, T0), None);
+        assert_eq!(used.give_back(41).tokens_used(&quota(), 4, T0), 0);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               mechanisms.rs: the table
+//!               mechanisms.rs, quotas.rs: the table
 //! report.rs     the table as text; random.rs: worlds drawn from a seed
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
@@ -39,6 +39,7 @@ pub mod plot;
 pub mod plots;
 pub mod pop;
 pub mod queue;
+pub mod quotas;
 pub mod random;
 pub mod reaction;
 pub mod reference;

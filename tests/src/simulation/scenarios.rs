@@ -7,7 +7,7 @@ use super::more_scenarios as more;
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::traffic;
 use super::world::World;
-use super::{many, reaction};
+use super::{many, quotas, reaction};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
@@ -80,6 +80,11 @@ const BUNCH: &[Limit] = &[
     limit("ratio", ratio, 0.99, 1.002),
     BOUND,
 ];
+/// While it is new, a key is not given what its budget steers for: 120 tokens of 1,500.
+const LOCAL_BURST: &[Limit] =
+    &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
+const LOCAL_BURST_BELOW: &[Limit] =
+    &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
 const PULSES: &[Limit] = &[
     limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 1e9),
     limit("ratio", ratio, 0.99, 1.01),
@@ -132,6 +137,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
     plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
+    plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
+    plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::cells::{Cells, algorithm_at};
 use super::exchange::Exchange;
-use super::judge::after_taking;
+use super::judge::{after_taking, unwatched};
 use super::watched::Updated;
 use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Cell, Receipt};
@@ -138,10 +138,8 @@ fn charge_bucket(
     if slot.put(done.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    // A key that begins to be watched needs more room; without it, it stays as it was.
-    let mut unchanged = known;
-    *unchanged.bucket_mut() = after;
-    slot.put(done.tag, &unchanged, now).map(|_| false)
+    let unwatched = unwatched(known, after, quota, cost, parts, now);
+    slot.put(done.tag, &unwatched, now).map(|_| false)
 }
 
 fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {

@@ -290,8 +290,8 @@ impl Limiter {
         };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
-        let quota = self.rule(rule).filter(|_| is_warm).map(|rule| rule.quota);
-        let missing = quota.map_or(0, |quota| watched.bucket.missing(&quota, now));
+        let terms = self.terms.get(usize::from(rule)).filter(|_| is_warm);
+        let missing = terms.map_or(0, |terms| watched.missing(&terms.quota, terms.local_burst, now));
         saying.add(told, value.as_bytes(), &watched, missing, ahead, now);
     }
 }

@@ -148,11 +148,9 @@ impl Limiter {
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
         let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
         let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
-            // A key that begins to be watched needs more room; without it, it stays as it was.
             self.counters.add(Event::SyncDropped, 1);
-            let mut unchanged = lodging.entry;
-            *unchanged.bucket_mut() = after;
-            slot.put(lodging.tag, &unchanged, now).unwrap_or(0)
+            let unwatched = unwatched(lodging.entry, after, quota, hit.cost, parts, now);
+            slot.put(lodging.tag, &unwatched, now).unwrap_or(0)
         });
         let standing = Standing::allowed(after, quota, now);
         judged(hit, Verdict::Fits(standing));
@@ -283,10 +281,13 @@ impl Limiter {
         let taken = entry.hold_at(now).map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
         let bucket = if may_rely { hit.after } else { entry.bucket() };
         *entry.bucket_mut() = bucket.give_back(&quota, taken);
-        if let Entry::Watched(watched) = &mut entry {
-            // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
-            let least = if is_strict { 0 } else { watched.charged };
-            watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
+        match &mut entry {
+            Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
+            Entry::Watched(watched) => {
+                // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
+                let least = if is_strict { 0 } else { watched.charged };
+                watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
+            }
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
@@ -322,6 +323,24 @@ pub(super) fn after_taking(
                     Entry::Watched(Watched { bucket: after, ..begun })
                 }
             }
+        }
+    }
+}
+
+/// The same where its slot has no room to watch it: it says what it took once there is.
+pub(super) fn unwatched(
+    entry: Entry,
+    after: Bucket,
+    quota: &Quota,
+    cost: u32,
+    parts: Option<u32>,
+    now: Time,
+) -> Entry {
+    match entry {
+        Entry::Watched(watched) => Entry::Watched(Watched { bucket: after, ..watched }),
+        Entry::Cold(cold) => {
+            let share = cold.share.overdraw(quota, cost, parts.unwrap_or(1), now);
+            Entry::Cold(Cold { bucket: after, share })
         }
     }
 }

@@ -4,6 +4,7 @@ mod crowded;
 mod in_a_fleet;
 mod keys;
 mod lists;
+mod local_burst;
 mod quota;
 mod replace;
 mod reports;

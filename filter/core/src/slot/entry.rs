@@ -112,13 +112,10 @@ impl Cold {
 impl Watched {
     /// A key that starts to be watched at `now`, asked for `taking` tokens that its share no longer has.
     ///
-    /// What was admitted unheard is reported now: what is missing from the bucket, and, where the
-    /// bucket has refilled faster than an even share does, what is missing from the share.
+    /// What was admitted unheard is reported now. Its share tells what that was: the bucket may lack more,
+    /// of a burst that this POP does not give alone, or of what others took in an overflow bucket.
     pub fn begin(cold: &Cold, quota: &Quota, parts: u32, taking: u32, now: Time) -> Self {
-        // More than the burst is only missing where the clock went back.
-        let missing = cold.bucket.missing(quota, now).min(u64::from(quota.burst()));
-        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-        let admitted = missing.max(cold.share.tokens_used(quota, parts, now)).saturating_add(taking);
+        let admitted = cold.share.tokens_used(quota, parts, now).saturating_add(taking);
         Self {
             bucket: cold.bucket,
             lease_until: Time::ZERO,
@@ -156,6 +153,13 @@ impl Watched {
     /// says so.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         (now < self.lease_until).then_some((self.burst, self.parts))
+    }
+
+    /// Tokens that its bucket lacks at `now` of what it may hold: without a lease, `local_burst`.
+    pub fn missing(&self, quota: &Quota, local_burst: u32, now: Time) -> u64 {
+        let most = self.hold_at(now).map_or(local_burst, |(burst, _)| burst);
+        let withheld = u64::from(quota.burst().saturating_sub(most));
+        self.bucket.missing(quota, now).saturating_sub(withheld)
     }
 
     /// Takes in that what was `admitted` when a report was made at `sent_at` is charged.

@@ -19,6 +19,24 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 }
 
 #[test]
+fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(4, T0);
+    for other in 1..crate::slot::KEYS_PER_SLOT {
+        assert!(allows(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), T0));
+    }
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 7, T0), 7);
+    assert_eq!(limiter.counters().take_event(Event::SyncDropped), 2);
+    assert_eq!(limiter.report(&mut slots, false, T0), None);
+    // The others have refilled, and make room.
+    let later = T0 + 61 * SECOND_NS;
+    limiter.note_heard(4, later);
+    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", later));
+    let report = limiter.report(&mut slots, false, later).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (8, 8));
+}
+
+#[test]
 fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();

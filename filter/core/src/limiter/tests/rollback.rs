@@ -30,6 +30,35 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
     assert_eq!(mine.counters().take_rule(0).allowed, 0);
 }
 
+/// I7: nobody was admitted, so nobody is charged.
+#[test]
+fn what_a_later_slot_refuses_is_not_reported() {
+    let rule_set = || {
+        rules(&json!([
+            {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/h", "burst": 5},
+            {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
+        ]))
+    };
+    let (mut mine, mut other) = (limiter(rule_set(), Some(1)), limiter(rule_set(), None));
+    let (mut slots, mut turns) = (LocalSlots::new(1_024), 0);
+    let mut interloper = |slots: &mut LocalSlots| {
+        turns += 1;
+        if turns == 2 {
+            assert_eq!(admitted(&mut other, slots, "192.0.2.9", 5, T0), 5);
+        }
+    };
+    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
+    assert!(!allows(&mut mine, &mut contended, "192.0.2.1", T0));
+    // The net has three tokens again; with the third, of nine POPs, the host is past its even share.
+    let later = T0 + 180 * SECOND_NS;
+    assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
+    mine.note_heard(9, later);
+    assert!(allows(&mut mine, &mut slots, "192.0.2.1", later));
+    let report = mine.report(&mut slots, false, later).unwrap();
+    let of_host = report.keys.iter().find(|key| report.rules[usize::from(key.rule)].name == "host");
+    assert_eq!(of_host.unwrap().admitted, 3);
+}
+
 /// Slots that fail at the first write, with somebody else before the second.
 struct Failing<'a> {
     slots: &'a mut LocalSlots,
