@@ -23,9 +23,9 @@ use crate::metrics::Metrics;
 use crate::report::{Exchange, Place};
 use crate::routes::Routes;
 use crate::rules_file;
+use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
-use crate::store::{Store, StoreError};
 use crate::tokens::Tokens;
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
@@ -46,7 +46,7 @@ pub enum RunError {
     Listen(SocketAddr, io::Error),
     /// The store's settings cannot be used.
     #[error("store: {0}")]
-    Store(#[from] StoreError),
+    Store(#[from] redis::RedisError),
     /// The certificates cannot be read.
     #[error("store_ca_file: cannot read {0}: {1}")]
     Certificates(String, io::Error),

@@ -228,3 +228,35 @@ fn the_admin_token_is_read_as_the_other_and_is_another() {
     assert!(!printed.contains("adm1n"), "{printed}");
     assert_eq!(read(&["--rules-file", "a.yaml"], &[]).unwrap().rules_file.as_deref(), Some("a.yaml"));
 }
+
+#[test]
+fn a_password_that_is_not_percent_encoded_is_told_so() {
+    for bad in [
+        "redis://:pa55#word@redis.internal",
+        "redis://weir:pa55/word@redis.internal:6380",
+        "rediss://weir:pa55?word@redis.internal/2",
+        "redis://pa55#word@redis.internal",
+        "redis://weir:1234/pa55@redis.internal",
+    ] {
+        let said = errors(&["--store", bad], &[]);
+        assert!(said.contains("percent-encoded") && said.contains("%23"), "{bad}: {said}");
+        assert!(!said.contains("pa55") && !said.contains("invalid port"), "{bad}: {said}");
+    }
+    for good in ["redis://:pa55%23word@redis.internal", "redis://weir:p@55:w0rd!$&@redis.internal:6380/2"] {
+        assert!(read(&["--store", good], &[]).is_ok(), "{good}");
+    }
+    let said = errors(&["--store", "redis://redis.internal/two"], &[]);
+    assert!(said.contains("database"), "{said}");
+}
+
+#[test]
+fn certificates_are_refused_where_nothing_would_look_at_them() {
+    for plain in ["redis://redis.internal", "memory"] {
+        let said = errors(&["--store", plain, "--store-ca-file", "/etc/weir/ca.pem"], &[]);
+        assert!(said.starts_with("store_ca_file: ") && said.contains("rediss://"), "{said}");
+        assert!(said.contains(plain), "{said}");
+    }
+    assert!(
+        read(&["--store", "rediss://redis.internal", "--store-ca-file", "/etc/weir/ca.pem"], &[]).is_ok()
+    );
+}

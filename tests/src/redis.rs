@@ -15,17 +15,24 @@ use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
+/// What a user of Redis's ACL may do who has all that weir-sync needs, and no more: what the README says.
+pub const ACL: &str = "~weir:* +@read +@write +@scripting +@connection +time -@dangerous";
+
 /// How a Redis is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The user whom it knows; without one, its default user.
     pub user: Option<String>,
+    /// What that user may do, as in an ACL; unless said, [`ACL`].
+    pub acl: Option<String>,
     /// The password it asks for.
     pub password: Option<String>,
     /// Certificate and key (PEM); with them it speaks TLS only.
     pub tls: Option<(String, String)>,
     /// Whether it keeps an append-only file, and writes it before each answer.
     pub append_only: bool,
+    /// Further settings: name and value in turn, names with their dashes.
+    pub settings: Vec<String>,
 }
 
 /// A running Redis. Dropping it ends it.
@@ -121,13 +128,13 @@ fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
     command.args(["--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
     let is_kept = if setup.append_only { "yes" } else { "no" };
     command.args(["--appendfsync", "always", "--appendonly", is_kept]);
+    command.args(&setup.settings);
     let password = setup.password.as_deref();
     match (&setup.user, password) {
         (Some(user), password) => {
-            // All that weir-sync needs, no more: its own keys, and nothing that looks at or changes others'.
             let secret = password.map_or("nopass".into(), |text| format!(">{text}"));
             command.args(["--user", user, "on", &secret]);
-            command.args(["~weir:*", "+@all", "-@admin", "-@dangerous"]);
+            command.args(setup.acl.as_deref().unwrap_or(ACL).split(' '));
             command.args(["--user", "default", "off"]);
         }
         (None, Some(password)) => {

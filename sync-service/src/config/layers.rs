@@ -117,6 +117,13 @@ fn check(config: &mut Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
+    if config.store_ca_file.is_some() && !config.store.is_tls() {
+        let sentence = format!(
+            "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
+            config.store
+        );
+        errors.add("store_ca_file", sentence);
+    }
     read_token(&mut config.token, "token_file", errors);
     read_token(&mut config.admin_token, "admin_token_file", errors);
     let (token, admin_token) = (config.token.secret(), config.admin_token.secret());

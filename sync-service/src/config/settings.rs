@@ -78,7 +78,8 @@ pub const SETTINGS: &[Setting] = &[
         store_timeout_ms as store_timeout,
         "MS",
         "500",
-        "How long the store may take to answer; after that a report is answered out of the region's own share of each quota",
+        "How long the store may take to answer, beside the round trip to it (measured; up to 2000 are allowed for); \
+         after that a report is answered out of the region's own share of each quota",
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(

@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use redis::IntoConnectionInfo;
 use tracing::level_filters::LevelFilter;
 use url::Url;
 
@@ -46,9 +47,32 @@ impl StoreAddress {
         }
         let expected = "expected `memory`, redis://[user:password@]host[:port][/database] or the same with rediss:// for TLS";
         // The text is not repeated: it may hold a password.
-        let url = Url::parse(text).map_err(|error| format!("{expected} ({error})"))?;
-        let fits = matches!(url.scheme(), "redis" | "rediss") && url.has_host();
-        fits.then(|| Self::Redis(Secret::new(text))).ok_or_else(|| expected.into())
+        let Some((_, rest)) =
+            text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "redis" | "rediss"))
+        else {
+            return Err(expected.into());
+        };
+        // Where the host begins only after what ends it, a part of the password was taken for it.
+        let is_cut = rest.split_once(['/', '?', '#']).is_some_and(|(_, after)| after.contains('@'));
+        if is_cut {
+            return Err(format!(
+                "{expected}, with special characters of the user and the password percent-encoded: `/` as %2F, \
+                 `?` as %3F, `#` as %23, `%` as %25"
+            ));
+        }
+        let problem = match Url::parse(text) {
+            Err(error) => error.to_string(),
+            Ok(url) => match url.into_connection_info() {
+                Ok(_) => return Ok(Self::Redis(Secret::new(text))),
+                Err(error) => error.to_string(),
+            },
+        };
+        Err(format!("{expected} ({problem})"))
+    }
+
+    /// Whether it is reached over TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Redis(url) if url.expose().starts_with("rediss:"))
     }
 }
 

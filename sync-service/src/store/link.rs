@@ -1,19 +1,26 @@
 //! The connection to Redis: opened, watched and reopened in the background.
 //!
 //! While Redis is out of reach, asking for the connection fails at once with the reason: a report
-//! never waits for a reconnect. A connection counts as good once the scripts are loaded and a write
-//! went through, so a replica, a full or a loading Redis counts as out of reach.
+//! never waits for a reconnect. A connection counts as good once the scripts are loaded and the probe, which calls
+//! what they call, went through: so a replica, a full or a loading Redis, one that lets the user do too little, and a
+//! node of a cluster are of no use, and say why.
+//!
+//! Redis may be far away: what is said at once is sent at once, and the time that an answer may take is counted from
+//! the round trip.
+
+mod eviction;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{AsyncConnectionConfig, Client, Pipeline, Script};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::StoreError;
+use super::trouble::explain;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -21,10 +28,16 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// How often an idle connection is tried.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// How much longer than one answer opening a connection may take: name look-up, TLS, password.
+/// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
 const OPEN_TIMEOUT_FACTOR: u32 = 4;
+/// The longest that opening a connection may take. What takes too long is tried again with twice the time.
+const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// The longest round trip that an answer is given beside its time; what takes longer is no distance.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
+/// The part that the latest round trip has in what is known of it.
+const ROUND_TRIP_NEWS: u32 = 4;
 /// What a probe writes; it expires by itself.
-const PROBE_KEY: &str = "weir:probe";
+const PROBE_KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
 
 /// A connection that mends itself; the background work ends when this is dropped.
 #[derive(Debug)]
@@ -34,10 +47,19 @@ pub struct Link {
     task: JoinHandle<()>,
 }
 
+/// A good connection.
+#[derive(Clone)]
+pub struct Open {
+    /// The connection itself.
+    pub connection: MultiplexedConnection,
+    /// How long an answer may take: the store's time-out and the way there and back.
+    pub limit: Duration,
+}
+
 #[derive(Clone)]
 enum State {
-    Up(MultiplexedConnection),
-    Down(String),
+    Up(Open),
+    Down(StoreError),
 }
 
 impl std::fmt::Debug for State {
@@ -50,9 +72,11 @@ impl std::fmt::Debug for State {
 }
 
 impl Link {
-    /// Starts connecting; `scripts` are loaded on every new connection. Must run inside tokio.
+    /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
+    /// the round trip. Must run inside tokio.
     pub fn new(client: Client, response_timeout: Duration, scripts: Vec<String>) -> Self {
-        let state = Arc::new(watch::Sender::new(State::Down("not connected yet".into())));
+        let reason = StoreError::Unreachable("not connected yet".into());
+        let state = Arc::new(watch::Sender::new(State::Down(reason)));
         let failed = Arc::new(Notify::new());
         let keeper = Keeper {
             client,
@@ -60,22 +84,23 @@ impl Link {
             scripts,
             failed: Arc::clone(&failed),
             state: Arc::clone(&state),
+            said: None,
         };
         Self { state, failed, task: tokio::spawn(keeper.run()) }
     }
 
     /// The connection, or at once why there is none.
-    pub fn connection(&self) -> Result<MultiplexedConnection, StoreError> {
+    pub fn connection(&self) -> Result<Open, StoreError> {
         match &*self.state.borrow() {
-            State::Up(connection) => Ok(connection.clone()),
-            State::Down(reason) => Err(StoreError::Unreachable(reason.clone())),
+            State::Up(open) => Ok(open.clone()),
+            State::Down(reason) => Err(reason.clone()),
         }
     }
 
-    /// Tells that the connection failed: it counts as gone until it has answered a probe, and is
-    /// replaced if it does not. So one report pays for finding out, and the others do not wait.
-    pub fn failed(&self) {
-        self.state.send_replace(State::Down("an exchange with it just failed".into()));
+    /// Tells that an exchange over the connection failed, and why: it counts as gone until it has answered a probe, and
+    /// is replaced if it does not. So one report pays for finding out, and the others do not wait.
+    pub fn failed(&self, reason: StoreError) {
+        self.state.send_replace(State::Down(reason));
         self.failed.notify_one();
     }
 }
@@ -93,79 +118,170 @@ struct Keeper {
     scripts: Vec<String>,
     failed: Arc<Notify>,
     state: Arc<watch::Sender<State>>,
+    /// What was last logged; nothing since the connection was last good.
+    said: Option<StoreError>,
 }
 
 impl Keeper {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
+        let (mut patience, mut is_memory_seen) = (self.patience(Duration::ZERO), false);
         loop {
-            let reason = match self.open().await {
-                Ok(connection) => {
-                    tracing::info!("connected to the store");
+            let tried_at = Instant::now();
+            let reason = match self.open(patience).await {
+                Ok((connection, round_trip)) => {
+                    tracing::info!(round_trip_ms = round_trip.as_millis(), "connected to the store");
+                    self.said = None;
                     let opened = Instant::now();
-                    self.state.send_replace(State::Up(connection.clone()));
-                    let reason = self.watch(connection).await;
+                    self.rise(&connection, round_trip);
+                    is_memory_seen =
+                        is_memory_seen || eviction::look(&connection, self.limit(round_trip)).await;
+                    let (reason, round_trip) = self.watch(connection, round_trip).await;
+                    patience = self.patience(round_trip);
                     if opened.elapsed() > BACKOFF_MAX {
                         backoff = BACKOFF_MIN;
                     }
                     reason
                 }
-                Err(reason) => reason,
+                Err(reason) => {
+                    if tried_at.elapsed() >= patience {
+                        patience = (patience * 2).min(self.patience_max());
+                    }
+                    reason
+                }
             };
-            self.fall(reason);
+            self.say(&reason);
+            self.state.send_replace(State::Down(reason));
             sleep(backoff).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }
 
-    /// Says so once per reason, not once per try.
-    fn fall(&self, reason: String) {
-        let news = !matches!(&*self.state.borrow(), State::Down(known) if *known == reason);
-        if news {
-            tracing::warn!(reason, "the store is out of reach");
-        }
-        self.state.send_replace(State::Down(reason));
+    /// How long an answer may take where the way there and back takes `round_trip`.
+    fn limit(&self, round_trip: Duration) -> Duration {
+        self.response_timeout + round_trip.min(ROUND_TRIP_MAX)
     }
 
-    /// A connection that works, or why there is none.
-    async fn open(&self) -> Result<MultiplexedConnection, String> {
-        let limit = self.response_timeout * OPEN_TIMEOUT_FACTOR;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(limit))
-            .set_response_timeout(Some(self.response_timeout));
+    /// How long opening a connection may take.
+    fn patience(&self, round_trip: Duration) -> Duration {
+        (self.limit(round_trip) * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
+    }
+
+    fn patience_max(&self) -> Duration {
+        OPEN_TIMEOUT_MAX.max(self.response_timeout)
+    }
+
+    fn rise(&self, connection: &MultiplexedConnection, round_trip: Duration) {
+        let open = Open { connection: connection.clone(), limit: self.limit(round_trip) };
+        self.state.send_replace(State::Up(open));
+    }
+
+    /// Says so once per reason, not once per try.
+    fn say(&mut self, reason: &StoreError) {
+        if self.said.as_ref() != Some(reason) {
+            tracing::warn!(kind = reason.kind(), "{reason}");
+            self.said = Some(reason.clone());
+        }
+    }
+
+    /// A connection that works, and how long the way there and back takes; or why there is none.
+    async fn open(&self, limit: Duration) -> Result<(MultiplexedConnection, Duration), StoreError> {
+        // The limit of it all is below, and those of exchanges where their answers are waited for.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let work = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            for script in &self.scripts {
-                redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async::<String>(&mut connection).await?;
-            }
-            probe(&mut connection).await?;
-            Ok(connection)
+            let sent_at = Instant::now();
+            self.greeting().exec_async(&mut connection).await?;
+            Ok((connection, sent_at.elapsed()))
         };
         match timeout(limit, work).await {
-            Ok(result) => result.map_err(|error: redis::RedisError| error.to_string()),
-            Err(_) => Err(format!("no connection within {} ms", limit.as_millis())),
+            Ok(result) => result.map_err(|error| explain(&error, limit)),
+            // Without the limit, which changes from try to try.
+            Err(_) => Err(StoreError::Unreachable("it takes no connection, or does not answer on it".into())),
         }
     }
 
-    /// Returns why the connection is no longer good.
-    async fn watch(&self, mut connection: MultiplexedConnection) -> String {
+    /// All that a new connection begins with, in one go: Redis may be far away.
+    fn greeting(&self) -> Pipeline {
+        let mut pipeline = probe();
+        for script in &self.scripts {
+            pipeline.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
+        }
+        pipeline
+    }
+
+    /// Returns why the connection is no longer good, and what the round trip was.
+    async fn watch(
+        &mut self,
+        mut connection: MultiplexedConnection,
+        mut round_trip: Duration,
+    ) -> (StoreError, Duration) {
         loop {
             let told = tokio::select! {
                 () = self.failed.notified() => true,
                 () = sleep(PROBE_INTERVAL) => false,
             };
-            let probe = timeout(self.response_timeout, probe(&mut connection));
-            match probe.await {
-                Ok(Ok(())) if told => self.state.send_replace(State::Up(connection.clone())),
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => return error.to_string(),
-                Err(_) => return format!("no answer within {} ms", self.response_timeout.as_millis()),
-            };
+            let reason =
+                if let State::Down(reason) = &*self.state.borrow() { Some(reason.clone()) } else { None };
+            if let Some(reason) = reason.filter(|reason| matches!(reason, StoreError::Refused(_))) {
+                // What the probe does not find would be told to nobody.
+                self.say(&reason);
+            }
+            let (sent_at, limit) = (Instant::now(), self.limit(round_trip));
+            match timeout(limit, probe().exec_async(&mut connection)).await {
+                Ok(Ok(())) => round_trip = newer(round_trip, sent_at.elapsed()),
+                Ok(Err(error)) => return (explain(&error, limit), round_trip),
+                Err(_) => return (StoreError::Slow(limit.as_millis()), round_trip),
+            }
+            // What has failed during this probe waits for the next.
+            if told || matches!(&*self.state.borrow(), State::Up(_)) {
+                self.rise(&connection, round_trip);
+            }
         }
     }
 }
 
-/// Writes something, which a replica, a loading and a full Redis all refuse.
-async fn probe(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    redis::cmd("SET").arg(PROBE_KEY).arg(1).arg("PX").arg(1_000).query_async(connection).await
+/// Does what the work does, which a replica, a loading and a full Redis refuse, and one whose user may do too little.
+fn probe() -> Pipeline {
+    let text = include_str!("probe.lua");
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+    pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(PROBE_KEYS.len()).arg(&PROBE_KEYS).ignore();
+    pipeline
+}
+
+/// What is known of the round trip once the latest took `latest`.
+fn newer(known: Duration, latest: Duration) -> Duration {
+    (known * (ROUND_TRIP_NEWS - 1) + latest) / ROUND_TRIP_NEWS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The commands that a script calls.
+    fn called(script: &str) -> BTreeSet<&str> {
+        let calls = script.split("call('").skip(1).chain(script.split("call, '").skip(1));
+        calls.filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    #[test]
+    fn the_probe_calls_what_the_scripts_call() {
+        let scripts = [
+            include_str!("charge.lua"),
+            include_str!("draw.lua"),
+            include_str!("tally.lua"),
+            include_str!("register.lua"),
+            include_str!("hot.lua"),
+            include_str!("boxed.lua"),
+            include_str!("rules.lua"),
+            include_str!("fleet.lua"),
+        ];
+        let needed: BTreeSet<_> = scripts.into_iter().flat_map(called).collect();
+        assert!(needed.len() > 15, "{needed:?}");
+        let probe = include_str!("probe.lua");
+        let tried: BTreeSet<_> =
+            probe.split("try('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        assert_eq!(tried, needed);
+    }
 }

@@ -8,6 +8,7 @@ pub mod link;
 pub mod memory;
 pub mod redis;
 pub mod rules;
+mod trouble;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 //!
 //! Keys are `weir:{<rule>:<value in hex>}`: the braces are Redis Cluster's hash tag, so all of a budget
 //! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
-//! was restarted) they are loaded and the pipeline is sent again, which is harmless. Strict budgets are
+//! was restarted) the pipeline is sent again behind the script, which is harmless. Strict budgets are
 //! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and
 //! `weir:fleet`, hot keys `weir:hot`, penalties `weir:{boxed}` and `weir:{boxed}:changed`.
@@ -11,13 +11,13 @@ mod boxed;
 mod draw;
 mod fleet;
 mod rules;
+mod send;
 mod tally;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use redis::{Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, TlsCertificates};
-use tokio::time::timeout;
+use redis::{Client, Pipeline, RedisResult, TlsCertificates};
 use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, LENIENCE_US,
@@ -32,6 +32,7 @@ use weir_budget::spread::{
 };
 use weir_limiter::calendar::{Calendar, Window};
 
+use self::send::Lua;
 use super::link::Link;
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
@@ -46,16 +47,15 @@ const HOT_KEY: &str = "weir:hot";
 #[derive(Debug)]
 pub struct Redis {
     link: Link,
-    charge: Script,
-    draw: Script,
-    tally: Script,
-    register: Script,
-    hot: Script,
-    boxed: Script,
+    charge: Lua,
+    draw: Lua,
+    tally: Lua,
+    register: Lua,
+    hot: Lua,
+    boxed: Lua,
     known_boxed: boxed::Known,
-    rules: Script,
-    fleet: Script,
-    response_timeout: Duration,
+    rules: Lua,
+    fleet: Lua,
     pop_ttl_us: u64,
 }
 
@@ -72,15 +72,14 @@ pub struct Options {
 
 impl Redis {
     /// Starts connecting to `url` (`redis://` or `rediss://`) in the background. Must run inside
-    /// tokio. Errors: the URL or the certificates cannot be used.
-    pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
+    /// tokio. Errors: the URL or the certificates cannot be used; certificates are of no use without TLS.
+    pub fn new(url: &str, options: Options) -> RedisResult<Self> {
         let client = match options.ca_pem {
-            Some(pem) if url.starts_with("rediss://") => {
+            Some(pem) => {
                 Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(pem) })
             }
-            _ => Client::open(url),
-        };
-        let client = client.map_err(|error| StoreError::Refused(error.to_string()))?;
+            None => Client::open(url),
+        }?;
         let texts = [
             charge_script(),
             draw::script(),
@@ -92,7 +91,7 @@ impl Redis {
             fleet::script(),
         ];
         let [charge, draw, tally, register, hot, boxed, rules, fleet] =
-            texts.each_ref().map(|text| Script::new(text));
+            texts.each_ref().map(|text| Lua::new(text));
         Ok(Self {
             link: Link::new(client, options.response_timeout, texts.into()),
             charge,
@@ -104,35 +103,12 @@ impl Redis {
             known_boxed: boxed::Known::default(),
             rules,
             fleet,
-            response_timeout: options.response_timeout,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
     }
 
-    /// Sends `pipeline`; where a script is missing, loads it and sends once more.
-    async fn send<T: redis::FromRedisValue>(
-        &self,
-        pipeline: &Pipeline,
-        script: &Script,
-    ) -> Result<T, StoreError> {
-        let mut connection = self.link.connection()?;
-        let work = async {
-            match pipeline.query_async(&mut connection).await {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.load_async(&mut connection).await?;
-                    pipeline.query_async(&mut connection).await
-                }
-                result => result,
-            }
-        };
-        let result = timeout(self.response_timeout, work).await;
-        let error = match result {
-            Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) => self.explain(&error),
-            Err(_) => StoreError::Slow(self.response_timeout.as_millis()),
-        };
-        self.link.failed();
-        Err(error)
+    async fn send<T: redis::FromRedisValue>(&self, calls: &Pipeline, script: &Lua) -> Result<T, StoreError> {
+        send::send(&self.link, calls, script).await
     }
 
     async fn draw_escrows(&self, pop: &str, draws: &[&Draw]) -> Result<Vec<Drawn>, StoreError> {
@@ -149,15 +125,6 @@ impl Redis {
         }
         let pipeline = tally::pipeline(self.tally.get_hash(), pop, draws);
         tally::drawn(draws, &self.send::<Vec<tally::Row>>(&pipeline, &self.tally).await?)
-    }
-
-    fn explain(&self, error: &RedisError) -> StoreError {
-        match error.kind() {
-            _ if error.is_timeout() => StoreError::Slow(self.response_timeout.as_millis()),
-            ErrorKind::Io => StoreError::Unreachable(error.to_string()),
-            ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
-            _ => StoreError::Refused(error.to_string()),
-        }
     }
 }
 

@@ -221,8 +221,8 @@ fn with_a_password(password: &str) -> Setup {
 }
 
 /// Redis with a user of its own for weir-sync.
-fn with_a_user(tls: Option<(String, String)>) -> Setup {
-    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls, append_only: false }
+pub(crate) fn with_a_user(tls: Option<(String, String)>) -> Setup {
+    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls, ..Setup::default() }
 }
 
 #[tokio::test]

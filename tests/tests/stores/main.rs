@@ -2,7 +2,10 @@
 
 mod equality;
 mod failing;
+mod far;
 mod flushed;
+mod refusing;
+mod server;
 #[macro_use]
 mod suite;
 mod boxed;

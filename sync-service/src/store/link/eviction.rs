@@ -1,0 +1,51 @@
+//! What Redis drops when its memory is full.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::time::timeout;
+
+/// Warns where Redis may drop what Weir keeps in it; whether it has answered at all. A user who may not ask is no
+/// error.
+pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) -> bool {
+    let mut connection = connection.clone();
+    let mut command = redis::cmd("INFO");
+    let Ok(answer) = timeout(limit, command.arg("memory").query_async::<String>(&mut connection)).await
+    else {
+        return false;
+    };
+    if let Some(policy) = answer.ok().as_deref().and_then(dropping) {
+        let what = if policy.starts_with("allkeys") { "the rule set and budgets" } else { "budgets" };
+        tracing::warn!(
+            policy,
+            "when its memory is full, the store may drop {what}: a dropped budget forgives its debt. Set \
+             maxmemory-policy to noeviction, and give it memory enough"
+        );
+    }
+    true
+}
+
+/// The policy by which keys are dropped, if any are.
+fn dropping(info: &str) -> Option<&str> {
+    let value =
+        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let is_bounded = value("maxmemory").is_some_and(|bytes| bytes != "0");
+    value("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_counts_where_memory_is_bounded() {
+        let info = |bytes: &str, policy: &str| {
+            format!("# Memory\r\nmaxmemory:{bytes}\r\nmaxmemory_human:1G\r\nmaxmemory_policy:{policy}\r\n")
+        };
+        assert_eq!(dropping(&info("1000", "allkeys-lru")), Some("allkeys-lru"));
+        assert_eq!(dropping(&info("1000", "volatile-ttl")), Some("volatile-ttl"));
+        assert_eq!(dropping(&info("0", "allkeys-lru")), None, "there is no end to it");
+        assert_eq!(dropping(&info("1000", "noeviction")), None);
+        assert_eq!(dropping("# Memory\r\nused_memory:1\r\n"), None, "a Redis that does not say");
+    }
+}

@@ -1,0 +1,42 @@
+-- Calls what the other scripts call, on keys of its own: a Redis that refuses any of it is of no use.
+--
+-- KEYS[1]   a hash
+-- KEYS[2]   a sorted set, in another slot of a cluster: the keys of the other scripts lie in any slot
+--
+-- Returns   OK, or the first error, with the command that it is about
+
+local hash, set = KEYS[1], KEYS[2]
+local refused
+
+local function try(command, ...)
+  if refused then
+    return
+  end
+  local answer = redis.pcall(command, ...)
+  if type(answer) == 'table' and answer.err then
+    local text = string.gsub(answer.err, ' script: %x+.*', '')
+    refused = redis.error_reply(text .. ' (' .. command .. ')')
+  end
+end
+
+try('TIME')
+try('DEL', hash, set)
+try('HSET', hash, 'here', 1, 'gone', 1)
+try('HDEL', hash, 'gone')
+try('HGET', hash, 'here')
+try('HMGET', hash, 'here', 'gone')
+try('HGETALL', hash)
+try('HLEN', hash)
+try('PEXPIRE', hash, 1000)
+try('TYPE', set)
+try('ZADD', set, 1, 'a', 2, 'b', 3, 'c', 4, 'd')
+try('ZREM', set, 'a')
+try('ZREMRANGEBYSCORE', set, '-inf', 2)
+try('ZREMRANGEBYRANK', set, 0, -2)
+try('ZCARD', set)
+try('ZSCORE', set, 'd')
+try('ZRANGE', set, 0, -1)
+try('ZREVRANGE', set, 0, 0)
+try('ZRANGEBYSCORE', set, '-inf', '+inf')
+try('PEXPIRE', set, 1000)
+return refused or redis.status_reply('OK')

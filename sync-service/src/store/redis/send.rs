@@ -1,0 +1,81 @@
+//! Sending calls of a script to Redis, and sending the script with them where Redis has lost it.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind};
+use tokio::time::timeout;
+
+use crate::store::StoreError;
+use crate::store::link::{Link, Open};
+use crate::store::trouble::explain;
+
+/// A script, and what Redis knows it by.
+#[derive(Debug)]
+pub(super) struct Lua {
+    script: Script,
+    text: String,
+}
+
+impl Lua {
+    pub(super) fn new(text: &str) -> Self {
+        Self { script: Script::new(text), text: text.into() }
+    }
+
+    /// What `EVALSHA` names it by.
+    pub(super) fn get_hash(&self) -> &str {
+        self.script.get_hash()
+    }
+
+    /// The same calls, after the script itself: one trip, and as many answers as without it.
+    fn before(&self, calls: &Pipeline) -> Pipeline {
+        let mut pipeline = Pipeline::with_capacity(calls.len() + 1);
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(&self.text).ignore();
+        for call in calls.cmd_iter() {
+            pipeline.add_command(call.clone());
+        }
+        pipeline
+    }
+}
+
+/// Why there is no answer.
+enum Failed {
+    NoScript,
+    Other(StoreError),
+}
+
+/// Sends `calls` of `script`; where Redis has lost it, sends them behind it once more, which is harmless.
+pub(super) async fn send<T: FromRedisValue>(
+    link: &Link,
+    calls: &Pipeline,
+    script: &Lua,
+) -> Result<T, StoreError> {
+    let Open { mut connection, limit } = link.connection()?;
+    let mut answer = ask(calls, &mut connection, limit).await;
+    if let Err(Failed::NoScript) = answer {
+        answer = ask(&script.before(calls), &mut connection, limit).await;
+    }
+    answer.map_err(|failed| {
+        let reason = match failed {
+            Failed::NoScript => StoreError::Nonsense("a script that it was sent is not there"),
+            Failed::Other(reason) => reason,
+        };
+        link.failed(reason.clone());
+        reason
+    })
+}
+
+async fn ask<T: FromRedisValue>(
+    calls: &Pipeline,
+    connection: &mut MultiplexedConnection,
+    limit: Duration,
+) -> Result<T, Failed> {
+    match timeout(limit, calls.query_async(connection)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(Failed::NoScript)
+        }
+        Ok(Err(error)) => Err(Failed::Other(explain(&error, limit))),
+        Err(_) => Err(Failed::Other(StoreError::Slow(limit.as_millis()))),
+    }
+}

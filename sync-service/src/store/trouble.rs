@@ -1,0 +1,60 @@
+//! What an error of Redis means to an operator.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::StoreError;
+
+/// What Redis answers to a user that it does not know, and to somebody who gives none.
+const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
+/// What versions of Redis answer to a script whose user may not do what it does.
+const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
+
+/// Why there was no answer within `limit`, or not the one that was asked for.
+pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
+    if error.is_timeout() {
+        return StoreError::Slow(limit.as_millis());
+    }
+    let said = said(error);
+    match error.kind() {
+        ErrorKind::Io => StoreError::Unreachable(said),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
+        ErrorKind::Server(
+            ServerErrorKind::CrossSlot
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask
+            | ServerErrorKind::ClusterDown,
+        ) => StoreError::Refused(format!(
+            "it is a node of a Redis Cluster, which is not supported: name a Redis that runs without \
+             `cluster-enabled` ({said})"
+        )),
+        kind if kind == ErrorKind::AuthenticationFailed || is_any(&said, &STRANGER_CODES) => {
+            StoreError::Refused(format!(
+                "the user or the password is wrong or missing; special characters of either are \
+                 percent-encoded in a URL, as %23 for # ({said})"
+            ))
+        }
+        ErrorKind::Server(ServerErrorKind::NoPerm) => forbidden(&said),
+        _ if is_any(&said, &FORBIDDEN) => forbidden(&said),
+        _ => StoreError::Refused(said),
+    }
+}
+
+fn forbidden(said: &str) -> StoreError {
+    StoreError::Refused(format!(
+        "its ACL forbids what weir-sync needs; the README has the line that allows it ({said})"
+    ))
+}
+
+fn is_any(said: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| said.contains(word))
+}
+
+/// The error in Redis's own words, where they are: without where in a pipeline it was.
+fn said(error: &RedisError) -> String {
+    match error.clone().into_server_errors().as_deref() {
+        Some([(_, first), ..]) => first.to_string(),
+        _ => error.to_string(),
+    }
+}

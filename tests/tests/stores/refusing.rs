@@ -1,0 +1,204 @@
+//! A Redis that answers, and refuses what weir-sync has to do there: it is told why, and not taken for a store.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use tracing_subscriber::fmt::MakeWriter;
+use weir_sync::store::redis::Redis as RedisStore;
+use weir_sync::store::{Store, StoreError};
+use weir_tests::port;
+use weir_tests::redis::{ACL, Redis, Setup};
+use weir_tests::wait::until;
+
+use crate::server::Server;
+use crate::{charge, count, entry, in_reach, open, slow};
+
+/// What is logged in this test's thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    /// Until what is returned beside it is dropped.
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The warnings with `text` in them.
+    fn warnings(&self, text: &str) -> usize {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        log.lines().filter(|line| line.contains(" WARN ") && line.contains(text)).count()
+    }
+}
+
+/// A Redis with a user who may do what `rules` say, and where that user finds it.
+async fn with_a_user(rules: &str) -> (Redis, String) {
+    let redis = Redis::start().await;
+    set_user(&redis, rules).await;
+    let url = redis.url().replace("redis://", "redis://weir:correct-horse@");
+    (redis, url)
+}
+
+async fn set_user(redis: &Redis, rules: &str) {
+    let mut command = redis::cmd("ACL");
+    command
+        .arg(&["SETUSER", "weir", "reset", "on", ">correct-horse"])
+        .arg(rules.split(' ').collect::<Vec<_>>());
+    command.query_async::<()>(&mut redis.connection().await).await.unwrap();
+}
+
+/// Why `store` is not in reach, once it has tried; it must not be for a moment.
+async fn refusal(store: &RedisStore) -> StoreError {
+    until("the refusal", async || {
+        let error = store.ping().await.expect_err("it passes for a store");
+        (!error.to_string().contains("not connected yet")).then_some(error)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_run_one_of_the_commands_is_told_which() {
+    for lacking in ["time", "zadd", "pexpire", "hset", "evalsha", "script"] {
+        let (_redis, url) = with_a_user(&format!("{ACL} -{lacking}")).await;
+        let store = open(&url, None);
+        let error = refusal(&store).await;
+        let said = error.to_string().to_lowercase();
+        assert_eq!(error.kind(), "refused", "{lacking}: {error}");
+        assert!(said.contains(lacking) && said.contains("acl"), "{lacking}: {said}");
+        assert!(!said.contains("out of reach") && !said.contains("horse"), "{lacking}: {said}");
+        assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap_err(), error);
+    }
+}
+
+#[tokio::test]
+async fn a_user_of_other_keys_is_refused() {
+    let (_redis, url) = with_a_user(&ACL.replace("~weir:*", "~other:*")).await;
+    assert_eq!(refusal(&open(&url, None)).await.kind(), "refused");
+}
+
+#[tokio::test]
+async fn a_permission_that_is_taken_away_is_missed_and_one_that_comes_back_is_found() {
+    let (redis, url) = with_a_user(ACL).await;
+    let store = open(&url, None);
+    in_reach(&store).await;
+    set_user(&redis, &format!("{ACL} -time")).await;
+    // Nobody reports: the probe finds out.
+    let error = until("the refusal", async || store.ping().await.err()).await;
+    assert_eq!(error.kind(), "refused", "{error}");
+    set_user(&redis, ACL).await;
+    in_reach(&store).await;
+}
+
+#[tokio::test]
+async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
+    let (log, _guard) = Log::start();
+    let (_redis, url) = with_a_user(&format!("{ACL} -time")).await;
+    let server = Server::start("fra", &url).await;
+    let ready = until("the refusal", async || {
+        let ready = server.page("/readyz").await;
+        assert_eq!(ready.status, 503, "{}", ready.text());
+        (log.warnings("TIME") > 0).then_some(ready)
+    })
+    .await;
+    assert!(!ready.text().contains("horse"), "{}", ready.text());
+    // It tries again and again.
+    let refused = r#"weir_sync_store_errors_total{kind="refused"} 5"#;
+    until("some reports to be refused", async || {
+        assert!(!server.greet("fra1").await.settled);
+        server.page("/metrics").await.text().contains(refused).then_some(())
+    })
+    .await;
+    assert!(server.page("/metrics").await.text().contains("weir_sync_store_up 0"));
+    assert_eq!((log.warnings("TIME"), log.warnings("the store refused")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_refused_with_and_without_slots() {
+    let bus = port::free().to_string();
+    let settings = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(str::to_owned).to_vec();
+    let redis = Redis::start_with(Setup { settings, ..Setup::default() }).await;
+    let refused = async |store: &RedisStore| {
+        let error = refusal(store).await;
+        assert_eq!(error.kind(), "refused", "{error}");
+        assert!(error.to_string().contains("Redis Cluster, which is not supported"), "{error}");
+    };
+    refused(&open(&redis.url(), None)).await;
+    let mut connection = redis.connection().await;
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(&["ADDSLOTSRANGE", "0", "16383"]).query_async::<()>(&mut connection).await.unwrap();
+    until("the cluster to be up", async || {
+        redis::cmd("GET").arg("a").query_async::<Option<String>>(&mut connection).await.ok()
+    })
+    .await;
+    // This node has all slots, and takes each key by itself.
+    refused(&open(&redis.url(), None)).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_no_distance() {
+    let (redis, url) = with_a_user(ACL).await;
+    for wrong in [url.replace("correct", "battery"), url.replace("weir:", "nobody:")] {
+        let error = refusal(&open(&wrong, None)).await;
+        assert_eq!(error.kind(), "refused", "{error}");
+        assert!(
+            error.to_string().contains("password") && error.to_string().contains("percent-encoded"),
+            "{error}"
+        );
+    }
+    let mut connection = redis.connection().await;
+    let secret = "p#ss/w?rd%40@";
+    let mut command = redis::cmd("ACL");
+    command
+        .arg(&["SETUSER", "weir", &format!(">{secret}")])
+        .query_async::<()>(&mut connection)
+        .await
+        .unwrap();
+    let encoded = url.replace("correct-horse", "p%23ss%2Fw%3Frd%2540%40");
+    in_reach(&open(&encoded, None)).await;
+}
+
+/// A Redis with little memory, and a store that has looked at it; what was warned of.
+async fn warned_of(policy: &str) -> usize {
+    let (log, _guard) = Log::start();
+    let settings = ["--maxmemory", "64mb", "--maxmemory-policy", policy].map(str::to_owned).to_vec();
+    let mut redis = Redis::start_with(Setup { settings, ..Setup::default() }).await;
+    let store = open(&redis.url(), None);
+    in_reach(&store).await;
+    redis.kill();
+    until("the store to know", async || store.ping().await.err()).await;
+    redis.restart().await;
+    in_reach(&store).await;
+    log.warnings("noeviction")
+}
+
+#[tokio::test]
+async fn a_redis_that_may_drop_keys_is_warned_of_once() {
+    assert_eq!(warned_of("allkeys-lru").await, 1);
+    assert_eq!(warned_of("volatile-ttl").await, 1);
+    assert_eq!(warned_of("noeviction").await, 0);
+}
+
+#[test]
+fn the_readme_has_the_line_that_these_tests_run_under() {
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(&format!("ACL SETUSER weir on >PASSWORD {ACL}\n")));
+}

@@ -1,0 +1,56 @@
+//! A weir-sync in this process, with its defaults.
+
+use std::net::SocketAddr;
+
+use hyper::Method;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use weir_limiter::wire::{self, Message, Reply, Report};
+use weir_sync::config::{Config, Secret, StoreAddress};
+use weir_tests::client::{Answer, Ask, Client};
+use weir_tests::wait::until;
+
+/// A weir-sync. Dropping it stops it.
+pub(crate) struct Server {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+    _task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts that of `region`, whose store is at `url`.
+    pub(crate) async fn start(region: &str, url: &str) -> Self {
+        let (ready, address) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let config = Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            region: region.into(),
+            store: StoreAddress::Redis(Secret::new(url)),
+            ..Config::default()
+        };
+        let task = tokio::spawn(async move {
+            let shutdown = async { drop(stopped.await) };
+            weir_sync::run(config, ready, shutdown).await.expect("it starts");
+        });
+        Self { address: address.await.expect("it listens"), _stop: stop, _task: task }
+    }
+
+    /// One of its pages.
+    pub(crate) async fn page(&self, path: &str) -> Answer {
+        Client::of_port(self.address.port()).send(&Ask::get(path)).await
+    }
+
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        until("weir-sync to be ready", async || (self.page("/readyz").await.status == 200).then_some(()))
+            .await;
+    }
+
+    /// The answer to a greeting of `pop`.
+    pub(crate) async fn greet(&self, pop: &str) -> Reply {
+        let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
+        let ask = Ask::new(Method::POST, wire::REPORT_PATH).header("content-type", wire::CONTENT_TYPE);
+        let answer = Client::of_port(self.address.port()).send(&ask.body(report.encode())).await;
+        Reply::decode(&answer.body).expect("a reply")
+    }
+}
