@@ -1,12 +1,14 @@
 //! A weir-sync in this process, with its defaults.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hyper::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_limiter::wire::{self, Message, Reply, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
+use weir_sync::tokens::Tokens;
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::wait::until;
 
@@ -30,7 +32,8 @@ impl Server {
         };
         let task = tokio::spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            weir_sync::run(config, ready, shutdown).await.expect("it starts");
+            let tokens = Arc::new(Tokens::of(&config));
+            weir_sync::run(config, tokens, ready, shutdown).await.expect("it starts");
         });
         Self { address: address.await.expect("it listens"), _stop: stop, _task: task }
     }
