@@ -8,6 +8,7 @@ export CARGO_TARGET_DIR
 
 # Where the tests find what they start.
 export WEIR_WASM := $(CARGO_TARGET_DIR)/weir_filter.wasm
+export WEIR_NGINX_WASM := $(CARGO_TARGET_DIR)/weir_filter_nginx.wasm
 export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/weir_empty_filter.wasm
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
 
@@ -23,7 +24,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 wasm-opt run run-regions test tools wasm sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
+.PHONY: help python3 wasm-opt run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +62,7 @@ fmt: ## is every file formatted?
 clippy: ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
+	cargo clippy $(FILTER) --features nginx -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
 doc: ## documentation, warnings denied
@@ -73,25 +75,33 @@ WASM_BYTES_MAX := 400000
 # From what cargo built to what is shipped, a tenth smaller. The features are those that rustc uses; where it comes to
 # use another, wasm-opt refuses the module.
 WASM_OPT := wasm-opt -O3 --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
-# Renamed when it is whole: a test or an Envoy may be reading the one before.
-ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(1).new" && \
-	mv "$(CARGO_TARGET_DIR)/$(1).new" "$(CARGO_TARGET_DIR)/$(1).wasm"
+# What cargo built, and the name of what is shipped. Renamed when it is whole: a test or an Envoy may be reading the one
+# before.
+ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(2).new" && \
+	mv "$(CARGO_TARGET_DIR)/$(2).new" "$(CARGO_TARGET_DIR)/$(2).wasm"
+fits = size=$$(wc -c < "$(1)" | tr -d ' ') && { test "$$size" -le $(WASM_BYTES_MAX) || { \
+	echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(1)" >&2; exit 1; }; }
 
 wasm: wasm-opt ## build the filter; fails where the module is too large
 	cargo build $(FILTER) --profile wasm
-	$(call ship,weir_filter)
-	@size=$$(wc -c < "$(WEIR_WASM)" | tr -d ' ') && { test "$$size" -le $(WASM_BYTES_MAX) || { \
-	  echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(WEIR_WASM)" >&2; exit 1; }; }
+	$(call ship,weir_filter,weir_filter)
+	@$(call fits,$(WEIR_WASM))
+
+# Of the same code, with the feature that says so (filter/src/nginx.rs).
+wasm-nginx: wasm-opt ## build the filter for nginx (ngx_wasm_module)
+	cargo build $(FILTER) --profile wasm --features nginx
+	$(call ship,weir_filter,weir_filter_nginx)
+	@$(call fits,$(WEIR_NGINX_WASM))
 
 # What the benchmark measures Weir above.
 empty-filter: wasm-opt ## build the filter that does nothing
 	cargo build $(EMPTY_FILTER) --profile wasm
-	$(call ship,weir_empty_filter)
+	$(call ship,weir_empty_filter,weir_empty_filter)
 
 sync: ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: wasm ## every native test: unit, property, stores, mock host, end to end
+native: wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: ## of these, the unit and property tests beside the code, alone

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use weir_limiter::FIBONACCI;
 
 use crate::host;
+use crate::nginx;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 use crate::worker::Worker;
@@ -208,7 +209,10 @@ pub(crate) fn delete(id: u32) {
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         plugin.flush_metrics();
     }
-    if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) {
+    // nginx has freed the request by now.
+    if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut())
+        && !nginx::IS_HOST
+    {
         request.on_end();
     }
 }

@@ -2,7 +2,7 @@
 //! not there, and so pays nothing for it.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
-#[cfg(feature = "all-callbacks")]
+#[cfg(feature = "nginx")]
 mod unused;
 
 use crate::dispatch::{self, Action, with_plugin, with_request};
@@ -61,6 +61,13 @@ extern "C" fn proxy_on_response_headers(id: u32, _: usize, _: u32) -> Action {
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, body_size: usize, _: usize) {
     dispatch::answer(call, headers, body_size);
+}
+
+/// A request's end, while the request is there.
+#[cfg(feature = "nginx")]
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_log(id: u32) {
+    with_request(id, (), RequestContext::on_end);
 }
 
 /// The end of a request or a plugin, and all that is done at it: each further callback (`proxy_on_done`,

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ptr::null_mut;
 
 use crate::memory::Loan;
+use crate::nginx;
 
 /// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
 /// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
@@ -36,6 +37,8 @@ pub(crate) enum Buffer {
     PluginConfiguration = 7,
 }
 
+/// No status for gRPC: nginx takes none.
+const GRPC_NONE: i32 = -1;
 /// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
 /// `PERMISSION_DENIED`: what a gRPC client is told that is not to come back.
@@ -255,6 +258,7 @@ pub(crate) fn send_response(
     body: &str,
 ) -> Result<(), Status> {
     let grpc_status = match status {
+        _ if nginx::IS_HOST => GRPC_NONE,
         403 => GRPC_PERMISSION_DENIED,
         503 => GRPC_UNAVAILABLE,
         _ => GRPC_RESOURCE_EXHAUSTED,

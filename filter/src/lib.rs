@@ -5,6 +5,7 @@
 //!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
 //! dispatch.rs  the contexts, by the host's numbers for them
 //! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
+//! nginx.rs     where nginx is another host than Envoy
 //! memory.rs    what the host writes its answers to
 //! shared.rs    what workers agree on through shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
@@ -31,6 +32,7 @@ mod holding;
 mod host;
 mod memory;
 mod metrics;
+mod nginx;
 mod plugin;
 mod request;
 mod shared;

@@ -7,6 +7,7 @@ use weir_limiter::config::Config;
 use weir_limiter::limiter::REPORTS_MAX;
 
 use crate::host::{self, Buffer};
+use crate::nginx;
 use crate::sync::read_reply;
 use crate::worker::Worker;
 
@@ -62,7 +63,12 @@ impl Plugin {
             .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)])?;
         let mut config = Config::parse(&bytes)
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-        if config.sync.is_some() && !host::has_http_calls() {
+        let refusals = nginx::refusals(&config.rules);
+        if !refusals.is_empty() {
+            return Err(refusals);
+        }
+        // On nginx the first report is the trial.
+        if config.sync.is_some() && !nginx::IS_HOST && !host::has_http_calls() {
             log::warn!("the host makes no HTTP calls: sync is off, and this POP is on its own");
             config.sync = None;
         }
@@ -79,9 +85,8 @@ impl Plugin {
         });
         let mut worker = Worker::new(config).map_err(|error| vec![error])?;
         self.interval_ms = interval_ms;
-        // Where the tick is set but once, rules that hold requests may come later.
-        let may_hold = worker.holds_requests() || cfg!(feature = "all-callbacks") && sync.is_some();
-        (self.ticks_per_interval, self.paced_for) = (self.ticks_for(may_hold), worker.generation());
+        let ticks = self.ticks_for(worker.holds_requests());
+        (self.ticks_per_interval, self.paced_for) = (ticks, worker.generation());
         if let Err(status) = host::set_tick_period_ms(self.interval_ms / self.ticks_per_interval) {
             log::warn!("the host has no tick (status {}): no metrics, no sync, no queues", status.0);
             worker.hold_nothing();
@@ -95,11 +100,11 @@ impl Plugin {
         if may_hold { (self.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 
-    /// Ticks as often as the rules in force need. nginx traps on a tick that is set again.
+    /// Ticks as often as the rules in force need.
     fn keep_pace(&mut self) {
         let Some(Ok(worker)) = self.worker.as_ref().map(|worker| worker.try_borrow()) else { return };
         let generation = worker.generation();
-        if generation == self.paced_for || cfg!(feature = "all-callbacks") {
+        if generation == self.paced_for {
             return;
         }
         let (may_hold, is_holding) = (worker.holds_requests(), worker.is_holding());
@@ -180,7 +185,7 @@ impl Plugin {
         });
         if outcome.is_err() {
             worker.report_failed(sequence);
-        } else {
+        } else if !nginx::IS_HOST {
             // What the reply says of a newer rule set does not wait for the next tick.
             worker.follow_rules(sync.interval_ns);
         }
@@ -213,9 +218,12 @@ impl Plugin {
                 for error in errors {
                     log::error!("{error}");
                 }
-                log::error!(
-                    "the configuration is refused: correct the places above; what ran before runs on"
-                );
+                let then = if nginx::IS_HOST {
+                    "nginx's workers end with it, so try the next with `weir-sync check` before nginx reloads"
+                } else {
+                    "what ran before runs on"
+                };
+                log::error!("the configuration is refused: correct the places above; {then}");
                 false
             }
         }

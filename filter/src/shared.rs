@@ -6,13 +6,14 @@
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
-use weir_limiter::slot::Slot;
+use weir_limiter::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_limiter::time::Time;
 
 use weir_limiter::document::DOCUMENT_BYTES_MAX;
 
 use crate::host::{self, Status};
+use crate::nginx;
 
 /// Holds the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
@@ -35,6 +36,9 @@ const FETCH_KEY: &[u8] = b"weir.rules.fetch";
 /// Holds how many slots were made, as four bytes. It has the format's digit in it, as the slots' names do: a module
 /// that writes them otherwise has slots of its own, and takes none of these for corrupt.
 const CREATED_KEY: &[u8] = b"weir.slots4";
+
+/// The keys beside the slots: all of these.
+const KEYS_BESIDE: u32 = 7;
 
 /// The identity that the first worker of this process made, or one made now.
 ///
@@ -198,10 +202,14 @@ impl Table {
                 break;
             }
         }
-        if host::shared_data(&slot_name(count.saturating_sub(1))).is_err() {
+        // A store that is too small either refuses the last, or drops the first for it.
+        let is_there = |index: u32| host::shared_data(&slot_name(index)).is_ok();
+        if read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             log::warn!(
-                "the host's shared data does not work: every worker keeps buckets of its own, so a \
-                 client may get its quota once per worker"
+                "the host's shared data does not hold the table: every worker keeps buckets of its own, so a client \
+                 may get its quota once per worker. Give it room for {count} slots of {SLOT_BYTES} bytes and \
+                 {KEYS_BESIDE} other keys (on nginx, shm_kv * {}m), or lower table.addresses",
+                nginx::store_mib(count)
             );
             return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }

@@ -2,7 +2,6 @@
 
 mod live;
 
-use weir_limiter::algorithm::Algorithm;
 use weir_limiter::claim;
 use weir_limiter::config::{Config, SyncConfig};
 use weir_limiter::decision::{Decision, Outcome, Standing};
@@ -20,6 +19,7 @@ use crate::holding::Holding;
 use crate::host::{self, Headers, Status};
 use crate::memory;
 use crate::metrics::Metrics;
+use crate::nginx;
 use crate::shared::{self, Table};
 use crate::sync::Caller;
 use live::Live;
@@ -166,10 +166,13 @@ impl Worker {
         });
     }
 
-    /// Charges those that the response's size tells the cost of; the rest stays.
+    /// Charges those that the response's size tells the cost of, if there are any; the rest stays.
     pub(crate) fn charge_by_size(&mut self, afterwards: &mut Vec<Afterwards>) {
-        let size = host::property("response\0size").ok();
-        let size = size.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let is_by_size = |what: &What| matches!(what, What::Charge(after) if after.of_bytes(0).is_some());
+        if !afterwards.iter().any(|done| is_by_size(&done.what)) {
+            return;
+        }
+        let size = host::property("response\0size").ok().and_then(number).unwrap_or(0);
         self.charge(afterwards, |after| after.of_bytes(size));
     }
 
@@ -202,7 +205,7 @@ impl Worker {
     /// Whether a rule in force holds requests until their turns.
     pub(crate) fn holds_requests(&self) -> bool {
         let mut rules = self.limiter.rules().rules().iter();
-        rules.any(|rule| matches!(rule.algorithm, Algorithm::LeakyBucket(_)))
+        rules.any(|rule| nginx::holds_requests(&rule.algorithm))
     }
 
     /// Counts the rule sets that were in force.
@@ -359,6 +362,15 @@ impl Clock {
     }
 }
 
+/// A number among the properties: on nginx it is text.
+fn number(bytes: Vec<u8>) -> Option<u64> {
+    if nginx::IS_HOST {
+        std::str::from_utf8(&bytes).ok()?.parse().ok()
+    } else {
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+}
+
 /// Where Envoy's JWT filter puts the claims of a request's token, by default: its metadata, then the names.
 fn claim_path(names: &[String]) -> String {
     let mut path = String::from("metadata\0filter_metadata\0envoy.filters.http.jwt_authn");
@@ -378,6 +390,9 @@ impl Request for HostRequest {
             Attribute::SourceAddress => host::property("source\0address"),
             Attribute::Method => host::header(Headers::Request, ":method"),
             Attribute::Path => host::header(Headers::Request, ":path"),
+            // What nginx calls so is its own name.
+            Attribute::Authority if nginx::IS_HOST => host::header(Headers::Request, "host")
+                .or_else(|_| host::header(Headers::Request, ":authority")),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
             Attribute::Header(name) => host::header(Headers::Request, name),
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),

@@ -11,6 +11,11 @@ pub fn filter_wasm() -> PathBuf {
     find("WEIR_WASM", &built("weir_filter.wasm"), "wasm")
 }
 
+/// The same, built for nginx: `WEIR_NGINX_WASM`.
+pub fn nginx_wasm() -> PathBuf {
+    find("WEIR_NGINX_WASM", &built("weir_filter_nginx.wasm"), "wasm-nginx")
+}
+
 /// The filter that does nothing, built in the same way: `WEIR_EMPTY_WASM`.
 pub fn empty_filter_wasm() -> PathBuf {
     find("WEIR_EMPTY_WASM", &built("weir_empty_filter.wasm"), "empty-filter")

@@ -15,8 +15,9 @@ use crate::slot::KEYS_PER_SLOT;
 use crate::struct_value;
 use crate::wire::POP_NAME_MAX;
 
-/// Addresses tracked where the configuration does not say.
-const ADDRESSES_DEFAULT: u32 = 65_536;
+/// Addresses tracked where the configuration does not say: their slots, and the keys beside them, fit a store of 4,096
+/// keys, which is what the crate proxy-wasm-host has.
+const ADDRESSES_DEFAULT: u32 = 65_000;
 /// The most addresses a table may track: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
 /// The longest name of a cluster, and the longest token, in bytes.
@@ -159,7 +160,7 @@ mod tests {
     fn the_least_there_is() {
         let json = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]}"#;
         let config = Config::parse(json).unwrap();
-        assert_eq!((config.slots, config.sync.is_none()), (4_096, true));
+        assert_eq!((config.slots, config.sync.is_none()), (4_063, true));
         assert_eq!(config.rules.rules()[0].quota.burst(), 5);
     }
 

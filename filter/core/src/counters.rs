@@ -15,6 +15,8 @@ pub enum Event {
     CasGaveUp,
     /// A slot's bytes were not those of a slot, and counted as empty.
     Corrupt,
+    /// A slot that was made is gone, because its host dropped it, and counted as empty.
+    Missing,
     /// The host's shared data did not answer; the decision stood on an empty slot.
     Unavailable,
     /// The deny cache answered.
@@ -50,12 +52,13 @@ pub enum Event {
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
         Self::CasGaveUp,
         Self::Corrupt,
+        Self::Missing,
         Self::Unavailable,
         Self::DenyCacheAnswered,
         Self::BatchPaid,
@@ -81,6 +84,7 @@ impl Event {
             Self::CasRetried => "weir.table.cas_retried",
             Self::CasGaveUp => "weir.table.cas_gave_up",
             Self::Corrupt => "weir.table.corrupt",
+            Self::Missing => "weir.table.missing",
             Self::Unavailable => "weir.table.unavailable",
             Self::DenyCacheAnswered => "weir.deny_cache.answered",
             Self::BatchPaid => "weir.batch.paid",

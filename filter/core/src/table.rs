@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::counters::Event;
 use crate::slot::Slot;
 
 /// How often a slot that reads as corrupt is read again before it counts as empty: a host whose
@@ -59,36 +60,28 @@ pub(crate) struct Loaded {
     version: Option<Version>,
 }
 
-/// What reading a slot met on the way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mishaps {
-    pub(crate) corrupt: bool,
-    pub(crate) unavailable: bool,
-}
-
 impl Loaded {
-    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty: the
-    /// request gets a decision.
-    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Mishaps) {
+    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt, which is told, reads as empty:
+    /// the request gets a decision.
+    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<Event>) {
         let mut loaded = Self { index, slot: room, version: None };
-        let mut mishaps = Mishaps { corrupt: true, unavailable: false };
+        let mut mishap = Event::Corrupt;
         for _ in 0..READS_MAX {
             let error = match slots.read(index, &mut loaded.slot) {
-                Ok(version) => return (Self { version: Some(version), ..loaded }, Mishaps::default()),
+                Ok(version) => return (Self { version: Some(version), ..loaded }, None),
                 Err(error) => error,
             };
-            loaded.version = match error {
-                ReadError::Corrupt(version) => Some(version),
-                ReadError::Missing => Some(Version::NONE),
-                ReadError::Unavailable => None,
+            (loaded.version, mishap) = match error {
+                ReadError::Corrupt(version) => (Some(version), Event::Corrupt),
+                ReadError::Missing => (Some(Version::NONE), Event::Missing),
+                ReadError::Unavailable => (None, Event::Unavailable),
             };
-            if !matches!(error, ReadError::Corrupt(_)) {
-                mishaps = Mishaps { corrupt: false, unavailable: error == ReadError::Unavailable };
+            if mishap != Event::Corrupt {
                 break;
             }
         }
         loaded.slot.clear();
-        (loaded, mishaps)
+        (loaded, Some(mishap))
     }
 
     /// Whether the host answered, and writing was not given up; if not, the slot can be judged but not written.

@@ -1,5 +1,5 @@
 //! The callbacks that the filter does not act on, for hosts that call them without asking whether they are there
-//! (nginx's `ngx_wasm_module`). Elsewhere they would only cost: built with the feature `all-callbacks`.
+//! (nginx's `ngx_wasm_module`). Elsewhere they would only cost: built with the feature `nginx`.
 
 use crate::dispatch::Action;
 
@@ -30,7 +30,6 @@ unused! {
     proxy_on_grpc_receive_trailing_metadata(u32, u32, u32);
     proxy_on_grpc_close(u32, u32, u32);
     proxy_on_foreign_function(u32, u32, usize);
-    proxy_on_log(u32);
 }
 
 /// A context may end at once: what is left to do waits for `proxy_on_delete`.

@@ -11,6 +11,7 @@ use weir_limiter::wire::Running;
 
 use super::Worker;
 use crate::answers::RuleAnswers;
+use crate::nginx;
 use crate::shared::{self, RulesWord};
 use crate::sync::{FETCH_TIMEOUT_MS, Unread, read_answer};
 
@@ -108,16 +109,20 @@ impl Worker {
             }
         };
         self.live.trouble = None;
-        match document::parse(&document) {
+        let parsed = document::parse(&document)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect())
+            .and_then(|rules| {
+                let refusals = nginx::refusals(&rules);
+                if refusals.is_empty() { Ok(rules) } else { Err(refusals) }
+            });
+        match parsed {
             // Another worker was quicker.
             Ok(_) if self.live.running.version == self.limiter.rule_set_wanted() => {}
             Ok(rules) => {
                 self.put_in_force(version, rules);
                 self.share(version, &document);
             }
-            Err(errors) => {
-                self.refuse(version, &errors.iter().map(ToString::to_string).collect::<Vec<_>>());
-            }
+            Err(errors) => self.refuse(version, &errors),
         }
         shared::end_fetch(now);
         true

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::nginx::Proxy;
 use super::script::{Answer, Script};
 use super::shared::SharedData;
 
@@ -89,6 +90,8 @@ pub struct HttpCall {
     pub body: Vec<u8>,
     /// In milliseconds.
     pub timeout_ms: u32,
+    /// The request that it was made for; none where it was the root context's.
+    pub(super) request: Option<u32>,
 }
 
 impl HttpCall {
@@ -141,6 +144,10 @@ pub struct Host {
     pub calls_back: Option<(String, Vec<Callback>)>,
     /// Filter state that the last request left behind.
     pub filter_state: BTreeMap<String, String>,
+    pub(super) proxy: Proxy,
+    /// The callback that the module is in, and the request it is for; none where that is the root context.
+    pub(super) callback: &'static str,
+    pub(super) request: Option<u32>,
     pub(super) shared: SharedData,
     pub(super) configuration: Vec<u8>,
     pub(super) ask: Ask,
@@ -157,8 +164,17 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that works, for a worker of the proxy that has this shared data.
+    /// An Envoy that works, for a worker of the proxy that has this shared data.
     pub fn new(shared: &SharedData) -> Self {
+        Self::of(Proxy::Envoy, shared)
+    }
+
+    /// The same of nginx, with the module that is built for it.
+    pub fn nginx(shared: &SharedData) -> Self {
+        Self::of(Proxy::Nginx, shared)
+    }
+
+    fn of(proxy: Proxy, shared: &SharedData) -> Self {
         Self {
             monotonic_ns: MONOTONIC_NS,
             unix_ns: UNIX_NS,
@@ -169,6 +185,9 @@ impl Host {
             before_write: None,
             calls_back: None,
             filter_state: BTreeMap::new(),
+            proxy,
+            callback: "",
+            request: None,
             shared: shared.clone(),
             configuration: Vec::new(),
             ask: Ask::default(),

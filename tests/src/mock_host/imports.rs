@@ -4,12 +4,15 @@ use wasmi::{Caller, Error, ExternType, Linker, Module, Val};
 
 use super::guest::Guest;
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
+use super::nginx::{self, Proxy};
 use super::script::Answer;
+use super::shared::Unwritten;
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const BAD_ARGUMENT: u32 = 2;
 const CAS_MISMATCH: u32 = 8;
+const INTERNAL_FAILURE: u32 = 10;
 const UNIMPLEMENTED: u32 = 12;
 /// WASI's errno for a function that is not there.
 const ERRNO_NOSYS: u32 = 52;
@@ -23,7 +26,7 @@ enum Returns {
 
 /// The names of the functions that the module imports.
 pub fn function_names() -> Vec<String> {
-    let module = &super::worker::module().1;
+    let (_, module) = super::worker::module(Proxy::Envoy);
     module.imports().map(|import| import.name().to_owned()).collect()
 }
 
@@ -55,6 +58,10 @@ fn called(space: &str, name: &str, caller: Caller<'_, Host>, args: &[Val]) -> Re
         })
         .collect();
     let mut guest = Guest::new(caller)?;
+    if let Some(why) = nginx::ends_worker(guest.host(), name, &args) {
+        let callback = guest.host().callback;
+        return Err(Error::new(format!("{name} in {callback} ends nginx's worker: {why}")));
+    }
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
         for callback in callbacks {
             let () = match callback {
@@ -128,8 +135,7 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_set_tick_period_milliseconds" => guest.host().tick_period_ms = Some(arg(0)),
         "proxy_get_property" => {
             let path = guest.text(arg(0), arg(1))?;
-            let host = guest.host();
-            let value = host.ask.properties.get(&path).or_else(|| host.properties.get(&path)).cloned();
+            let value = nginx::property(guest.host(), &path);
             return give_or_not_found(guest, value, arg(2), arg(3));
         }
         "proxy_set_property" => {
@@ -145,6 +151,7 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_send_local_response" => return local_response(guest, args),
         "proxy_http_call" => return http_call(guest, args),
         "proxy_continue_stream" => guest.host().resumed += 1,
+        // nginx says so too, and acts for the same context as before.
         "proxy_set_effective_context" => {}
         _ => return Ok(UNIMPLEMENTED),
     }
@@ -194,7 +201,11 @@ fn shared_data(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, E
     if let Some(comes_between) = guest.host().before_write.take() {
         comes_between();
     }
-    Ok(if guest.host().shared.set(key, value, arg(4)) { OK } else { CAS_MISMATCH })
+    Ok(match guest.host().shared.set(key, value, arg(4)) {
+        Ok(()) => OK,
+        Err(Unwritten::Mismatch) => CAS_MISMATCH,
+        Err(Unwritten::Full) => INTERNAL_FAILURE,
+    })
 }
 
 fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
@@ -208,8 +219,11 @@ fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error>
             Ok(OK)
         }
         ("proxy_get_header_map_value", map @ (0 | 6)) => {
-            let headers = if map == 0 { &host.ask.headers } else { &host.call_answer.headers };
-            let value = headers.iter().find(|(known, _)| *known == header).map(|(_, value)| value.clone());
+            let answered = || host.call_answer.headers.iter().find(|(known, _)| *known == header);
+            let value = match map {
+                0 => nginx::request_header(host, &header),
+                _ => answered().map(|(_, value)| value.clone()),
+            };
             give_or_not_found(guest, value, arg(3), arg(4))
         }
         _ => Ok(BAD_ARGUMENT),
@@ -252,7 +266,8 @@ fn http_call(guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
     let host = guest.host();
     host.last_token += 1;
     let token = host.last_token;
-    host.http_calls.push(HttpCall { token, upstream, headers, body, timeout_ms: arg(8) });
+    let (timeout_ms, request) = (arg(8), host.request);
+    host.http_calls.push(HttpCall { token, upstream, headers, body, timeout_ms, request });
     guest.write(arg(9), &token.to_le_bytes())?;
     Ok(OK)
 }

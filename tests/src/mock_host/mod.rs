@@ -4,6 +4,7 @@
 //! shared.rs    shared data with compare-and-swap, for several workers
 //! script.rs    what a host function answers instead of working
 //! host.rs      the host as one worker's VM sees it: clocks, request, logs, metrics, calls
+//! nginx.rs     what nginx does otherwise than Envoy
 //! guest.rs     the VM's memory
 //! imports.rs   every function that the module imports
 //! worker.rs    a VM, driven through its exports in a real host's order
@@ -18,6 +19,7 @@ mod guest;
 mod host;
 mod imports;
 mod message;
+mod nginx;
 mod script;
 mod shared;
 mod waiting;
@@ -27,6 +29,6 @@ pub use host::{Ask, CallAnswer, Callback, Created, Host, HttpCall, LocalResponse
 pub use imports::function_names;
 pub use message::{grant, protobuf_struct, reply};
 pub use script::{Answer, Script};
-pub use shared::{SharedData, ZeroCas};
+pub use shared::{SharedData, WhenFull, ZeroCas};
 pub use waiting::{Begun, Passing, Waiting};
 pub use worker::{Decision, Served, Trap, Worker};

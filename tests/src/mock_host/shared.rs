@@ -13,22 +13,59 @@ pub enum ZeroCas {
     Inserts,
 }
 
+/// What a write of one key too many does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused (proxy-wasm-host).
+    Refuses,
+    /// The value that was used least recently is dropped for it (nginx).
+    Evicts,
+}
+
 /// Shared data; a clone is the same map.
 #[derive(Clone)]
 pub struct SharedData(Rc<RefCell<Values>>);
 
 struct Values {
     zero_cas: ZeroCas,
-    map: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
+    map: BTreeMap<Vec<u8>, Value>,
     last_cas: u32,
+    /// The most keys, and what happens beyond.
+    room: Option<(usize, WhenFull)>,
+    /// Counts reads and writes.
+    uses: u64,
     /// Workers so far.
     workers: u64,
 }
 
+struct Value {
+    bytes: Vec<u8>,
+    cas: u32,
+    /// When it was read or written last.
+    used: u64,
+}
+
+/// Why a value was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// The number is not the value's.
+    Mismatch,
+    /// There is no room for it.
+    Full,
+}
+
 impl SharedData {
-    /// Without a value yet.
+    /// Without a value yet, and without an end.
     pub fn new(zero_cas: ZeroCas) -> Self {
-        Self(Rc::new(RefCell::new(Values { zero_cas, map: BTreeMap::new(), last_cas: 0, workers: 0 })))
+        let (map, room) = (BTreeMap::new(), None);
+        Self(Rc::new(RefCell::new(Values { zero_cas, map, last_cas: 0, room, uses: 0, workers: 0 })))
+    }
+
+    /// The same with room for so many keys.
+    #[must_use]
+    pub fn with_room(self, keys: usize, when_full: WhenFull) -> Self {
+        self.0.borrow_mut().room = Some((keys, when_full));
+        self
     }
 
     /// Every key.
@@ -38,13 +75,20 @@ impl SharedData {
 
     /// The size of the value of `key`; none if there is none.
     pub fn size_of(&self, key: &[u8]) -> Option<usize> {
-        self.0.borrow().map.get(key).map(|(value, _)| value.len())
+        self.0.borrow().map.get(key).map(|value| value.bytes.len())
     }
 
     /// Changes every value whose key begins with `prefix` behind the workers' backs: no number changes.
     pub fn tamper(&self, prefix: &[u8], mut change: impl FnMut(&mut Vec<u8>)) {
         let map = &mut self.0.borrow_mut().map;
-        map.iter_mut().filter(|(key, _)| key.starts_with(prefix)).for_each(|(_, (value, _))| change(value));
+        let tampered = map.iter_mut().filter(|(key, _)| key.starts_with(prefix));
+        tampered.for_each(|(_, value)| change(&mut value.bytes));
+    }
+
+    /// Writes a value, whatever is there; whether there was room for it.
+    pub fn put(&self, key: &[u8], bytes: &[u8]) -> bool {
+        let cas = self.get(key).map_or(0, |(_, cas)| cas);
+        self.set(key.to_vec(), bytes.to_vec(), cas).is_ok()
     }
 
     /// Counts the proxy's workers, from 1.
@@ -55,23 +99,48 @@ impl SharedData {
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<(Vec<u8>, u32)> {
-        self.0.borrow().map.get(key).cloned()
+        let mut values = self.0.borrow_mut();
+        values.uses += 1;
+        let used = values.uses;
+        let value = values.map.get_mut(key)?;
+        value.used = used;
+        Some((value.bytes.clone(), value.cas))
     }
 
-    /// Whether the value was written; if not, the number is not the value's.
-    pub(super) fn set(&self, key: Vec<u8>, value: Vec<u8>, cas: u32) -> bool {
-        let mut inner = self.0.borrow_mut();
-        let current = inner.map.get(&key).map(|(_, cas)| *cas);
-        let fits = match (inner.zero_cas, current) {
+    pub(super) fn set(&self, key: Vec<u8>, bytes: Vec<u8>, cas: u32) -> Result<(), Unwritten> {
+        let mut values = self.0.borrow_mut();
+        let current = values.map.get(&key).map(|value| value.cas);
+        let fits = match (values.zero_cas, current) {
             (ZeroCas::Overwrites, Some(current)) => cas == 0 || cas == current,
             (ZeroCas::Overwrites, None) => true,
             (ZeroCas::Inserts, current) => cas == current.unwrap_or(0),
         };
-        if fits {
-            inner.last_cas += 1;
-            let cas = inner.last_cas;
-            inner.map.insert(key, (value, cas));
+        if !fits {
+            return Err(Unwritten::Mismatch);
         }
-        fits
+        if current.is_none() {
+            values.make_room()?;
+        }
+        values.uses += 1;
+        values.last_cas += 1;
+        let value = Value { bytes, cas: values.last_cas, used: values.uses };
+        values.map.insert(key, value);
+        Ok(())
+    }
+}
+
+impl Values {
+    /// For one more key.
+    fn make_room(&mut self) -> Result<(), Unwritten> {
+        match self.room {
+            Some((keys, WhenFull::Refuses)) if self.map.len() >= keys => Err(Unwritten::Full),
+            Some((keys, WhenFull::Evicts)) if self.map.len() >= keys => {
+                let longest_unused = self.map.iter().min_by_key(|(_, value)| value.used);
+                let key = longest_unused.map(|(key, _)| key.clone());
+                key.and_then(|key| self.map.remove(&key));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }

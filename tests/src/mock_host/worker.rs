@@ -1,12 +1,14 @@
 //! A worker's VM, driven through its exports in a real host's order.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use wasmi::{Engine, Instance, Linker, Module, Store, WasmParams, WasmResults};
 
 use super::host::{Ask, CallAnswer, Host, LocalResponse};
 use super::imports;
+use super::nginx::{CALLBACKS, Proxy};
 use super::shared::SharedData;
 use crate::artefact;
 
@@ -68,28 +70,36 @@ pub struct Worker {
     last_context: u32,
 }
 
-/// The module, compiled once per test process.
-pub(super) fn module() -> &'static (Engine, Module) {
-    static MODULE: OnceLock<(Engine, Module)> = OnceLock::new();
-    MODULE.get_or_init(|| {
-        let path = artefact::filter_wasm();
-        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let engine = Engine::default();
-        let module =
-            Module::new(&engine, &bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        (engine, module)
-    })
+/// The proxy's module, compiled once per test process.
+pub(super) fn module(proxy: Proxy) -> &'static (Engine, Module) {
+    static FOR_ENVOY: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::filter_wasm()));
+    static FOR_NGINX: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::nginx_wasm()));
+    match proxy {
+        Proxy::Envoy => &FOR_ENVOY,
+        Proxy::Nginx => &FOR_NGINX,
+    }
+}
+
+fn compiled(path: &Path) -> (Engine, Module) {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let engine = Engine::default();
+    let module = Module::new(&engine, &bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (engine, module)
 }
 
 impl Worker {
     /// A worker on `host`, up to and with `proxy_on_vm_start`.
     pub fn try_start(host: Host) -> Result<Self, Trap> {
-        let (engine, module) = module();
+        let proxy = host.proxy;
+        let (engine, module) = module(proxy);
         let (mut store, mut linker) = (Store::new(engine, host), Linker::new(engine));
         let instance = imports::link(module, &mut linker)
             .and_then(|()| linker.instantiate_and_start(&mut store, module));
         let instance = instance.map_err(|error| Trap(format!("the module does not start: {error}")))?;
         let mut worker = Self { store, instance, root: FIRST_ROOT, last_context: FIRST_ROOT };
+        if let (Proxy::Nginx, Some(missing)) = (proxy, CALLBACKS.iter().find(|name| !worker.has(name))) {
+            return Err(Trap(format!("SIGSEGV: nginx calls {missing}, which is not there")));
+        }
         worker.call::<_, ()>("_initialize", ())?;
         worker.call::<_, ()>("proxy_on_context_create", (FIRST_ROOT, 0u32))?;
         worker.call::<_, u32>("proxy_on_vm_start", (FIRST_ROOT, 0u32))?;
@@ -166,7 +176,7 @@ impl Worker {
 
     /// A request's context.
     pub(super) fn create(&mut self, id: u32) -> Result<(), Trap> {
-        self.call("proxy_on_context_create", (id, self.root))
+        self.call_for(id, "proxy_on_context_create", (id, self.root))
     }
 
     /// A request's headers: what the filter returned.
@@ -177,12 +187,12 @@ impl Worker {
         host.added_headers.clear();
         host.filter_state.clear();
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
-        self.call("proxy_on_request_headers", (id, count, 1u32))
+        self.call_for(id, "proxy_on_request_headers", (id, count, 1u32))
     }
 
     /// The response's headers, and the end of the context.
     pub(super) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
-        let on_response = self.call::<_, u32>("proxy_on_response_headers", (id, 1u32, 0u32))?;
+        let on_response = self.call_for::<_, u32>(id, "proxy_on_response_headers", (id, 1u32, 0u32))?;
         if on_response != CONTINUE {
             return Err(self.complaint(&format!("the response is held: action {on_response}")));
         }
@@ -195,13 +205,13 @@ impl Worker {
 
     /// The end of a context.
     pub(super) fn delete(&mut self, id: u32) -> Result<(), Trap> {
-        if self.has("proxy_on_done") && self.call::<_, u32>("proxy_on_done", id)? == 0 {
+        if self.has("proxy_on_done") && self.call_for::<_, u32>(id, "proxy_on_done", id)? == 0 {
             return Err(self.complaint("the end of a context is put off"));
         }
         if id != self.root && self.has("proxy_on_log") {
-            self.call::<_, ()>("proxy_on_log", id)?;
+            self.call_for::<_, ()>(id, "proxy_on_log", id)?;
         }
-        self.call::<_, ()>("proxy_on_delete", id)
+        self.call_for::<_, ()>(id, "proxy_on_delete", id)
     }
 
     /// A request goes on without an answer, or is held with exactly one.
@@ -241,9 +251,11 @@ impl Worker {
         let headers = u32::try_from(answer.headers.len()).unwrap_or(0);
         let size = answer.claimed_size.unwrap_or(u32::try_from(answer.body.len()).unwrap_or(u32::MAX));
         let host = self.host_mut();
-        host.http_calls.retain(|call| call.token != token);
+        let answered = host.http_calls.iter().position(|call| call.token == token);
+        let request = answered.and_then(|at| host.http_calls.remove(at).request);
         host.call_answer = answer;
-        self.call("proxy_on_http_call_response", (self.root, token, headers, size, 0u32))
+        let context = request.unwrap_or(self.root);
+        self.call_for(context, "proxy_on_http_call_response", (self.root, token, headers, size, 0u32))
     }
 
     /// Asks the VM for more memory than there is; the trap that ends it, panics if there is none.
@@ -287,7 +299,20 @@ impl Worker {
         self.instance.get_func(&self.store, export).is_some()
     }
 
-    fn call<P: WasmParams, R: WasmResults>(&mut self, export: &str, params: P) -> Result<R, Trap> {
+    /// A callback for the root context.
+    fn call<P: WasmParams, R: WasmResults>(&mut self, export: &'static str, params: P) -> Result<R, Trap> {
+        self.call_for(self.root, export, params)
+    }
+
+    fn call_for<P: WasmParams, R: WasmResults>(
+        &mut self,
+        context: u32,
+        export: &'static str,
+        params: P,
+    ) -> Result<R, Trap> {
+        let request = (context != self.root).then_some(context);
+        let host = self.host_mut();
+        (host.callback, host.request) = (export, request);
         let function = self.instance.get_typed_func::<P, R>(&self.store, export);
         let result = function.and_then(|function| function.call(&mut self.store, params));
         result.map_err(|error| self.complaint(&format!("{export} trapped: {error}")))

@@ -203,6 +203,7 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.table.cas_retried",
             "weir.table.corrupt",
             "weir.table.evicted",
+            "weir.table.missing",
             "weir.table.overflowed",
             "weir.table.unavailable",
         ]

@@ -11,6 +11,7 @@ mod keys;
 mod live;
 mod memory;
 mod metrics;
+mod nginx;
 mod random;
 mod requests;
 mod shared_data;

@@ -126,6 +126,17 @@ fn a_request_pays_for_no_callback_that_the_filter_does_not_need() {
 }
 
 #[test]
+fn a_responses_size_is_not_asked_for_where_nothing_costs_by_it() {
+    let one = json!({"name": "one", "key": ["host"], "algorithm": "concurrency", "limit": 1});
+    let failed = with(rule("1/h", 10), "cost", json!({"after": {"status": [401]}}));
+    for rule in [one, with(failed, "key", json!(["host"]))] {
+        let mut worker = Worker::configured(&shared(), &plugin(&rule));
+        assert_eq!(worker.allowed_of(3, &client(1)), 3);
+        assert_eq!(worker.host().called("proxy_get_property"), 0, "{rule}");
+    }
+}
+
+#[test]
 fn a_responses_size_is_charged_when_the_request_ends() {
     let rule = with(rule("1/h", 10), "cost", json!({"after": {"response_bytes_per": 4}}));
     let mut ask = client(1);

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::json;
-use weir_tests::mock_host::{Answer, Host, Script, SharedData, Worker, ZeroCas};
+use weir_tests::mock_host::{Answer, Host, Script, SharedData, WhenFull, Worker, ZeroCas};
 
-use crate::harness::{client, plugin, rule, shared, with};
+use crate::harness::{client, plugin, rule, shared, synced, with};
 
 const BOTH: [ZeroCas; 2] = [ZeroCas::Overwrites, ZeroCas::Inserts];
 
@@ -20,10 +20,25 @@ fn a_host_without_shared_data_limits_per_worker_and_says_so_once() {
         });
         for worker in &mut workers {
             assert_eq!(worker.allowed_of(10, &client(1)), 3);
-            assert_eq!(worker.host().logged("shared data does not work"), 1);
+            assert_eq!(worker.host().logged("shared data does not hold the table"), 1);
             assert_eq!(worker.counted("weir.rule.per-address.limited"), 7);
             assert_eq!(worker.counted("weir.table.unavailable"), 0, "its own table is there");
         }
+    }
+}
+
+/// What the crate proxy-wasm-host holds unless it is told another number.
+#[test]
+fn the_default_table_fits_a_store_of_4096_keys() {
+    let shared = shared().with_room(4_096, WhenFull::Refuses);
+    let configuration = json!({"rules": [rule("1/h", 3)], "sync": synced(&rule("1/h", 3))["sync"]});
+    let mut workers = [1, 2].map(|_| Worker::configured(&shared, &configuration));
+    let allowed: usize = workers.iter_mut().map(|worker| worker.allowed_of(9, &client(1))).sum();
+    assert_eq!(allowed, 3, "one bucket for both");
+    assert_eq!(workers[0].host().logged("does not hold the table"), 0);
+    // With all that is ever put beside the slots.
+    for key in ["heard", "greeted", "rules", "rules.version", "rules.fetch"] {
+        assert!(shared.put(format!("weir.{key}").as_bytes(), &[0; 8]), "{key}");
     }
 }
 

@@ -328,9 +328,10 @@ impl Limiter {
     }
 
     fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
-        let (loaded, mishaps) = Loaded::read(slots, index, rooms.pop().unwrap_or_default());
-        self.counters.add(Event::Corrupt, u32::from(mishaps.corrupt));
-        self.counters.add(Event::Unavailable, u32::from(mishaps.unavailable));
+        let (loaded, mishap) = Loaded::read(slots, index, rooms.pop().unwrap_or_default());
+        if let Some(mishap) = mishap {
+            self.counters.add(mishap, 1);
+        }
         loaded
     }
 
