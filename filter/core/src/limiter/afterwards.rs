@@ -5,7 +5,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cells::{Cells, algorithm_at};
-use super::exchange::Exchange;
 use super::judge::{after_taking, unwatched};
 use super::watched::Updated;
 use super::{Hit, Limiter};
@@ -13,10 +12,8 @@ use crate::algorithm::{Algorithm, Cell, Receipt};
 use crate::bucket::Bucket;
 use crate::counters::Event;
 use crate::key::KeyValue;
-use crate::quota::Quota;
-use crate::rules::NO_RULE;
 use crate::rules::after::After;
-use crate::slot::{Cold, Entry, Slot, Tag};
+use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
 use crate::table::Slots;
 use crate::time::Time;
 
@@ -99,20 +96,20 @@ impl Limiter {
         if cost == 0 || !matches!(done.what, What::Charge(_)) {
             return;
         }
-        let parts = self.exchange.as_ref().map(Exchange::cold_parts);
+        let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
+        let rule = rule.and_then(|rule| u16::try_from(rule).ok()).filter(|_| self.exchange.is_some());
+        let unheard = rule.and_then(|rule| self.unheard(rule));
         let charged = self.change_slot(done.slot, slots, |slot| match done.algorithm {
-            Algorithm::TokenBucket(quota) => charge_bucket(&done, &quota, cost, parts, slot, now),
+            Algorithm::TokenBucket(_) => charge_bucket(&done, unheard.as_ref(), cost, slot, now),
             _ => charge_cells(&done, cost, slot, now).map(|_| false),
         });
         match charged {
             // Whoever met the key may have said all there was to say before this was known.
-            Updated::Written(true) => {
-                if let Some(rule) = self.terms.iter().position(|terms| terms.salt == done.salt) {
-                    let rule = u16::try_from(rule).unwrap_or(NO_RULE);
+            Updated::Written(is_watched) => {
+                if let Some(rule) = rule.filter(|_| is_watched) {
                     self.watch.learn(done.tag, rule, &done.value, done.slot, now);
                 }
             }
-            Updated::Written(false) => {}
             Updated::Gone | Updated::Failed => self.counters.add(Event::Uncharged, 1),
         }
     }
@@ -121,9 +118,8 @@ impl Limiter {
 /// Charges a token bucket; whether weir-sync is to hear of its key. None where there is no room.
 fn charge_bucket(
     done: &Afterwards,
-    quota: &Quota,
+    unheard: Option<&Unheard>,
     cost: u32,
-    parts: Option<u32>,
     slot: &mut Slot,
     now: Time,
 ) -> Option<bool> {
@@ -134,11 +130,11 @@ fn charge_bucket(
     done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
     let after = Bucket::full_at(cell.until);
-    let entry = after_taking(known, after, done.tag, quota, cost, parts, now);
+    let entry = after_taking(known, after, done.tag, unheard, cost, now);
     if slot.put(done.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    let unwatched = unwatched(known, after, quota, cost, parts, now);
+    let unwatched = unwatched(known, after, unheard, cost, now);
     slot.put(done.tag, &unwatched, now).map(|_| false)
 }
 

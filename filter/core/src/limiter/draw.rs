@@ -16,9 +16,8 @@ use super::wish::chunk_of;
 use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
-use crate::quota::Quota;
 use crate::request::Request;
-use crate::slot::{Cold, Tag, Watched};
+use crate::slot::{Cold, Tag, Unheard, Watched};
 use crate::table::Slots;
 use crate::time::Time;
 use crate::wire::{Message, Reply, Report, WireError};
@@ -80,12 +79,10 @@ impl Limiter {
     /// Wants the request's tokens for the key of `hit`, and those of all who wait for it already; of a calendar's
     /// quota, a few for those who come next.
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
-        let Some((quota, calendar)) = self.rule(hit.rule).map(|rule| (rule.quota, rule.sharing.calendar))
-        else {
-            return;
-        };
+        let Some(unheard) = self.unheard(hit.rule) else { return };
+        let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
         let place = Place { tag: hit.tag, slot: hit.slot };
-        let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
+        let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
             if watched.is_over(now) {
                 watched.begin_epoch(now);
             }
@@ -106,11 +103,11 @@ impl Limiter {
             dirty_since: now,
         };
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
-            return self.want_unplaced(hit, told, &quota, saying, now);
+            return self.want_unplaced(hit, told, &unheard, saying, now);
         };
         key.waiting = key.waiting.saturating_add(hit.cost);
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
-        let chunk = calendar.map_or(0, |_| chunk_of(quota));
+        let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
         let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
         saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, ahead, now);
     }
@@ -118,9 +115,16 @@ impl Limiter {
     /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
     /// list: in an epoch of their own, which nobody names again. What it gets it spends at once; the budget takes
     /// what it hears no more of for spent.
-    fn want_unplaced(&mut self, hit: &super::Hit, told: Told, quota: &Quota, saying: &mut Saying, now: Time) {
+    fn want_unplaced(
+        &mut self,
+        hit: &super::Hit,
+        told: Told,
+        unheard: &Unheard,
+        saying: &mut Saying,
+        now: Time,
+    ) {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
-        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, quota, 1, 0, now) };
+        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
         saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, hit.cost, now);
     }

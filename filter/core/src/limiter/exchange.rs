@@ -290,8 +290,8 @@ impl Limiter {
         };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
-        let terms = self.terms.get(usize::from(rule)).filter(|_| is_warm);
-        let missing = terms.map_or(0, |terms| watched.missing(&terms.quota, terms.local_burst, now));
+        let unheard = self.unheard(rule).filter(|_| is_warm);
+        let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
         saying.add(told, value.as_bytes(), &watched, missing, ahead, now);
     }
 }

@@ -175,7 +175,8 @@ impl Limiter {
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
         let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
         let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
-        let updated = self.update_watched(place, Some(&quota), slots, now, |watched| {
+        let unheard = self.unheard(rule);
+        let updated = self.update_watched(place, unheard, slots, now, |watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });
         // Without room in the slot the key goes on as it was.

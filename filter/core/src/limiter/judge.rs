@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use super::draw::InHand;
-use super::exchange::Exchange;
 use super::penalty::boxed_until;
 use super::terms::Terms;
 use super::{Asked, Hit, Limiter};
@@ -12,9 +11,9 @@ use crate::batch::requests_max;
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
-use crate::quota::Quota;
+use crate::rules::Rule;
 use crate::sharing::WhenUnsynced;
-use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Watched};
+use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
@@ -145,11 +144,11 @@ impl Limiter {
             Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
         hit.after = after;
-        let parts = self.exchange.as_ref().map(Exchange::cold_parts);
-        let entry = after_taking(lodging.entry, after, lodging.tag, quota, hit.cost, parts, now);
+        let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
+        let entry = after_taking(lodging.entry, after, lodging.tag, unheard.as_ref(), hit.cost, now);
         let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
             self.counters.add(Event::SyncDropped, 1);
-            let unwatched = unwatched(lodging.entry, after, quota, hit.cost, parts, now);
+            let unwatched = unwatched(lodging.entry, after, unheard.as_ref(), hit.cost, now);
             slot.put(lodging.tag, &unwatched, now).unwrap_or(0)
         });
         let standing = Standing::allowed(after, quota, now);
@@ -226,13 +225,12 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) {
-        let Some(parts) = self.exchange.as_ref().map(Exchange::cold_parts) else { return };
         // What other algorithms count, each POP counts for itself.
-        let shared = self.rule(hit.rule).filter(|rule| rule.is_shared());
-        let Some(quota) = shared.map(|rule| rule.quota) else { return };
+        let is_heard = self.exchange.is_some() && self.rule(hit.rule).is_some_and(Rule::is_shared);
+        let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
-        let watched = Entry::Watched(Watched::begin(&cold, &quota, parts, 0, now));
+        let watched = Entry::Watched(Watched::begin(&cold, &unheard, 0, now));
         // On a conflict the next refusal does it.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             self.count_watched(hit, now);
@@ -294,16 +292,15 @@ impl Limiter {
     }
 }
 
-/// The entry once `cost` tokens are taken: a cold key that leaves its even share, one of `parts`, becomes watched.
-/// Without parts nobody hears of any key.
+/// The entry once `cost` tokens are taken: a cold key that leaves its even share of what is given unheard becomes
+/// watched. Where that is not said, nobody hears of any key.
 #[inline]
 pub(super) fn after_taking(
     entry: Entry,
     after: Bucket,
     tag: Tag,
-    quota: &Quota,
+    unheard: Option<&Unheard>,
     cost: u32,
-    parts: Option<u32>,
     now: Time,
 ) -> Entry {
     match entry {
@@ -313,13 +310,13 @@ pub(super) fn after_taking(
             Entry::Watched(watched)
         }
         Entry::Cold(cold) => {
-            let unheard = Entry::Cold(Cold { bucket: after, ..cold });
-            let Some(parts) = parts else { return unheard };
-            match cold.share.take(quota, cost, parts, now) {
+            let uncounted = Entry::Cold(Cold { bucket: after, ..cold });
+            let Some(unheard) = unheard else { return uncounted };
+            match cold.share.take(&unheard.quota, cost, unheard.parts, now) {
                 Some(share) => Entry::Cold(Cold { bucket: after, share }),
-                None if tag.is_overflow() => unheard,
+                None if tag.is_overflow() => uncounted,
                 None => {
-                    let begun = Watched::begin(&cold, quota, parts, cost, now);
+                    let begun = Watched::begin(&cold, unheard, cost, now);
                     Entry::Watched(Watched { bucket: after, ..begun })
                 }
             }
@@ -331,16 +328,15 @@ pub(super) fn after_taking(
 pub(super) fn unwatched(
     entry: Entry,
     after: Bucket,
-    quota: &Quota,
+    unheard: Option<&Unheard>,
     cost: u32,
-    parts: Option<u32>,
     now: Time,
 ) -> Entry {
     match entry {
         Entry::Watched(watched) => Entry::Watched(Watched { bucket: after, ..watched }),
         Entry::Cold(cold) => {
-            let share = cold.share.overdraw(quota, cost, parts.unwrap_or(1), now);
-            Entry::Cold(Cold { bucket: after, share })
+            let overdrawn = |u: &Unheard| cold.share.overdraw(&u.quota, cost, u.parts, now);
+            Entry::Cold(Cold { bucket: after, share: unheard.map_or(cold.share, overdrawn) })
         }
     }
 }

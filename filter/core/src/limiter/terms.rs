@@ -11,7 +11,7 @@ use crate::rules::cost::Cost;
 use crate::rules::mode::Enforcement;
 use crate::rules::{Rule, RuleSet};
 use crate::sharing::WhenUnsynced;
-use crate::slot::Tag;
+use crate::slot::{Tag, Unheard};
 
 /// A rule, as hits are found and judged by it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
@@ -42,6 +42,12 @@ impl Terms {
         let named = rules.salts(secret).into_iter().zip(ids);
         let of = |(rule, (salt, key))| Self::of_rule(rule, key, salt, is_in_fleet);
         (keys, rules.rules().iter().zip(named).map(of).collect())
+    }
+
+    /// What a POP gives before the fleet has heard of a key, where its quota is cut in so many parts.
+    #[inline]
+    pub(super) fn unheard(&self, parts: u32) -> Unheard {
+        Unheard { quota: self.quota, local_burst: self.local_burst, parts }
     }
 
     fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {

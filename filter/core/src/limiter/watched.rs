@@ -3,8 +3,7 @@
 use super::Limiter;
 use super::exchange::Exchange;
 use crate::counters::Event;
-use crate::quota::Quota;
-use crate::slot::{Cold, Entry, Slot, Tag, Watched};
+use crate::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots};
 use crate::time::Time;
 
@@ -55,18 +54,24 @@ impl Limiter {
         result
     }
 
-    /// Changes the watched entry at `place`. Where there is none, one begins for `quota`, if given.
+    /// What this POP gives of the quota of `rule` before the fleet has heard of a key.
+    pub(super) fn unheard(&self, rule: u16) -> Option<Unheard> {
+        let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
+        self.terms.get(usize::from(rule)).map(|terms| terms.unheard(parts))
+    }
+
+    /// Changes the watched entry at `place`. Where there is none, one begins of what was given `unheard`, if that
+    /// is said.
     pub(super) fn update_watched(
         &mut self,
         place: Place,
-        quota: Option<&Quota>,
+        unheard: Option<Unheard>,
         slots: &mut dyn Slots,
         now: Time,
         change: impl Fn(&mut Watched),
     ) -> Updated<Watched> {
-        let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
         self.change_slot(place.slot, slots, |slot| {
-            let begin = |cold: &Cold| quota.map(|quota| Watched::begin(cold, quota, parts, 0, now));
+            let begin = |cold: &Cold| unheard.map(|unheard| Watched::begin(cold, &unheard, 0, now));
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,

@@ -94,6 +94,25 @@ pub struct Watched {
     pub parts: u32,
 }
 
+/// What a POP gives of a quota before the fleet has heard of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unheard {
+    /// The rule's whole quota.
+    pub quota: Quota,
+    /// The most that a bucket holds.
+    pub local_burst: u32,
+    /// In how many parts the quota is cut, of which a cold key has one.
+    pub parts: u32,
+}
+
+impl Unheard {
+    /// Tokens that `bucket` lacks at `now` of the most that it holds.
+    fn missing(&self, bucket: Bucket, now: Time) -> u64 {
+        let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
+        bucket.missing(&self.quota, now).saturating_sub(withheld)
+    }
+}
+
 impl Cold {
     /// A key nobody has seen.
     pub const NEW: Self = Self { bucket: Bucket::FULL, share: Share::WHOLE };
@@ -114,16 +133,21 @@ impl Watched {
     ///
     /// What was admitted unheard is reported now. Its share tells what that was: the bucket may lack more,
     /// of a burst that this POP does not give alone, or of what others took in an overflow bucket.
-    pub fn begin(cold: &Cold, quota: &Quota, parts: u32, taking: u32, now: Time) -> Self {
-        let admitted = cold.share.tokens_used(quota, parts, now).saturating_add(taking);
+    pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
+        let Unheard { quota, parts, .. } = unheard;
+        let used = cold.share.tokens_used(quota, *parts, now);
+        // What the bucket no longer lacks has refilled since it was admitted.
+        let refilled = u64::from(used).saturating_sub(unheard.missing(cold.bucket, now));
+        let since = now.as_nanos().saturating_sub(quota.token_ns().saturating_mul(refilled));
+        let admitted = used.saturating_add(taking);
         Self {
             bucket: cold.bucket,
             lease_until: Time::ZERO,
-            unheard_since: Moment::of(now),
+            unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
             epoch: epoch_of(now),
             admitted,
             // The worker counts the request itself.
-            asked: admitted.saturating_sub(taking),
+            asked: used,
             charged: 0,
             ratio: AdmitRatio::ONE,
             burst: quota.burst(),
@@ -155,11 +179,10 @@ impl Watched {
         (now < self.lease_until).then_some((self.burst, self.parts))
     }
 
-    /// Tokens that its bucket lacks at `now` of what it may hold: without a lease, `local_burst`.
-    pub fn missing(&self, quota: &Quota, local_burst: u32, now: Time) -> u64 {
-        let most = self.hold_at(now).map_or(local_burst, |(burst, _)| burst);
-        let withheld = u64::from(quota.burst().saturating_sub(most));
-        self.bucket.missing(quota, now).saturating_sub(withheld)
+    /// Tokens that its bucket lacks at `now` of what it may hold: without a lease, what it gives `unheard`.
+    pub fn missing(&self, unheard: &Unheard, now: Time) -> u64 {
+        let local_burst = self.hold_at(now).map_or(unheard.local_burst, |(burst, _)| burst);
+        Unheard { local_burst, ..*unheard }.missing(self.bucket, now)
     }
 
     /// Takes in that what was `admitted` when a report was made at `sent_at` is charged.

@@ -15,7 +15,7 @@ mod strict;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Cold, Entry, Moment, Tag, Watched};
+pub use entry::{Cold, Entry, Moment, Tag, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 
 use crate::time::Time;

@@ -59,14 +59,14 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::quota::Quota;
-    use crate::slot::{Cold, Entry, Slot, Tag};
+    use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
     use crate::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1 << 40);
 
     fn begun() -> Watched {
         let quota = Quota::from_token_ns(SECOND_NS, 100).unwrap();
-        Watched::begin(&Cold::NEW, &quota, 1, 0, T0)
+        Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 0, T0)
     }
 
     #[test]

@@ -154,15 +154,34 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
     assert_eq!(slot.get(tag(1)), None);
 }
 
+/// Ten a second, ten at once, cut in so many parts.
+fn unheard(parts: u32) -> Unheard {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    Unheard { quota, local_burst: 10, parts }
+}
+
 #[test]
 fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
-    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let share = Share::WHOLE.take(&quota, 2, 4, T0).unwrap();
+    let unheard = unheard(4);
+    let share = Share::WHOLE.take(&unheard.quota, 2, 4, T0).unwrap();
     let cold = Cold { bucket: Bucket::FULL, share };
-    assert_eq!(Watched::begin(&cold, &quota, 4, 1, T0).admitted, 2 + 1);
+    assert_eq!(Watched::begin(&cold, &unheard, 1, T0).admitted, 2 + 1);
     // What the bucket lacks beside is not this key's to report.
     let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
-    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &quota, 4, 1, T0).admitted, 2 + 1);
+    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &unheard, 1, T0).admitted, 2 + 1);
+}
+
+#[test]
+fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
+    let (unheard, now) = (unheard(4), T0 + 10 * SECOND_NS);
+    let share = Share::WHOLE.overdraw(&unheard.quota, 9, 4, now);
+    let since = |lacks: u64, local_burst: u32| {
+        let cold = Cold { bucket: Bucket::full_at(now + lacks * 100_000_000), share };
+        let begun = Watched::begin(&cold, &Unheard { local_burst, ..unheard }, 1, now);
+        begun.unheard_ns(now) / 10_000_000
+    };
+    // Of nine tokens seven; what the POP withholds of its burst is none that was admitted.
+    assert_eq!([since(2, 10), since(9, 10), since(10, 10), since(8, 4)], [69, 0, 0, 69]);
 }
 
 #[test]
@@ -178,8 +197,7 @@ fn watching_a_key_keeps_its_bucket_or_its_place() {
 
 #[test]
 fn counters_begin_a_new_epoch_before_they_wrap() {
-    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let mut w = Watched::begin(&Cold::NEW, &quota, 1, 0, T0);
+    let mut w = Watched::begin(&Cold::NEW, &unheard(1), 0, T0);
     (w.admitted, w.asked, w.charged) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
