@@ -54,7 +54,7 @@ test: tools fmt clippy doc wasm sync native vectors sim instructions lab ## ever
 	@echo "make test: every step passed"
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node and valgrind by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis node valgrind wasm-bindgen
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client node valgrind wasm-bindgen
 
 fmt: ## is every file formatted?
 	cargo fmt --all --check

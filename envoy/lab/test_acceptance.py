@@ -38,7 +38,7 @@ def _statuses(port, requests):
 
 def _number(port, path, name):
     """What the page at `path` says of the counter `name`."""
-    found = re.search(rf"^{re.escape(name)}:? (\d+)$", _get(port, path)[1], re.MULTILINE)
+    found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})?:? (\d+)$", _get(port, path)[1], re.MULTILINE)
     return int(found[1]) if found else 0
 
 

@@ -89,6 +89,25 @@ def _envoy():
         raise Problem(f"Envoy {version} is installed but does not run on this machine: try `{paths.ENVOY} --version`.")
 
 
+def _prometheus_client():
+    version = _locked(paths.TEST_REQUIREMENTS, r"^prometheus-client==(\S+)")
+    if os.path.isdir(os.path.join(paths.PROMETHEUS_CLIENT_DIR, f"prometheus_client-{version}.dist-info")):
+        return
+    say(f"installing Prometheus's Python client {version}, for its parsers, into .tools/prometheus-client")
+    pip = _pip()
+    os.makedirs(paths.TOOLS, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="prometheus-") as folder:
+        fresh = os.path.join(folder, "prometheus-client")
+        command = [*pip, "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"]
+        command += ["--disable-pip-version-check", "--target", fresh, "-r", paths.TEST_REQUIREMENTS]
+        if system.run(command, dict(os.environ, PIP_ROOT_USER_ACTION="ignore")) != 0:
+            raise Problem(
+                f"pip could not install prometheus-client {version} (its reason is above): it needs a network once."
+            )
+        shutil.rmtree(paths.PROMETHEUS_CLIENT_DIR, ignore_errors=True)
+        os.rename(fresh, paths.PROMETHEUS_CLIENT_DIR)
+
+
 def _pip():
     """The command that runs pip, installed into .tools/ or by apt where the Python here has none."""
     own = [sys.executable, "-m", "pip"]
@@ -166,6 +185,7 @@ _INSTALLERS = {
     "wasm-opt": _wasm_opt,
     "envoy": _envoy,
     "redis": _redis,
+    "prometheus-client": _prometheus_client,
     "node": _node,
     "valgrind": _valgrind,
     "wasm-bindgen": _wasm_bindgen,

@@ -142,6 +142,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
+    use crate::metrics::page::Format;
     use weir_limiter::quota::{Period, Rate};
     use weir_limiter::wire::{AdmitRatio, Grant};
 
@@ -169,7 +170,7 @@ mod tests {
         let at = Time::from_nanos;
         let rows = |name: &str| {
             let of = format!(r#"_tokens{{region="fra",rule="{name}"}} 0"#);
-            metrics.encode().matches(&of).count()
+            metrics.page(Format::Text).matches(&of).count()
         };
         figures.hear(at(0), &[rule("old"), rule("kept")]);
         figures.show(at(1), &metrics.region, &BTreeMap::new(), 3, &Terms::default());

@@ -13,6 +13,7 @@
 pub mod boxed;
 pub mod check;
 pub mod config;
+pub mod connections;
 pub mod document;
 pub mod explain;
 pub mod figures;

@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::server::Listening;
 use weir_sync::tokens::Tokens;
 use weir_sync::{check, explain};
 
@@ -87,9 +88,10 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let announce = async {
-        if let Ok(address) = address.await {
+        if let Ok(Listening { address, ops }) = address.await {
             // For scripts that asked for port 0; the logs go to stderr. Nobody need read it.
             let _ = writeln!(std::io::stdout(), "listening on {address}");
+            let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
         }
     };
     let (result, ()) = tokio::join!(weir_sync::run(config, tokens, ready, shutdown), announce);

@@ -1,21 +1,24 @@
-//! What weir-sync counts, as Prometheus reads it (`OpenMetrics` text).
+//! What weir-sync counts, as Prometheus reads it. Every sample carries the region's name.
 
+pub mod page;
+mod process;
 pub mod region;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use weir_limiter::wire;
 
+use page::Format;
 use region::RegionMetrics;
-
-/// The media type of [`Metrics::encode`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -57,8 +60,8 @@ pub struct Metrics {
     pub grants: Counter,
     /// Grants with an admit ratio below 1.
     pub grants_limiting: Counter,
-    /// Levels of the charged budgets, as a part of the burst; below 0 is debt.
-    pub level: Histogram,
+    /// What the charged budgets lack of being full, in bursts; beyond 1 is debt.
+    pub deficit: Histogram,
     /// Budgets reported here lately.
     pub budgets: Gauge,
     /// Those of them that are in debt.
@@ -96,16 +99,18 @@ impl Metrics {
     pub fn new(region: &str) -> Self {
         let latency =
             [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
-        let levels = [-10.0, -5.0, -2.0, -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 0.8, 1.0];
+        let deficits = [0.0, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 6.0, 11.0];
         let mut metrics = Self {
-            registry: Registry::with_prefix("weir_sync"),
+            registry: Registry::with_labels(
+                [(Cow::Borrowed("region"), Cow::Owned(region.to_owned()))].into_iter(),
+            ),
             reports: Family::default(),
             reports_stale: Counter::default(),
             keys_charged: Counter::default(),
             tokens_charged: Counter::default(),
             grants: Counter::default(),
             grants_limiting: Counter::default(),
-            level: Histogram::new(levels),
+            deficit: Histogram::new(deficits),
             budgets: Gauge::default(),
             budgets_in_debt: Gauge::default(),
             pushed: Counter::default(),
@@ -119,39 +124,39 @@ impl Metrics {
             rules_file_errors: Counter::default(),
             rules_file_taken: Gauge::default(),
         };
-        metrics.register_reports();
-        metrics.register_rest();
-        metrics.region.register(&mut metrics.registry, region);
+        let mut registry = std::mem::take(&mut metrics.registry);
+        process::register(&mut registry);
+        let own = registry.sub_registry_with_prefix("weir_sync");
+        metrics.register_reports(own);
+        metrics.register_rest(own);
+        metrics.region.register(own);
+        metrics.registry = registry;
         metrics
     }
 
-    /// The text that Prometheus reads.
-    pub fn encode(&self) -> String {
-        let mut out = String::new();
+    /// The page that Prometheus reads.
+    pub fn page(&self, format: Format) -> String {
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut out, &self.registry);
-        out
+        page::write(&self.registry, format).unwrap_or_default()
     }
 
-    fn register_reports(&mut self) {
-        let r = &mut self.registry;
+    fn register_reports(&self, r: &mut Registry) {
         r.register("reports", "Reports, by outcome", self.reports.clone());
         r.register("reports_stale", "Reports that were repeated or overtaken", self.reports_stale.clone());
         r.register("keys_charged", "Keys charged", self.keys_charged.clone());
         r.register("tokens_charged", "Tokens charged", self.tokens_charged.clone());
         r.register("grants", "Grants sent", self.grants.clone());
         r.register("grants_limiting", "Grants with an admit ratio below 1", self.grants_limiting.clone());
-        r.register(
-            "level",
-            "Levels of charged budgets, as a part of the burst; below 0 is debt",
-            self.level.clone(),
-        );
+        let help = "What charged budgets lack of being full, in bursts: 1 is empty, more is debt";
+        r.register_with_unit("deficit", help, Unit::Other("bursts".into()), self.deficit.clone());
         r.register("budgets", "Budgets reported here within the last second", self.budgets.clone());
         r.register("budgets_in_debt", "Budgets reported here that are in debt", self.budgets_in_debt.clone());
     }
 
-    fn register_rest(&mut self) {
-        let r = &mut self.registry;
+    fn register_rest(&self, r: &mut Registry) {
+        let built =
+            vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("wire", wire::VERSION.to_string())];
+        r.register("build", "Which weir-sync this is, and which messages it speaks", Info::new(built));
         r.register("pushed", "Grants sent for keys that the POP did not ask about", self.pushed.clone());
         let help = "How long the store took to charge a report";
         r.register_with_unit("store_latency", help, Unit::Seconds, self.store_latency.clone());
@@ -181,7 +186,10 @@ mod tests {
     fn named(page: &str) -> BTreeSet<String> {
         let codes = page.split('`').skip(1).step_by(2);
         let name = |code: &str| {
-            let name = code.split('{').next()?.trim_end_matches("_total");
+            let name = code.split('{').next()?.trim_end_matches("_total").trim_end_matches("_info");
+            if name.starts_with("process_") {
+                return Some(name.to_owned());
+            }
             let rest = name.strip_prefix("weir_sync_").or(name.strip_prefix('_'))?;
             Some(format!("weir_sync_{rest}"))
         };
@@ -199,7 +207,7 @@ mod tests {
         for by_rule in [debt, overshoot, overshoot_max, bound] {
             let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });
         }
-        let text = metrics.encode();
+        let text = metrics.page(Format::OpenMetrics);
         let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let registered: BTreeSet<String> = kinds.map(str::to_owned).collect();
         assert!(registered.len() > 25, "{text}");

@@ -20,6 +20,8 @@ pub enum Problem {
     Unauthorized,
     /// There is nothing at this path.
     NotFound,
+    /// The metrics are at the pages' own address.
+    ElsewhereOnly,
     /// The path has other methods: these.
     MethodNotAllowed(&'static str),
     /// The body did not arrive within this many milliseconds.
@@ -75,7 +77,7 @@ impl Problem {
             Self::Malformed(_) | Self::Broken | Self::Precondition => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoAdmin => StatusCode::FORBIDDEN,
-            Self::NotFound | Self::NoRules | Self::NotKept(_) => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::ElsewhereOnly | Self::NoRules | Self::NotKept(_) => StatusCode::NOT_FOUND,
             Self::NothingToChange => StatusCode::CONFLICT,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
@@ -98,6 +100,7 @@ impl Problem {
                  /healthz, /readyz or /metrics"
                     .into()
             }
+            Self::ElsewhereOnly => "the metrics are at the address that ops_listen sets".into(),
             Self::MethodNotAllowed(allowed) => format!("expected {allowed}"),
             Self::Slow(ms) => format!("expected the whole body within {ms} ms"),
             Self::TooLarge(max) => format!("expected at most {max} bytes"),

@@ -273,7 +273,7 @@ impl Exchange {
             if allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE) {
                 self.metrics.grants_limiting.inc();
             }
-            self.metrics.level.observe(level(entry, account));
+            self.metrics.deficit.observe(deficit(entry, account));
         }
     }
 
@@ -306,10 +306,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A budget's level as a part of its burst; below 0 is debt.
+/// What a budget lacks of being full, in bursts; beyond 1 is debt.
 #[allow(clippy::cast_precision_loss, reason = "a metric")]
-fn level(entry: &Entry, account: &Account) -> f64 {
-    1.0 - account.deficit_ns as f64 / entry.quota.fill_ns() as f64
+fn deficit(entry: &Entry, account: &Account) -> f64 {
+    account.deficit_ns as f64 / entry.quota.fill_ns() as f64
 }
 
 fn gauge(count: usize) -> i64 {

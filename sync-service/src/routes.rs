@@ -3,20 +3,33 @@
 mod rules;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Body;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weir_limiter::wire;
 
-use crate::metrics::{self, Metrics, Status};
+use crate::metrics::page::Format;
+use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
 use crate::report::Exchange;
 use crate::tokens::Tokens;
+
+/// Where the metrics are.
+const METRICS_PATH: &str = "/metrics";
+
+/// The metrics, in both formats.
+#[derive(Debug)]
+pub struct Page {
+    made_at: Instant,
+    open: Bytes,
+    text: Bytes,
+}
 
 /// Answers requests.
 #[derive(Debug)]
@@ -27,6 +40,12 @@ pub struct Routes {
     pub metrics: Arc<Metrics>,
     /// The tokens that reports, and changes of the rule set, must carry.
     pub tokens: Arc<Tokens>,
+    /// The metrics as they were made last.
+    pub page: Mutex<Option<Page>>,
+    /// How often they are made at most.
+    pub metrics_interval: Duration,
+    /// Whether the pages have an address of their own; the metrics are there alone then.
+    pub has_ops: bool,
     /// How long a body may take.
     pub body_timeout: Duration,
     /// The largest body, in bytes.
@@ -39,12 +58,7 @@ impl Routes {
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        self.route(request).await.unwrap_or_else(|problem| {
-            let status = problem.status().as_u16();
-            tracing::debug!(status, detail = problem.detail(), "refused a request");
-            self.metrics.http_errors.get_or_create(&Status { status }).inc();
-            problem.response()
-        })
+        self.route(request).await.unwrap_or_else(|problem| self.refuse(&problem))
     }
 
     async fn route<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
@@ -52,19 +66,56 @@ impl Routes {
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let method = request.method();
-        let reads = matches!(*method, Method::GET | Method::HEAD);
         match request.uri().path() {
             wire::REPORT_PATH if method == Method::POST => self.report(request).await,
             wire::REPORT_PATH => Err(Problem::MethodNotAllowed("POST")),
-            "/healthz" | "/readyz" | "/metrics" if !reads => Err(Problem::MethodNotAllowed("GET, HEAD")),
-            "/healthz" => Ok(text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")),
-            "/readyz" => Ok(self.readiness().await),
-            "/metrics" => {
-                self.exchange.refresh_metrics().await;
-                Ok(text(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()))
-            }
+            METRICS_PATH if self.has_ops => Err(Problem::ElsewhereOnly),
+            "/healthz" | "/readyz" | METRICS_PATH => self.page(&request).await,
             _ => self.rules(request).await,
         }
+    }
+
+    /// The response to `request` where there are pages only.
+    pub async fn respond_to_operator<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+        self.page(&request).await.unwrap_or_else(|problem| self.refuse(&problem))
+    }
+
+    fn refuse(&self, problem: &Problem) -> Response<Full<Bytes>> {
+        let status = problem.status().as_u16();
+        tracing::debug!(status, detail = problem.detail(), "refused a request");
+        self.metrics.http_errors.get_or_create(&Status { status }).inc();
+        problem.response()
+    }
+
+    async fn page<B>(&self, request: &Request<B>) -> Result<Response<Full<Bytes>>, Problem> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        match request.uri().path() {
+            "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::MethodNotAllowed("GET, HEAD")),
+            "/healthz" => Ok(text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")),
+            "/readyz" => Ok(self.readiness().await),
+            METRICS_PATH => {
+                let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+                let format = Format::accepted(accept);
+                Ok(text(StatusCode::OK, format.content_type(), self.metrics_page(format).await))
+            }
+            _ => Err(Problem::NotFound),
+        }
+    }
+
+    /// The metrics, made at most once in [`Self::metrics_interval`]: that takes long where there are many budgets,
+    /// and reports wait meanwhile.
+    async fn metrics_page(&self, format: Format) -> Bytes {
+        let mut page = self.page.lock().await;
+        let known = page.as_ref().filter(|known| known.made_at.elapsed() < self.metrics_interval);
+        let known = if let Some(known) = known {
+            known
+        } else {
+            self.exchange.refresh_metrics().await;
+            let of = |format| Bytes::from(self.metrics.page(format));
+            let (open, text) = (of(Format::OpenMetrics), of(Format::Text));
+            page.insert(Page { made_at: Instant::now(), open, text })
+        };
+        if format == Format::OpenMetrics { known.open.clone() } else { known.text.clone() }
     }
 
     async fn report<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>

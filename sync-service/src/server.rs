@@ -1,24 +1,20 @@
 //! The service as a whole: listens, accepts, drains.
 
-use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use prometheus_client::metrics::gauge::Gauge;
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::config::{Config, StoreAddress};
+use crate::connections::{Connections, Limits};
 use crate::metrics::Metrics;
 use crate::report::{Exchange, Place};
 use crate::routes::Routes;
@@ -32,15 +28,15 @@ use crate::tokens::Tokens;
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 /// How long to gather boxed keys before the next are shared.
 const BOXED_PAUSE: Duration = Duration::from_millis(50);
-/// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The most connections to the pages' own address.
+const OPS_CONNECTIONS_MAX: u32 = 64;
 
 /// Why weir-sync could not start.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// Someone else listens there.
-    #[error("{0} is in use: stop what listens there (another weir-sync?) or set another --listen")]
-    InUse(SocketAddr),
+    #[error("{0} is in use: stop what listens there (another weir-sync?) or set another {1}")]
+    InUse(SocketAddr, &'static str),
     /// Listening failed otherwise.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
@@ -52,17 +48,27 @@ pub enum RunError {
     Certificates(String, io::Error),
 }
 
+/// Where a weir-sync listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// For reports and everything else.
+    pub address: SocketAddr,
+    /// For the pages alone, if they have an address of their own.
+    pub ops: Option<SocketAddr>,
+}
+
 /// Serves until `shutdown` is done, then lets the requests in flight end, within
-/// [`Config::drain_timeout`]. Requests must carry `tokens`. Sends the address that it listens on to `ready`. Fails where it
+/// [`Config::drain_timeout`]. Requests must carry `tokens`. Sends where it
+/// listens to `ready`. Fails where it
 /// cannot start; a store out of reach is no such reason.
 pub async fn run(
     config: Config,
     tokens: Arc<Tokens>,
-    ready: oneshot::Sender<SocketAddr>,
+    ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     // First the address: who cannot have it need not trouble the store.
-    let listener = listen(config.listen).await?;
+    let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;
     serve(config, tokens, listener, store, ready, shutdown).await
 }
@@ -73,28 +79,40 @@ pub async fn serve(
     tokens: Arc<Tokens>,
     listener: TcpListener,
     store: Arc<dyn Store>,
-    ready: oneshot::Sender<SocketAddr>,
+    ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
+    let ops_listener = match config.ops_listen {
+        Some(address) => Some(listen(address, "--ops-listen").await?),
+        None => None,
+    };
+    let ops = ops_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let place = config.place();
     tracing::info!(%address, store = %config.store, region = place.region, replica = place.replica, "weir-sync listens");
     let routes = Arc::new(routes(&config, tokens, store, place));
     // Whoever asked for the address may be gone by now.
-    let _ = ready.send(address);
-    let graceful = GracefulShutdown::new();
-    let listening = tokio::spawn(listen_to_regions(Arc::clone(&routes)));
-    let boxing = tokio::spawn(share_boxed_keys(Arc::clone(&routes)));
-    let watching = config.rules_file.clone().map(|path| {
+    let _ = ready.send(Listening { address, ops });
+    let limits = limits(&config);
+    let mut work = vec![
+        tokio::spawn(listen_to_regions(Arc::clone(&routes))),
+        tokio::spawn(share_boxed_keys(Arc::clone(&routes))),
+    ];
+    work.extend(config.rules_file.clone().map(|path| {
         let rules = Arc::clone(&routes.exchange.rules);
         tokio::spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)))
-    });
-    let server = Server { listener, routes, header_timeout: config.header_timeout };
-    server.accept_until(shutdown, &graceful, config.connections_max).await;
-    listening.abort();
-    boxing.abort();
-    watching.inspect(JoinHandle::abort);
-    drain(graceful, config.drain_timeout).await;
+    }));
+    work.extend(
+        ops_listener.map(|listener| tokio::spawn(serve_operations(listener, Arc::clone(&routes), limits))),
+    );
+    let connections = Connections::new(limits, routes.metrics.connections.clone());
+    let answer = move |request| {
+        let routes = Arc::clone(&routes);
+        async move { routes.respond(request).await }
+    };
+    connections.accept(listener, answer, shutdown).await;
+    work.iter().for_each(JoinHandle::abort);
+    drain(&connections, config.drain_timeout).await;
     Ok(())
 }
 
@@ -127,80 +145,41 @@ async fn share_boxed_keys(routes: Arc<Routes>) {
     }
 }
 
-struct Server {
-    listener: TcpListener,
-    routes: Arc<Routes>,
-    header_timeout: Duration,
-}
-
-impl Server {
-    /// Accepts until `shutdown` is done; the listener is closed then, so that clients go elsewhere.
-    async fn accept_until(
-        self,
-        shutdown: impl Future<Output = ()>,
-        graceful: &GracefulShutdown,
-        connections_max: usize,
-    ) {
-        let free = Arc::new(Semaphore::new(connections_max));
-        let mut shutdown = pin!(shutdown);
-        loop {
-            let accept = async {
-                // Room first: a connection that cannot be served waits in the backlog. The semaphore is never closed.
-                let permit = Arc::clone(&free).acquire_owned().await.ok();
-                (permit, self.listener.accept().await)
-            };
-            tokio::select! {
-                () = &mut shutdown => return,
-                (permit, accepted) = accept => match accepted {
-                    Ok((stream, _)) => self.serve(stream, permit, graceful),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
-                        sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-    }
-
-    fn serve(&self, stream: TcpStream, permit: Option<OwnedSemaphorePermit>, graceful: &GracefulShutdown) {
-        // Replies are small and awaited; without this they may wait for an acknowledgement.
-        let _ = stream.set_nodelay(true);
-        let routes = Arc::clone(&self.routes);
-        let metrics = Arc::clone(&routes.metrics);
-        let service = service_fn(move |request| {
-            let routes = Arc::clone(&routes);
-            async move { Ok::<_, Infallible>(routes.respond(request).await) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            metrics.connections.inc();
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-            metrics.connections.dec();
-            drop(permit);
-        });
+fn limits(config: &Config) -> Limits {
+    Limits {
+        connections_max: u32::try_from(config.connections_max).unwrap_or(u32::MAX),
+        first_byte_timeout: config.first_byte_timeout,
+        header_timeout: config.header_timeout,
+        write_timeout: config.write_timeout,
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+/// Listens on `address`, which `flag` sets.
+async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => RunError::InUse(address),
+        io::ErrorKind::AddrInUse => RunError::InUse(address, flag),
         _ => RunError::Listen(address, error),
     })
 }
 
-async fn drain(graceful: GracefulShutdown, limit: Duration) {
-    tracing::info!(connections = graceful.count(), "stopping: requests in flight may end");
-    if timeout(limit, graceful.shutdown()).await.is_ok() {
+async fn drain(connections: &Connections, limit: Duration) {
+    tracing::info!(connections = connections.count(), "stopping: requests in flight may end");
+    if connections.drain(limit).await {
         tracing::info!("stopped");
     } else {
         tracing::warn!(limit_ms = limit.as_millis(), "stopped: some requests did not end in time");
     }
+}
+
+/// The pages of `routes` alone, for as long as it is let: other connections cannot keep an operator from them.
+async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
+    let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
+    let connections = Connections::new(limits, Gauge::default());
+    let answer = move |request| {
+        let routes = Arc::clone(&routes);
+        async move { routes.respond_to_operator(request).await }
+    };
+    connections.accept(listener, answer, pending()).await;
 }
 
 fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, place: Place) -> Routes {
@@ -210,6 +189,9 @@ fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, place: Pl
         exchange,
         metrics,
         tokens,
+        page: Mutex::default(),
+        metrics_interval: config.metrics_interval,
+        has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
     }

@@ -25,6 +25,8 @@ use crate::report::Place;
 pub struct Config {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where to answer operators: health, readiness and metrics; without it, at `listen`.
+    pub ops_listen: Option<SocketAddr>,
     /// Where the budgets live.
     pub store: StoreAddress,
     /// How long the store may take to answer.
@@ -55,13 +57,19 @@ pub struct Config {
     pub log_format: LogFormat,
     /// What is logged.
     pub log_level: LogLevel,
+    /// How often the metrics are made at most.
+    pub metrics_interval: Duration,
+    /// How long a new connection may take to send its first byte.
+    pub first_byte_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
     /// How long a connection may take to send a request's head, or rest between requests.
     pub header_timeout: Duration,
     /// How long a request's body may take.
     pub body_timeout: Duration,
     /// The largest body, in bytes.
     pub body_bytes_max: usize,
-    /// The most connections, and so the most requests at a time; any beyond wait.
+    /// The most connections, and so the most requests at a time; beyond it, one that waits for a request makes room.
     pub connections_max: usize,
     /// How long requests may take to end after a signal to stop.
     pub drain_timeout: Duration,
@@ -91,6 +99,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            ops_listen: None,
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
             store_ca_file: None,
@@ -106,6 +115,9 @@ impl Default for Config {
             pop_ttl: Duration::from_secs(10),
             log_format: LogFormat::Text,
             log_level: LogLevel::Info,
+            metrics_interval: Duration::from_secs(1),
+            first_byte_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(5),
             body_bytes_max: weir_limiter::wire::MESSAGE_BYTES_MAX,

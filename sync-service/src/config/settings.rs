@@ -62,9 +62,15 @@ pub const SETTINGS: &[Setting] = &[
         "ADDRESS:PORT",
         "127.0.0.1:7878",
         "Where to listen. Anything but a loopback address needs a token. Port 0 takes a free one",
-        |text: &str| text.parse().map_err(|_| format!(
-            "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found `{text}`"
-        ))
+        values::address
+    ),
+    setting!(
+        ops_listen,
+        "ADDRESS:PORT",
+        "",
+        "Where to answer /healthz, /readyz and /metrics, apart from what POPs send. The metrics are there alone then; \
+         without it, everything is at --listen. It takes no token: listen where operators are",
+        |text| values::address(text).map(Some)
     ),
     setting!(
         store,
@@ -176,6 +182,27 @@ pub const SETTINGS: &[Setting] = &[
         LogLevel::read
     ),
     setting!(
+        metrics_interval_ms as metrics_interval,
+        "MS",
+        "1000",
+        "How often /metrics is made at most; whoever asks sooner gets the page from before",
+        |text| values::millis(text, 0, HOUR_MS)
+    ),
+    setting!(
+        first_byte_timeout_ms as first_byte_timeout,
+        "MS",
+        "5000",
+        "How long a new connection may take to send its first byte",
+        |text| values::millis(text, 10, HOUR_MS)
+    ),
+    setting!(
+        write_timeout_ms as write_timeout,
+        "MS",
+        "5000",
+        "How long a client may take nothing of its answer before its connection is closed",
+        |text| values::millis(text, 10, HOUR_MS)
+    ),
+    setting!(
         header_timeout_ms as header_timeout,
         "MS",
         "30000",
@@ -192,7 +219,7 @@ pub const SETTINGS: &[Setting] = &[
         connections_max,
         "N",
         "1024",
-        "The most connections, and so the most requests at a time; any beyond wait to be accepted",
+        "The most connections, and so the most requests at a time; beyond it, the one that has waited longest for a request is closed",
         |text| values::count(text, 1, 1_000_000)
     ),
     setting!(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use redis::IntoConnectionInfo;
@@ -164,6 +165,12 @@ pub(super) fn random_name() -> String {
     // The standard library draws the hasher's keys from the system's randomness; that is enough to tell
     // replicas apart, and nobody's secret.
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// An address to listen on.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let expected = "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found";
+    text.parse().map_err(|_| format!("{expected} `{text}`"))
 }
 
 /// A path; whether something is there shows when it is read.

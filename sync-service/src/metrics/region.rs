@@ -1,9 +1,7 @@
-//! What a region knows of its budgets and of the fleet; each metric carries the region's name.
+//! What a region knows of its budgets and of the fleet.
 //!
 //! A budget is the whole fleet's, and every region that hears of it shows it as it last heard: over
 //! regions take the largest, not the sum.
-
-use std::borrow::Cow;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -74,9 +72,7 @@ impl Default for RegionMetrics {
 }
 
 impl RegionMetrics {
-    pub(super) fn register(&self, registry: &mut Registry, region: &str) {
-        let label = (Cow::Borrowed("region"), Cow::Owned(region.to_owned()));
-        let r = registry.sub_registry_with_label(label);
+    pub(super) fn register(&self, r: &mut Registry) {
         let help = "What the budgets of a rule owe together now, as last heard";
         r.register("debt_tokens", help, self.debt.clone());
         let help = "How far the key that is farthest above its quota is now, as last heard";

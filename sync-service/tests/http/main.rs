@@ -6,6 +6,8 @@ mod client;
 mod exchange;
 mod figures;
 mod fleet;
+mod pages;
+mod port;
 mod refusals;
 mod replicas;
 mod rules;
@@ -20,20 +22,27 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_sync::config::Config;
-use weir_sync::server::RunError;
+use weir_sync::server::{Listening, RunError};
 use weir_sync::store::Store;
 use weir_sync::tokens::Tokens;
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Where the pages are alone, if they are.
+    pub(crate) ops: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), RunError>>,
 }
 
 impl Server {
-    /// Starts one on a free port.
+    /// Starts one on a free port, whose metrics are made whenever they are asked for.
     pub(crate) async fn start(config: Config) -> Self {
+        Self::start_as_set(Config { metrics_interval: Duration::ZERO, ..config }).await
+    }
+
+    /// Starts one on a free port.
+    pub(crate) async fn start_as_set(config: Config) -> Self {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -42,11 +51,13 @@ impl Server {
         let task = tokio::spawn(weir_sync::run(config, tokens, ready, async {
             let _ = stopped.await;
         }));
-        Self { address: address.await.expect("the server starts"), stop, task }
+        let Listening { address, ops } = address.await.expect("the server starts");
+        Self { address, ops, stop, task }
     }
 
     /// Starts one on a free port, over a store that others may share.
     pub(crate) async fn start_over(config: Config, store: Arc<dyn Store>) -> Self {
+        let config = Config { metrics_interval: Duration::ZERO, ..config };
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -54,7 +65,8 @@ impl Server {
         let task = tokio::spawn(weir_sync::server::serve(config, tokens, listener, store, ready, async {
             let _ = stopped.await;
         }));
-        Self { address: address.await.expect("the server starts"), stop, task }
+        let Listening { address, ops } = address.await.expect("the server starts");
+        Self { address, ops, stop, task }
     }
 
     /// Tells it to stop; what it returns when it has, and how it went, is awaited separately.

@@ -121,13 +121,13 @@ async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
     .await;
     assert!(!ready.text().contains("horse"), "{}", ready.text());
     // It tries again and again.
-    let refused = r#"weir_sync_store_errors_total{kind="refused"} 5"#;
+    let refused = r#"weir_sync_store_errors_total{region="fra",kind="refused"} 5"#;
     until("some reports to be refused", async || {
         assert!(!server.greet("fra1").await.settled);
         server.page("/metrics").await.text().contains(refused).then_some(())
     })
     .await;
-    assert!(server.page("/metrics").await.text().contains("weir_sync_store_up 0"));
+    assert!(server.page("/metrics").await.text().contains(r#"weir_sync_store_up{region="fra"} 0"#));
     assert_eq!((log.warnings("TIME"), log.warnings("the store refused")), (1, 1));
 }
 

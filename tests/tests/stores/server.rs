@@ -1,7 +1,8 @@
-//! A weir-sync in this process, with its defaults.
+//! A weir-sync in this process, with its defaults, but that its metrics are made whenever they are asked for.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Method;
 use tokio::sync::oneshot;
@@ -28,6 +29,7 @@ impl Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             region: region.into(),
             store: StoreAddress::Redis(Secret::new(url)),
+            metrics_interval: Duration::ZERO,
             ..Config::default()
         };
         let task = tokio::spawn(async move {
@@ -35,7 +37,7 @@ impl Server {
             let tokens = Arc::new(Tokens::of(&config));
             weir_sync::run(config, tokens, ready, shutdown).await.expect("it starts");
         });
-        Self { address: address.await.expect("it listens"), _stop: stop, _task: task }
+        Self { address: address.await.expect("it listens").address, _stop: stop, _task: task }
     }
 
     /// One of its pages.

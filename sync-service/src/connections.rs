@@ -1,0 +1,281 @@
+//! Connections: each has a place, and is held to the time and memory that it may take.
+//!
+//! Who has not sent a byte in time, does not take its answers, or sends a head without end is closed. Where all
+//! places are taken and one more comes, the connection that has waited longest for a request gives up its place: one
+//! that is held open and says nothing keeps nobody out. Only where all are being answered does the newcomer wait.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
+
+/// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The most bytes of a request's head, and so of what is read ahead.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// What a connection that gives up its place has left to send its last answer.
+const LAST_WORDS: Duration = Duration::from_millis(10);
+
+/// What each connection of a listener may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections_max: u32,
+    /// How long until the first byte.
+    pub first_byte_timeout: Duration,
+    /// How long until a request's head is whole, or begins after the last one.
+    pub header_timeout: Duration,
+    /// How long nothing of an answer is taken.
+    pub write_timeout: Duration,
+}
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub struct Connections {
+    limits: Limits,
+    free: Arc<Semaphore>,
+    waiting: Arc<Waiting>,
+    ending: watch::Sender<bool>,
+    open: Gauge,
+}
+
+impl Connections {
+    /// None yet; `open` counts them.
+    pub fn new(limits: Limits, open: Gauge) -> Self {
+        let free = Arc::new(Semaphore::new(limits.connections_max as usize));
+        Self { limits, free, waiting: Arc::default(), ending: watch::Sender::new(false), open }
+    }
+
+    /// Accepts until `shutdown` is done, and has `answer` answer what is asked.
+    pub async fn accept<A, F>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
+    where
+        A: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let accepting = async {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let permit = self.place().await;
+                        tokio::spawn(self.connection(stream, permit, answer.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = shutdown => {}
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        (self.limits.connections_max as usize).saturating_sub(self.free.available_permits())
+    }
+
+    /// Closes those that wait for a request, and lets the others end; whether all did within `limit`.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.ending.send_replace(true);
+        timeout(limit, self.free.acquire_many(self.limits.connections_max)).await.is_ok()
+    }
+
+    /// A place, if need be that of the connection that has waited longest. The semaphore is never closed.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+                return Some(permit);
+            }
+            // Where none waits, the next that begins to will.
+            let begins = self.waiting.begins.notified();
+            let is_closing = self.waiting.close_longest();
+            tokio::select! {
+                permit = Arc::clone(&self.free).acquire_owned() => return permit.ok(),
+                () = begins, if !is_closing => {}
+            }
+        }
+    }
+
+    fn connection<A, F>(
+        &self,
+        stream: TcpStream,
+        permit: Option<OwnedSemaphorePermit>,
+        answer: A,
+    ) -> impl Future<Output = ()> + Send + use<A, F>
+    where
+        A: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let (limits, mut ending, open) = (self.limits, self.ending.subscribe(), self.open.clone());
+        let place = Arc::new(Place::new(&self.waiting));
+        async move {
+            let _permit = permit;
+            let _counted = Counted::new(open);
+            let closed = place.close.notified();
+            let ended = async {
+                tokio::select! {
+                    () = closed => Some(LAST_WORDS),
+                    // An error would mean that the listener is gone, too.
+                    _ = ending.wait_for(|is_ending| *is_ending) => None,
+                }
+            };
+            let mut ended = pin!(ended);
+            let mut byte = [0];
+            tokio::select! {
+                // It stays where it is. Readiness alone would say less: it may be there without a byte.
+                first = timeout(limits.first_byte_timeout, stream.peek(&mut byte)) => if first.is_err() { return },
+                _ = &mut ended => return,
+            }
+            let service = service_fn(|request| {
+                let busy = Busy::new(&place);
+                let answered = answer(request);
+                async move {
+                    let _busy = busy;
+                    Ok::<_, Infallible>(answered.await)
+                }
+            });
+            let mut connection = pin!(limited(stream, limits, service));
+            let limit = tokio::select! {
+                result = connection.as_mut() => return log(result),
+                limit = ended => limit,
+            };
+            connection.as_mut().graceful_shutdown();
+            match limit {
+                Some(limit) => drop(timeout(limit, connection).await),
+                None => log(connection.await),
+            }
+        }
+    }
+}
+
+fn log(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// hyper's connection, with our limits.
+fn limited<S>(stream: TcpStream, limits: Limits, service: S) -> http1::Connection<Stream, S>
+where
+    S: HttpService<Incoming, ResBody = Full<Bytes>, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    // Replies are small and awaited; without this they may wait for an acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write_timeout));
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+}
+
+/// What hyper reads from.
+type Stream = TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>;
+
+/// The connections that wait for a request, longest first.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By when they began to, counted.
+    by_turn: Mutex<BTreeMap<u64, Arc<Notify>>>,
+    turns: AtomicU64,
+    /// One more does.
+    begins: Notify,
+}
+
+impl Waiting {
+    fn by_turn(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notify>>> {
+        self.by_turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there was one to close.
+    fn close_longest(&self) -> bool {
+        let longest = self.by_turn().pop_first();
+        longest.map(|(_, close)| close.notify_one()).is_some()
+    }
+}
+
+/// One connection among those that wait.
+#[derive(Debug)]
+struct Place {
+    waiting: Arc<Waiting>,
+    close: Arc<Notify>,
+    turn: AtomicU64,
+}
+
+impl Place {
+    fn new(waiting: &Arc<Waiting>) -> Self {
+        let place = Self { waiting: Arc::clone(waiting), close: Arc::default(), turn: AtomicU64::new(0) };
+        place.wait();
+        place
+    }
+
+    fn wait(&self) {
+        let turn = self.waiting.turns.fetch_add(1, Ordering::Relaxed);
+        self.turn.store(turn, Ordering::Relaxed);
+        self.waiting.by_turn().insert(turn, Arc::clone(&self.close));
+        self.waiting.begins.notify_waiters();
+    }
+
+    fn leave(&self) {
+        self.waiting.by_turn().remove(&self.turn.load(Ordering::Relaxed));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A request that is being answered: its connection does not wait meanwhile.
+struct Busy(Arc<Place>);
+
+impl Busy {
+    fn new(place: &Arc<Place>) -> Self {
+        place.leave();
+        Self(Arc::clone(place))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+/// Counts a connection for as long as it is there.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(open: Gauge) -> Self {
+        open.inc();
+        Self(open)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

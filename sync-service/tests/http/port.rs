@@ -1,0 +1,141 @@
+//! Connections that take what they should not: places, memory, time.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{Client, get, media_type};
+use crate::exchange::metric;
+
+/// What the defaults make nobody wait for.
+const LONG: Duration = Duration::from_secs(20);
+/// Connections at a time in these tests.
+const PLACES: usize = 200;
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: weir\r\n\r\n";
+const HALF_A_HEAD: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: we";
+
+fn few_places() -> Config {
+    Config {
+        connections_max: PLACES,
+        header_timeout: LONG,
+        first_byte_timeout: LONG,
+        body_timeout: LONG,
+        ..Config::default()
+    }
+}
+
+async fn opened(address: SocketAddr, count: usize, said: &[u8]) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut client = Client::connect(address).await;
+        client.send(said).await;
+        clients.push(client);
+    }
+    clients
+}
+
+/// Takes every place of `server` with a request whose body does not come.
+async fn all_busy(server: &Server) -> Vec<Client> {
+    let head = format!(
+        "POST /v1/report HTTP/1.1\r\nhost: weir\r\nexpect: 100-continue\r\n{}content-length: 1\r\n\r\n",
+        media_type()
+    );
+    let mut busy = opened(server.address, PLACES, head.as_bytes()).await;
+    for client in &mut busy {
+        assert_eq!(client.receive().await.unwrap().status, 100, "its body is waited for");
+    }
+    busy
+}
+
+async fn within_a_moment<T>(answer: impl Future<Output = T>) -> T {
+    timeout(LONG / 4, answer).await.expect("kept out")
+}
+
+#[tokio::test]
+async fn connections_that_only_wait_keep_nobody_out() {
+    let server = Server::start(few_places()).await;
+    let half_open = opened(server.address, 2 * PLACES, HALF_A_HEAD).await;
+    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
+    let silent = opened(server.address, 2 * PLACES, b"").await;
+    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
+    let mut idle = opened(server.address, PLACES, HEALTH).await;
+    for client in &mut idle {
+        assert_eq!(client.receive().await.unwrap().status, 200, "nobody loses an answer");
+    }
+    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
+    drop((half_open, silent, idle));
+}
+
+#[tokio::test]
+async fn where_all_are_being_answered_the_next_waits_for_its_turn() {
+    let server = Server::start(few_places()).await;
+    let mut held = all_busy(&server).await;
+    let mut next = Client::connect(server.address).await;
+    next.send(HEALTH).await;
+    let early = timeout(Duration::from_millis(300), next.receive()).await;
+    assert!(early.is_err(), "served beyond the maximum");
+    held[0].send(b"x").await;
+    assert_eq!(held[0].receive().await.unwrap().status, 400, "one is answered, and waits now");
+    assert_eq!(within_a_moment(next.receive()).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn operators_have_an_address_of_their_own() {
+    let ops_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let server = Server::start(Config { ops_listen, ..few_places() }).await;
+    let ops = server.ops.unwrap();
+    let elsewhere = get(server.address, "/metrics").await;
+    assert_eq!(elsewhere.status, 404);
+    assert!(elsewhere.detail().contains("ops_listen"));
+    let _held = all_busy(&server).await;
+    for page in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(within_a_moment(get(ops, page)).await.status, 200, "{page}");
+    }
+    assert_eq!(get(ops, "/v1/rules").await.status, 404, "and nothing else is there");
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_ends_its_connection() {
+    let config =
+        Config { write_timeout: Duration::from_millis(300), header_timeout: LONG, ..Config::default() };
+    let server = Server::start(config).await;
+    let mut greedy = Client::connect(server.address).await;
+    let page = b"GET /metrics HTTP/1.1\r\nhost: weir\r\n\r\n";
+    // Megabytes of answers, more than any socket holds.
+    let started = Instant::now();
+    let _ = timeout(LONG / 2, greedy.send_anyway(&page.repeat(5_000))).await;
+    while metric(&server, "weir_sync_connections").await > 1.5 {
+        assert!(started.elapsed() < LONG, "it is still held");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_a_size() {
+    let server = Server::start(few_places()).await;
+    let head = |bytes: usize| format!("GET /healthz HTTP/1.1\r\nhost: weir\r\nx: {}\r\n", "x".repeat(bytes));
+    let mut large = Client::connect(server.address).await;
+    large.send_anyway(head(40 * 1024).as_bytes()).await;
+    let refused = within_a_moment(large.receive()).await;
+    assert!(refused.is_none_or(|answer| answer.status == 431), "40 KiB");
+    let mut fits = Client::connect(server.address).await;
+    fits.send((head(30 * 1024) + "\r\n").as_bytes()).await;
+    assert_eq!(within_a_moment(fits.receive()).await.unwrap().status, 200, "30 KiB");
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed_soon() {
+    let first_byte_timeout = Duration::from_millis(200);
+    let server = Server::start(Config { first_byte_timeout, ..few_places() }).await;
+    let mut silent = Client::connect(server.address).await;
+    assert!(within_a_moment(silent.is_ended()).await);
+    let mut idle = Client::connect(server.address).await;
+    idle.send(HEALTH).await;
+    assert_eq!(idle.receive().await.unwrap().status, 200);
+    sleep(2 * first_byte_timeout).await;
+    idle.send(HEALTH).await;
+    assert_eq!(idle.receive().await.unwrap().status, 200, "it has said something");
+}
