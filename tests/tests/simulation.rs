@@ -11,7 +11,7 @@ const MIDDLE: Size = Size { pops: 20, regions: 5 };
 
 /// All that a run counted, as text.
 fn run(seed: u64) -> String {
-    let plan = random::plan(7);
+    let plan = random::drawn(7).plan;
     let setup = Setup { seed, ..plan.setup };
     let world = scenario::run(Plan { setup, ..plan }).unwrap();
     format!("{:?}", world.reference)

@@ -21,6 +21,21 @@ impl Meter {
         self.deficit_ns
     }
 
+    /// So many nanoseconds of its deficit at `now` are forgiven.
+    pub fn forgive(&mut self, forgiven_ns: u64, now: u64) {
+        self.deficit_ns = self.deficit_ns(now).saturating_sub(forgiven_ns);
+    }
+
+    /// So many nanoseconds of refill are taken at `now`.
+    pub fn charge(&mut self, ns: u64, now: u64) {
+        self.deficit_ns = self.deficit_ns(now) + ns;
+    }
+
+    /// Its deficit at `now` is this.
+    pub fn set(&mut self, deficit_ns: u64, now: u64) {
+        (self.deficit_ns, self.at) = (deficit_ns, self.at.max(now));
+    }
+
     /// Takes `cost` tokens, there or not; its deficit then.
     pub fn take(&mut self, quota: Quota, cost: u32, now: u64) -> u64 {
         self.deficit_ns = self.deficit_ns(now) + quota.token_ns() * u64::from(cost);
@@ -68,16 +83,22 @@ pub struct Account {
     pub tally: Tally,
     /// Tokens of requests that the ideal bucket would have admitted.
     pub ideally: u64,
+    /// Tokens that lost data forgave, as stated.
+    pub forgiven: f64,
     /// By POP.
     pub pops: Vec<AtPop>,
     /// How far what was admitted is above burst + rate x t now, over any span, in tokens.
     pub overshoot: f64,
     /// The same at most.
     pub overshoot_max: f64,
+    /// The same since the stretch began that is compared (see [`super::stretch`]).
+    pub overshoot_of_stretch: f64,
     /// The largest part of its bound that the overshoot ever was.
     pub bound_part_max: f64,
-    /// Tokens that crashes and lost data gave away, as stated.
-    pub stated: f64,
+    /// What faults are stated to give away beside the bound, and is not paid back yet, in nanoseconds of refill; and
+    /// what each POP may have as its news was late.
+    loan_ns: f64,
+    loans_ns: Vec<f64>,
     /// Tokens that crashes lost before they were reported, as stated, at most.
     pub lost: u64,
     /// Tokens that may be charged though nobody admitted them, as stated: where a POP's clock goes back,
@@ -89,8 +110,10 @@ pub struct Account {
     pub first_excess: Option<u64>,
     /// When each token was admitted, if that is kept.
     pub times: Option<Vec<u64>>,
-    ideal: Meter,
-    debt: Meter,
+    /// What the budget owes if it heard of everything at once, less what faults are stated to forgive.
+    pub debt: Meter,
+    /// The same with all that it may charge beyond, as stated, and nothing forgiven.
+    pub owed: Meter,
     /// When how many tokens were admitted in the last second, ...
     window: VecDeque<(u64, u32)>,
     /// ... and their sum.
@@ -109,27 +132,30 @@ impl Account {
             pops: vec![AtPop::default(); pops],
             overshoot: 0.0,
             overshoot_max: 0.0,
+            overshoot_of_stretch: 0.0,
             bound_part_max: 0.0,
-            stated: 0.0,
+            loan_ns: 0.0,
+            loans_ns: vec![0.0; pops],
+            forgiven: 0.0,
             lost: 0,
             phantom: 0,
             fullest_second: 0,
             first_excess: None,
             times: keeps_times.then(Vec::new),
-            ideal: Meter::default(),
             debt: Meter::default(),
+            owed: Meter::default(),
             window: VecDeque::new(),
             window_tokens: 0,
             settle_ns,
         }
     }
 
-    /// A request of `cost` tokens at `now`, in nanoseconds from the begin of the traffic.
-    pub fn offer(&mut self, pop: usize, cost: u32, now: u64) {
+    /// A request of `cost` tokens, which the ideal bucket would have admitted or not.
+    pub fn offer(&mut self, pop: usize, cost: u32, ideally: bool) {
         let tokens = u64::from(cost);
         self.tally.offered += tokens;
         self.pops[pop].tally.offered += tokens;
-        self.ideally += if self.ideal.take_if_there(self.quota, cost, now) { tokens } else { 0 };
+        self.ideally += if ideally { tokens } else { 0 };
     }
 
     /// The request was admitted.
@@ -138,9 +164,11 @@ impl Account {
         let tokens = u64::from(cost);
         self.tally.admitted += tokens;
         self.pops[pop].tally.admitted += tokens;
+        self.owed.take(self.quota, cost, now);
         let over_ns = self.debt.take(self.quota, cost, now).saturating_sub(self.quota.fill_ns());
         self.overshoot = over_ns as f64 / self.quota.token_ns() as f64;
         self.overshoot_max = self.overshoot_max.max(self.overshoot);
+        self.overshoot_of_stretch = self.overshoot_of_stretch.max(self.overshoot);
         if over_ns > 0 && self.first_excess.is_none() {
             self.first_excess = Some(now);
         }
@@ -155,6 +183,45 @@ impl Account {
         if self.window.front().is_some_and(|(first, _)| *first >= self.settle_ns) {
             self.fullest_second = self.fullest_second.max(self.window_tokens);
         }
+    }
+
+    /// Up to so much of what the budget owes may be forgiven, in nanoseconds of refill.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn is_forgiven(&mut self, ns: u64, now: u64) {
+        self.forgiven += ns as f64 / self.quota.token_ns() as f64;
+        self.debt.forgive(ns, now);
+    }
+
+    /// A fault may give away so much, in nanoseconds of refill; it is charged, and paid back.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn lend(&mut self, ns: u64) {
+        self.loan_ns += ns as f64;
+    }
+
+    /// A POP's news has been late for so long that it may have given away this; of the same silence, once.
+    pub fn lend_to(&mut self, pop: usize, ns: f64) {
+        self.loans_ns[pop] = self.loans_ns[pop].max(ns);
+    }
+
+    /// Nanoseconds pass in which all POPs are in touch.
+    pub fn pay_back(&mut self, mut ns: f64) {
+        for loan_ns in self.loans_ns.iter_mut().chain([&mut self.loan_ns]) {
+            let paid_ns = loan_ns.min(ns);
+            (*loan_ns, ns) = (*loan_ns - paid_ns, ns - paid_ns);
+        }
+    }
+
+    /// What faults gave away and is not paid back, in tokens.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn lent(&self) -> f64 {
+        (self.loan_ns + self.loans_ns.iter().sum::<f64>()) / self.quota.token_ns() as f64
+    }
+
+    /// How far the budget is overdrawn at `now`, in tokens, if it heard of everything at once.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn overdrawn(&mut self, now: u64) -> f64 {
+        let over_ns = self.debt.deficit_ns(now).saturating_sub(self.quota.fill_ns());
+        over_ns as f64 / self.quota.token_ns() as f64
     }
 
     /// Tokens per second.

@@ -1,25 +1,98 @@
 //! How far a fleet may overshoot: more than burst + rate x t, in tokens, in any span of time.
 
 use weir_budget::bound;
+use weir_limiter::ladder::FALLBACK_NS;
 use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
+use weir_limiter::sharing::{Sharing, WhenUnsynced};
+use weir_limiter::time::SECOND_NS;
+
+use super::pop::Pop;
+use super::setup::Setup;
 
 /// What the bound depends on beside the rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     /// POPs.
     pub pops: usize,
-    /// The longest that a POP has acted on the same news, in nanoseconds.
+    /// How long a POP acts on the same news while nothing is wrong, in nanoseconds.
     pub reach_ns: u64,
 }
 
 /// A bound: tokens above burst + rate x t.
 pub type Bound = fn(Quota, &Sharing, Fleet) -> f64;
 
-/// The one that is documented and exported, for news that are as old as they were in this run.
+/// The one that is documented and exported, for news that are as old as they are while nothing is wrong.
 #[allow(clippy::cast_precision_loss, reason = "a bound of some thousands")]
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     let pops = u32::try_from(fleet.pops).expect("few POPs");
     let reach = bound::Fleet { pops, interval_ns: fleet.reach_ns, trip_ns: 0, timeout_ns: 0, failures: 0 };
     bound::bound(quota, sharing, &reach) as f64
+}
+
+/// How long after it fell silent a POP may still go by what it heard last, in nanoseconds.
+const UNDER_WAY_NS: u64 = 2 * SECOND_NS;
+/// How many times what refills in that time it may admit meanwhile, as the bound counts news that are under way.
+const UNDER_WAY_TIMES: f64 = 3.0;
+
+/// How much older a POP's news is than the bound counts on, in nanoseconds; by what it goes meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Age {
+    /// In all.
+    pub late_ns: u64,
+    /// For how long of that its weir-sync has answered, which did not reach the store: with the region's share.
+    storeless_ns: u64,
+    /// For how long of that the POP has gone by what its rules say for one out of touch.
+    alone_ns: u64,
+}
+
+impl Age {
+    /// How much a POP in a fleet of `pops` may have admitted meanwhile so that nobody else knows, in nanoseconds of
+    /// refill.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn lent_ns(&self, when: WhenUnsynced, pops: usize) -> f64 {
+        let share = 1.0 / pops as f64;
+        let alone = match when {
+            WhenUnsynced::Local => 1.0,
+            WhenUnsynced::Share => share,
+            WhenUnsynced::Deny => 0.0,
+        };
+        let under_way_ns = self.late_ns.min(UNDER_WAY_NS);
+        let silent_ns = self.late_ns.saturating_sub(under_way_ns + self.storeless_ns + self.alone_ns);
+        let times = [
+            (under_way_ns, UNDER_WAY_TIMES),
+            (silent_ns, 1.0),
+            (self.storeless_ns, share),
+            (self.alone_ns, alone),
+        ];
+        times.iter().map(|(ns, times)| *ns as f64 * times).sum()
+    }
+}
+
+impl Setup {
+    /// How old a POP's news may get while nothing is wrong, in nanoseconds: a report is lost now and then.
+    pub fn reach_ns(&self) -> u64 {
+        2 * self.interval_ns + self.round_trip_ns()
+    }
+
+    /// The longest from a POP to the store and back, in nanoseconds.
+    pub fn round_trip_ns(&self) -> u64 {
+        2 * [self.near, self.far].iter().map(|link| link.delay_ns + link.jitter_ns).sum::<u64>()
+    }
+
+    /// How long after its last fault has healed a fleet is as if there had been none, in nanoseconds: what was held
+    /// up has arrived or is given up, demand is measured anew, grants are of now.
+    pub fn recovery_ns(&self) -> u64 {
+        4 * SECOND_NS + 2 * self.reach_ns()
+    }
+
+    /// How old the news of `pop` is at `now`.
+    pub fn age(&self, pop: &Pop, now: u64) -> Age {
+        let (news_ns, word_ns) = (now.saturating_sub(pop.news_at), now.saturating_sub(pop.heard_at));
+        let late_ns = news_ns.saturating_sub(self.reach_ns());
+        let long_ns = late_ns.saturating_sub(UNDER_WAY_NS);
+        let alone_ns = word_ns.saturating_sub(FALLBACK_NS + self.reach_ns()).min(long_ns);
+        // Since it heard its weir-sync last it has gone by what it held.
+        let storeless_ns = news_ns.saturating_sub(word_ns + UNDER_WAY_NS).min(long_ns - alone_ns);
+        Age { late_ns, storeless_ns, alone_ns }
+    }
 }

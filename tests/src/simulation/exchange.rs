@@ -5,15 +5,11 @@ use std::rc::Rc;
 
 use weir_budget::budget::Account as StoreAccount;
 use weir_budget::region::Entry;
-use weir_limiter::time::SECOND_NS;
 
 use super::invariants;
 use super::store::Wrong;
 use super::sync::Settled;
 use super::world::{Asker, Call, Event, Query, Told, WARM_UP_NS, World};
-
-/// How long a weir-sync waits for the store, in nanoseconds (weir-sync's default).
-const STORE_TIMEOUT_NS: u64 = SECOND_NS / 2;
 
 impl World {
     pub(super) fn tick(&mut self, now: u64, pop: usize, worker: usize) {
@@ -72,7 +68,8 @@ impl World {
 
     /// No answer will come.
     fn gives_up(&mut self, asker: Asker, query: Rc<Query>) {
-        self.queue.push(asker.at + STORE_TIMEOUT_NS, Event::FromStore { asker, query, told: None });
+        self.queue
+            .push(asker.at + self.setup.store_timeout_ns, Event::FromStore { asker, query, told: None });
     }
 
     pub(super) fn at_store(&mut self, now: u64, asker: Asker, query: &Rc<Query>) {
@@ -89,11 +86,11 @@ impl World {
         });
         let [delay, _] = self.network.far(self.syncs[asker.sync].region, &mut self.rng);
         let back = delay.map(|delay| now + self.store.slow_ns + delay);
-        match back.filter(|back| *back <= asker.at + STORE_TIMEOUT_NS) {
+        match back.filter(|back| *back <= asker.at + self.setup.store_timeout_ns) {
             Some(back) => self.queue.push(back, Event::FromStore { asker, query: Rc::clone(query), told }),
             // An answer that is too late is none.
             None => self.gives_up(
-                Asker { at: asker.at.max(now.saturating_sub(STORE_TIMEOUT_NS)), ..asker },
+                Asker { at: asker.at.max(now.saturating_sub(self.setup.store_timeout_ns)), ..asker },
                 Rc::clone(query),
             ),
         }

@@ -57,8 +57,8 @@ pub fn one_pop_keeps_the_quota(
     }
 }
 
-/// I4: the fleet has admitted at most burst + rate x t + bound in any span, beside what crashes and
-/// lost data gave away.
+/// I4: the fleet has admitted at most burst + rate x t + bound in any span, beside what faults are stated to
+/// give and is not paid back yet.
 pub fn the_fleet_keeps_the_bound(
     label: &Label,
     account: &mut Account,
@@ -66,17 +66,18 @@ pub fn the_fleet_keeps_the_bound(
     fleet: Fleet,
     now: u64,
 ) {
-    let most = bound(account.quota, &account.sharing, fleet) + account.stated;
+    let lent = account.lent();
+    let most = bound(account.quota, &account.sharing, fleet) + lent;
     account.bound_part_max = account.bound_part_max.max(account.overshoot / most.max(1.0));
     if account.overshoot > most {
-        let Account { overshoot, stated, .. } = account;
+        let overshoot = account.overshoot;
         let Fleet { pops, reach_ns } = fleet;
         label.violated(
             "I4",
             now,
             &format!(
                 "{overshoot:.1} tokens above burst + rate x t, the bound is {most:.1} \
-                 ({pops} POPs, news up to {} ms old, {stated:.1} stated)",
+                 ({pops} POPs, news of {} ms, {lent:.1} lent to faults)",
                 reach_ns / 1_000_000
             ),
         );

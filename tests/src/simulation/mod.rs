@@ -13,11 +13,13 @@
 //! ledger.rs     what sources said, and what of it the store knows
 //! world.rs      all of them, and what is due next; exchange.rs, trouble.rs: the events
 //! reference.rs  what was truly offered and admitted, beside an ideal bucket; account.rs: of one key
+//! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
 //!               mechanisms.rs, quotas.rs: the table
-//! report.rs     the table as text; random.rs: worlds drawn from a seed
+//! report.rs     the table as text
+//! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; judge.rs: what they must admit
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
@@ -28,7 +30,9 @@ pub mod bound;
 pub mod clocks;
 mod exchange;
 pub mod faults;
+pub mod ideal;
 pub mod invariants;
+pub mod judge;
 pub mod ledger;
 pub mod many;
 pub mod mechanisms;
@@ -47,7 +51,9 @@ pub mod report;
 pub mod scenario;
 pub mod scenarios;
 pub mod setup;
+pub mod shapes;
 pub mod store;
+pub mod stretch;
 pub mod sync;
 pub mod traffic;
 mod trouble;

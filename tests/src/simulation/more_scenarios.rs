@@ -159,7 +159,7 @@ pub fn stated_part(world: &World) -> f64 {
     // What is within the ratio's own tolerance is no extra.
     let extra = (extra - 0.01 * account.ideally as f64).max(0.0);
     let relearning_s = world.setup().terms.interval_ns as f64 / 1e9;
-    extra / (account.stated + 2.0 * account.rate() * relearning_s)
+    extra / (account.forgiven + 2.0 * account.rate() * relearning_s)
 }
 
 /// Five times the rate; region 0 does not reach the store for a minute.

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 /// How a link treats a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// The shortest time one way, in nanoseconds.
     pub delay_ns: u64,
@@ -68,10 +68,5 @@ impl Network {
     /// A message between a weir-sync of `region` and the store.
     pub fn far(&self, region: usize, rng: &mut Rng) -> Arrivals {
         if self.cut_regions[region] { [None; 2] } else { self.far.arrivals(rng) }
-    }
-
-    /// The longest a message takes that is not lost, from a POP to the store and back, in nanoseconds.
-    pub fn round_trip_ns_max(&self) -> u64 {
-        2 * (self.near.delay_ns + self.near.jitter_ns + self.far.delay_ns + self.far.jitter_ns)
     }
 }

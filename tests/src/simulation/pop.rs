@@ -14,8 +14,10 @@ use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
 use weir_limiter::wire::Message;
 
+use super::account::Meter;
 use super::clocks::Clock;
 use super::setup::{PATHS, Setup};
+use super::world::WARM_UP_NS;
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Pop {
     pub is_up: bool,
     /// When the report was sent whose settled answer it acts on.
     pub news_at: u64,
+    /// When the report was sent whose answer, settled or not, it heard last.
+    pub heard_at: u64,
     rules: RuleSet,
     identity: TableIdentity,
     slots: LocalSlots,
@@ -67,6 +71,7 @@ impl Pop {
             clock: Clock::random(setup.drift_ppm_max, rng),
             is_up: true,
             news_at: 0,
+            heard_at: 0,
             rules: rules.clone(),
             identity: new_identity(rng),
             slots: LocalSlots::new(setup.slots),
@@ -146,6 +151,7 @@ impl Pop {
             limiter
                 .apply(sequence, reply, &mut self.slots, time)
                 .expect("a good reply to the report under way");
+            self.heard_at = self.heard_at.max(sent_at);
             if is_settled {
                 self.news_at = self.news_at.max(sent_at);
             }
@@ -180,7 +186,7 @@ impl Pop {
     /// The process starts again, with a new table.
     pub fn start(&mut self, rng: &mut Rng, now: u64) {
         self.is_up = true;
-        self.news_at = now;
+        (self.news_at, self.heard_at) = (now, now);
         self.identity = new_identity(rng);
         self.reload(rng);
     }
@@ -190,6 +196,19 @@ impl Pop {
         // Whoever is held is not let through.
         self.held.clear();
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();
+    }
+
+    /// What the bucket of `key` misses, at `since` nanoseconds from the begin of the traffic.
+    pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
+        let mut meter = Meter::default();
+        if let Some(entry) = self
+            .workers
+            .first()
+            .and_then(|worker| worker.limiter.entry(rule, &value_of(key), &mut self.slots))
+        {
+            meter.charge(entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since)), since);
+        }
+        meter
     }
 
     /// Whether what `key` is admitted now is counted for its budget.

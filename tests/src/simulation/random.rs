@@ -1,35 +1,63 @@
-//! Worlds drawn from a seed: any size, any traffic, any faults. Only the invariants are asked for.
+//! Worlds drawn from a seed: any size, any rules, any traffic, any faults. They keep the invariants, and admit
+//! what an ideal limiter would, as far as [`super::judge`] can foretell it.
 
 use std::fmt::Write as _;
 
 use fastrand::Rng;
+use weir_budget::divide::Terms;
 use weir_limiter::time::SECOND_NS;
 
 use super::faults;
+use super::judge;
+use super::network::Link;
 use super::scenario::{self, Plan};
 use super::setup::{PATHS, RuleText, Setup};
-use super::traffic::{self, Traffic};
+use super::shapes::{Shape, log_uniform};
+use super::traffic;
+use super::world::World;
 
 /// What SCENARIO names these worlds by.
 pub const NAME: &str = "random world";
-/// How long traffic lasts, in seconds.
-const SECONDS: u64 = 20;
+/// How long traffic lasts at least, in seconds; and at most.
+const SECONDS: [u64; 2] = [30, 120];
+/// It lasts until so many tokens have refilled, if that is in between.
+const TOKENS: f64 = 600.0;
 /// How long the world goes on after it, in seconds.
 const DRAIN_SECONDS: u64 = 30;
+/// The last so many seconds of traffic have no faults.
+const QUIET_SECONDS: u64 = 14;
+/// The most requests of a world.
+const REQUESTS_MAX: f64 = 60_000.0;
 /// The most faults of a world.
 const FAULTS_MAX: usize = 8;
 
+/// A world that was drawn.
+pub struct Drawn {
+    /// The world.
+    pub plan: Plan,
+    /// How its clients ask, by key.
+    pub shapes: Vec<Shape>,
+}
+
 /// The world of a seed.
-pub fn plan(seed: u64) -> Plan {
+pub fn drawn(seed: u64) -> Drawn {
     // Not the world's own generator, which begins with the same seed.
     let mut rng = Rng::with_seed(!seed);
     let pops = rng.usize(1..=12);
-    let mut rules = vec![rule("r0", None, &mut rng)];
-    if rng.bool() {
-        rules.push(rule("r1", Some(PATHS[1]), &mut rng));
+    let per_second = log_uniform(1.0, 2_000.0, &mut rng).round();
+    let burst = (per_second * log_uniform(0.1, 2.0, &mut rng)).round().clamp(10.0, 10_000.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+    let (burst, seconds) = (burst as u32, (TOKENS / per_second) as u64);
+    let seconds = seconds.clamp(SECONDS[0], SECONDS[1]);
+    let mut rules = vec![rule("r0", None, per_second, burst, &mut rng)];
+    if rng.u8(0..3) == 0 {
+        let part = log_uniform(0.2, 2.0, &mut rng);
+        rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, &mut rng));
     }
     let keys = rng.u32(1..=3);
-    let setup = Setup {
+    let interval_ns = [100_000_000, 250_000_000, 500_000_000][rng.usize(0..3)];
+    let (near, far) = links(&mut rng);
+    let mut setup = Setup {
         seed,
         scenario: NAME.into(),
         rules,
@@ -39,48 +67,85 @@ pub fn plan(seed: u64) -> Plan {
         syncs_per_region: rng.usize(1..=2),
         workers: rng.usize(1..=2),
         slots: rng.u32(1..=3),
-        interval_ns: [100_000_000, 250_000_000, 500_000_000][rng.usize(0..3)],
+        interval_ns,
+        near,
+        far,
         drift_ppm_max: 200,
         ..Setup::default()
     };
-    let traffic = (0..keys).map(|key| traffic::of(key, rng.u8(0..2), shape(pops, &mut rng))).collect();
-    let (count, until) = (rng.usize(0..=FAULTS_MAX), (SECONDS - 2) * SECOND_NS);
-    let faults = faults::random(&setup, count, SECOND_NS, until, &mut rng);
-    Plan { setup, traffic: traffic::merged(traffic), faults, seconds: SECONDS, drain_seconds: DRAIN_SECONDS }
-}
-
-fn rule(name: &str, path: Option<&'static str>, rng: &mut Rng) -> RuleText {
-    let (rate, burst) = [("100/s", 100), ("10/s", 20), ("600/m", 5), ("1000/s", 50)][rng.usize(0..4)];
-    RuleText { name: name.into(), path, rate: rate.into(), burst, options: String::new() }
-}
-
-fn shape(pops: usize, rng: &mut Rng) -> Traffic {
-    let (half_ns, rate) = (rng.u64(SECOND_NS / 10..4 * SECOND_NS), f64::from(rng.u32(5..500)));
-    match rng.u8(0..5) {
-        0 => traffic::even(rate, pops),
-        1 => traffic::zipf(rate, pops),
-        2 => traffic::hopping(rate, pops, half_ns),
-        3 => traffic::jumping(rate / 20.0, rate, half_ns, pops),
-        _ => traffic::bursts(rng.usize(1..100), pops, half_ns),
+    // Where a report leaves before the last is answered, replicas count twice what it was asked for.
+    if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
+        setup.syncs_per_region = 1;
     }
+    setup.terms = Terms { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
+    setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
+    #[allow(clippy::cast_precision_loss, reason = "some seconds")]
+    let most = REQUESTS_MAX / f64::from(keys) / seconds as f64;
+    let shapes: Vec<_> = (0..keys).map(|_| Shape::random(per_second, burst, pops, most, &mut rng)).collect();
+    let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
+    let asking = (0..keys).zip(&shapes).zip(paths);
+    let traffic = asking.map(|((key, shape), path)| traffic::of(key, path, shape.traffic(pops))).collect();
+    let count = match rng.u8(0..10) {
+        0..4 => 0,
+        4..7 => rng.usize(1..=2),
+        _ => rng.usize(1..=FAULTS_MAX),
+    };
+    let until = (seconds - QUIET_SECONDS) * SECOND_NS;
+    let faults = faults::random(&setup, count, SECOND_NS, until, &mut rng);
+    let traffic = traffic::merged(traffic);
+    let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
+    Drawn { plan, shapes }
 }
 
-/// Runs the world of a seed; an error says which invariant does not hold, and how to see it again.
+fn rule(name: &str, path: Option<&'static str>, per_second: f64, burst: u32, rng: &mut Rng) -> RuleText {
+    let when = ["local", "share", "deny"][rng.usize(0..3)];
+    let options = format!(r#""when_unsynced": "{when}""#);
+    RuleText { name: name.into(), path, rate: format!("{per_second}/s"), burst, options }
+}
+
+/// Between a POP and its weir-sync, and between that and the store: 5 to 800 ms there and back.
+fn links(rng: &mut Rng) -> (Link, Link) {
+    let one_way_ns = log_uniform(2.5e6, 400e6, rng);
+    let near_part = rng.f64() * 0.3;
+    let link = |part: f64, loss: f64| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below a second")]
+        let delay_ns = (one_way_ns * part * 0.9) as u64;
+        Link { delay_ns, jitter_ns: delay_ns / 9, loss, duplication: loss }
+    };
+    (link(near_part, 0.01), link(1.0 - near_part, 0.0))
+}
+
+/// Runs the world of a seed.
+pub fn run(seed: u64) -> Result<(World, Vec<Shape>), String> {
+    let Drawn { plan, shapes } = drawn(seed);
+    Ok((scenario::run(plan)?, shapes))
+}
+
+/// Runs the world of a seed; an error says what does not hold, and how to see it again.
 pub fn check(seed: u64) -> Result<(), String> {
-    scenario::caught(|| scenario::run(plan(seed)).map(|_| ()))
+    scenario::caught(|| {
+        let (world, shapes) = run(seed)?;
+        judge::judge(&world, &shapes);
+        Ok(())
+    })
 }
 
 /// The world of a seed in words: its size, and what goes wrong when.
 pub fn described(seed: u64) -> String {
-    let Plan { setup, faults, .. } = plan(seed);
-    let Setup { rules, keys, pops, regions, syncs_per_region, workers, interval_ns, .. } = setup;
+    let Drawn { plan: Plan { setup, faults, seconds, .. }, shapes } = drawn(seed);
+    let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;
     let mut text = format!(
-        "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {keys} keys, \
-         every {} ms",
-        interval_ns / 1_000_000
+        "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
+         every {} ms, {} ms to the store and back",
+        interval_ns / 1_000_000,
+        setup.round_trip_ns() / 1_000_000
     );
-    for RuleText { name, path, rate, burst, .. } in rules {
-        let _ = write!(text, "\n  {name}: {rate}, burst {burst}, path {}", path.unwrap_or(PATHS[0]));
+    for RuleText { name, path, rate, burst, options } in rules {
+        let _ =
+            write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));
+    }
+    for (key, shape) in shapes.iter().enumerate() {
+        let _ = write!(text, "\n  client {key}: {shape:?}");
     }
     for (at, fault) in faults {
         let _ = write!(text, "\n  at {:>5} ms {fault:?}", at / 1_000_000);

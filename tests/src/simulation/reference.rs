@@ -5,9 +5,11 @@ use weir_limiter::rules::cost::Cost;
 use weir_limiter::rules::{Rule, RuleSet};
 use weir_limiter::time::SECOND_NS;
 
-use super::account::{Account, Tally};
+use super::account::{Account, Meter, Tally};
+use super::ideal::Ideal;
 use super::pop::{key_of, value_of};
 use super::setup::Setup;
+use super::stretch::{Compared, Stretch};
 
 /// How far apart samples are, in nanoseconds.
 pub const SAMPLE_NS: u64 = SECOND_NS / 10;
@@ -17,6 +19,10 @@ pub const SAMPLE_NS: u64 = SECOND_NS / 10;
 pub struct Reference {
     /// By rule, then by key; empty where nothing is accounted.
     accounts: Vec<Vec<Account>>,
+    /// By key.
+    ideals: Vec<Ideal>,
+    /// The stretch under way, by key.
+    stretches: Vec<Stretch>,
     names: Vec<String>,
     costs: Vec<Cost>,
     regions: usize,
@@ -45,8 +51,11 @@ impl Reference {
             Account::new(rule.quota, sharing, setup.pops, setup.settle_ns, setup.keeps_times)
         };
         let accounts = rules.rules().iter().map(|rule| (0..keys).map(|_| account(rule)).collect());
+        let fresh = || Ideal::new(rules.rules().iter().map(|rule| (rule.quota, Meter::default(), 0)));
         Self {
             accounts: accounts.collect(),
+            ideals: (0..keys).map(|_| fresh()).collect(),
+            stretches: Vec::new(),
             names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
             costs: rules.rules().iter().map(|rule| rule.cost.clone()).collect(),
             regions: setup.regions,
@@ -65,6 +74,11 @@ impl Reference {
         &mut self.accounts[rule][key as usize]
     }
 
+    /// Which rules are strict.
+    pub fn strict(&self) -> Vec<bool> {
+        self.accounts.iter().map(|keys| keys.first().is_some_and(|account| account.sharing.strict)).collect()
+    }
+
     /// Every account, with its rule and key.
     pub fn accounts(&self) -> impl Iterator<Item = (usize, u32, &Account)> {
         self.accounts
@@ -79,6 +93,41 @@ impl Reference {
             .iter_mut()
             .enumerate()
             .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
+    }
+
+    /// A request of `key` at `now`, in nanoseconds from the begin of the traffic, which costs so many tokens under
+    /// each of these rules.
+    pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], pop: usize, now: u64) {
+        let at = key as usize;
+        let ideally = self.ideals[at].take(costs, pop, now);
+        if let Some(stretch) = self.stretches.get_mut(at) {
+            stretch.offer(costs, pop, now);
+        }
+        for &(rule, cost) in costs {
+            self.account_mut(rule, key).offer(pop, cost, ideally);
+        }
+    }
+
+    /// Begins to compare, at `now`. `missing` is what a POP's bucket for a key under a rule misses.
+    pub fn begin_stretch(&mut self, now: u64, mut missing: impl FnMut(usize, u32) -> Vec<Meter>) {
+        let keys = 0..u32::try_from(self.ideals.len()).expect("few keys");
+        let accounts = &mut self.accounts;
+        let of_key = |key: u32| {
+            let missing = (0..accounts.len()).map(|rule| missing(rule, key)).collect();
+            Stretch::begin(accounts.iter_mut().map(|keys| &mut keys[key as usize]), missing, now)
+        };
+        self.stretches = keys.map(of_key).collect();
+    }
+
+    /// What was compared until `now`.
+    pub fn end_stretch(&mut self, now: u64) -> Vec<Compared> {
+        let stretches = std::mem::take(&mut self.stretches);
+        let keyed = (0_u32..).zip(&stretches);
+        let of_key = |(key, stretch): (u32, &Stretch)| {
+            let end = |rule| stretch.end(rule, key, &mut self.accounts[rule][key as usize], now);
+            (0..self.names.len()).map(end).collect::<Vec<_>>()
+        };
+        keyed.flat_map(of_key).collect()
     }
 
     /// What a request that says it costs `said` takes of the rule at `rule`.

@@ -6,6 +6,7 @@ use weir_limiter::time::SECOND_NS;
 
 use super::faults::Schedule;
 use super::setup::Setup;
+use super::stretch;
 use super::traffic::Traffic;
 use super::world::World;
 
@@ -35,13 +36,15 @@ pub struct Plan {
     /// How long it goes on without traffic, in seconds; then nothing admitted may be forgotten. Zero
     /// does not look.
     pub drain_seconds: u64,
+    /// Whether what is admitted is compared with an ideal limiter while nothing is wrong.
+    pub compares: bool,
 }
 
 impl Plan {
     /// The design's world with so many POPs, for `seconds`, with nothing wrong but 1 % loss.
     pub fn of(size: Size, seconds: u64, traffic: Traffic) -> Self {
         let setup = Setup { pops: size.pops, regions: size.regions, ..Setup::default() };
-        Self { setup, traffic, faults: Schedule::new(), seconds, drain_seconds: 0 }
+        Self { setup, traffic, faults: Schedule::new(), seconds, drain_seconds: 0, compares: false }
     }
 }
 
@@ -121,9 +124,17 @@ impl Limit {
 
 /// Runs a plan to its end; a violated invariant panics.
 pub fn run(plan: Plan) -> Result<World, String> {
-    let Plan { setup, traffic, faults, seconds, drain_seconds } = plan;
+    let Plan { setup, traffic, faults, seconds, drain_seconds, compares } = plan;
+    let end = seconds * SECOND_NS;
+    let stretches = if compares { stretch::clean(&faults, &setup, end) } else { Vec::new() };
     let mut world = World::new(setup, traffic, faults)?;
-    world.run_until(seconds * SECOND_NS);
+    for (from, to) in stretches {
+        world.run_until(from);
+        world.begin_stretch(from);
+        world.run_until(to);
+        world.end_stretch(to);
+    }
+    world.run_until(end);
     if drain_seconds > 0 {
         world.end_traffic();
         let end = (seconds + drain_seconds) * SECOND_NS;

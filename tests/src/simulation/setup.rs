@@ -83,6 +83,8 @@ pub struct Setup {
     pub interval_ns: u64,
     /// How long a report waits for its answer, in nanoseconds.
     pub timeout_ns: u64,
+    /// How long a weir-sync waits for the store, in nanoseconds.
+    pub store_timeout_ns: u64,
     /// Between a POP and its weir-sync.
     pub near: Link,
     /// Between a weir-sync and the store.
@@ -116,6 +118,7 @@ impl Default for Setup {
             slots: 1,
             interval_ns: SECOND_NS / 4,
             timeout_ns: SECOND_NS,
+            store_timeout_ns: SECOND_NS / 2,
             near: Link { delay_ns: 8_000_000, jitter_ns: 4_000_000, loss: 0.01, duplication: 0.01 },
             far: Link { delay_ns: 38_000_000, jitter_ns: 4_000_000, loss: 0.0, duplication: 0.0 },
             drift_ppm_max: 50,

@@ -174,6 +174,12 @@ impl Store {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
     }
 
+    /// What a budget lacks of being full at `now`, in nanoseconds of refill.
+    pub fn deficit_ns(&self, id: &BudgetId, now: u64) -> u64 {
+        let kept = self.state.budgets.get(id);
+        kept.map_or(0, |kept| kept.budget.deficit_ns().saturating_sub(now.saturating_sub(kept.charged_at.0)))
+    }
+
     /// What the sources of a budget said.
     pub fn said(&self, id: &BudgetId) -> Option<&Said> {
         self.said.get(id)

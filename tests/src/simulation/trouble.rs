@@ -1,27 +1,30 @@
 //! The events that are faults, and what each is stated to cost.
 
+use weir_budget::spill::SPILL_KEPT_US;
+
 use super::faults::Fault;
 use super::store::Loss;
 use super::world::{WARM_UP_NS, World};
 
 impl World {
     pub(super) fn suffer(&mut self, now: u64, fault: &Fault) {
+        let since = now.saturating_sub(WARM_UP_NS);
         match *fault {
             Fault::Near(link) => self.network.near = link,
             Fault::Far(link) => self.network.far = link,
             Fault::CutPop(pop, is_cut) => self.network.cut_pops[pop] = is_cut,
             Fault::Silence(pop, ns) => self.network.silent_until[pop] = now + ns,
             Fault::CutRegion(region, is_cut) => self.network.cut_regions[region] = is_cut,
-            Fault::PopClock(pop, by_ns) => self.jump_pop(pop, by_ns.min(0)),
-            Fault::StoreClock(by_us) => self.jump_store(by_us),
+            Fault::PopClock(pop, by_ns) => self.jump_pop(pop, by_ns.min(0), since),
+            Fault::StoreClock(by_us) => self.jump_store(by_us, since),
             Fault::StoreSlow(ns) => self.store.slow_ns = ns,
             Fault::StoreUp(is_up) => self.store.is_up = is_up,
             Fault::StoreLoses(_) | Fault::StoreFlushed => {
                 for loss in self.store.lose(now) {
-                    self.state_loss(&loss);
+                    self.state_loss(&loss, since);
                 }
             }
-            Fault::PopCrash(pop) => self.crash_pop(pop),
+            Fault::PopCrash(pop) => self.crash_pop(pop, since),
             Fault::PopStart(pop) if !self.pops[pop].is_up => self.pops[pop].start(&mut self.rng, now),
             Fault::PopStart(_) => {}
             Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng),
@@ -31,33 +34,38 @@ impl World {
         debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
     }
 
-    /// A POP whose clock goes back takes what refilled meanwhile for spent, and may report it.
-    fn jump_pop(&mut self, pop: usize, by_ns: i64) {
+    /// A POP whose clock goes back takes what refilled meanwhile for spent, and may report it. A lease that it
+    /// holds ends so much later.
+    fn jump_pop(&mut self, pop: usize, by_ns: i64, now: u64) {
         self.pops[pop].clock.jump(by_ns);
         for (_, _, account) in self.reference.accounts_mut() {
             account.phantom += by_ns.unsigned_abs().div_ceil(account.quota.token_ns());
+            account.owed.charge(by_ns.unsigned_abs(), now);
+            if account.sharing.strict {
+                account.lend(account.quota.fill_ns());
+            }
         }
     }
 
     /// A store whose clock jumps forward refills by that much.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-    fn jump_store(&mut self, by_us: i64) {
+    fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
-            account.stated += forward_ns as f64 / account.quota.token_ns() as f64;
+            account.is_forgiven(forward_ns, now);
+            // What it seems to have let go pays for late reports.
+            account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-    fn state_loss(&mut self, loss: &Loss) {
+    fn state_loss(&mut self, loss: &Loss, now: u64) {
         let Some((rule, key)) = self.reference.named(&loss.id) else { return };
         let account = self.reference.account_mut(rule, key);
-        account.stated += loss.forgiven_ns as f64 / account.quota.token_ns() as f64;
+        account.is_forgiven(loss.forgiven_ns, now);
     }
 
-    /// A new table is a new burst; what the old one had not said is lost.
-    fn crash_pop(&mut self, pop: usize) {
+    /// A new table is a new burst, where it was not paid for before; what the old one had not said is lost.
+    fn crash_pop(&mut self, pop: usize, now: u64) {
         if !self.pops[pop].is_up {
             return;
         }
@@ -70,8 +78,12 @@ impl World {
             let at_pop = &mut account.pops[pop];
             at_pop.meter = super::account::Meter::default();
             // What an earlier crash lost is not lost again: the count of lost tokens is an upper limit.
-            account.lost += at_pop.tally.admitted - said.min(at_pop.tally.admitted);
-            account.stated += f64::from(account.quota.burst());
+            let lost = at_pop.tally.admitted - said.min(at_pop.tally.admitted);
+            account.lost += lost;
+            if !account.sharing.strict {
+                account.is_forgiven(account.quota.token_ns() * lost.min(account.quota.burst().into()), now);
+                account.lend(account.quota.fill_ns());
+            }
         }
     }
 }

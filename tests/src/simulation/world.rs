@@ -6,8 +6,10 @@ use fastrand::Rng;
 use weir_budget::budget::Account as StoreAccount;
 use weir_budget::hot::HotKey;
 use weir_budget::region::Entry;
+use weir_limiter::sharing::WhenUnsynced;
 use weir_limiter::time::SECOND_NS;
 
+use super::account::Meter;
 use super::bound::Fleet;
 use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
@@ -20,12 +22,13 @@ use super::queue::Queue;
 use super::reference::Reference;
 use super::setup::Setup;
 use super::store::Store;
+use super::stretch::Compared;
 use super::sync::{Heard, Settled, Sync};
 use super::traffic::{Arrival, Traffic};
 
 /// The fleet is up for so long before the traffic begins, in nanoseconds: every POP has greeted.
 pub const WARM_UP_NS: u64 = 5 * SECOND_NS;
-/// How often the age of the oldest news is looked at, in nanoseconds.
+/// How often the age of what POPs know is looked at, in nanoseconds.
 const LOOK_NS: u64 = SECOND_NS / 20;
 
 /// A report under way.
@@ -77,7 +80,8 @@ pub(super) enum Event {
 /// Everything, and what is due next.
 pub struct World {
     pub(super) setup: Setup,
-    pub(super) label: Label,
+    /// Which run this is.
+    pub label: Label,
     /// Of links and of whatever starts again.
     pub(super) rng: Rng,
     traffic_rng: Rng,
@@ -90,10 +94,13 @@ pub struct World {
     pub(super) calls: u64,
     traffic: Traffic,
     next: Option<Arrival>,
+    when_unsynced: Vec<WhenUnsynced>,
     rules_of: [Vec<usize>; super::setup::PATHS.len()],
     fleet: Fleet,
     /// What was truly offered and admitted.
     pub reference: Reference,
+    /// What was compared with an ideal limiter.
+    pub compared: Vec<Compared>,
     /// What went over the wire.
     pub wire: Wire,
 }
@@ -120,9 +127,11 @@ impl World {
             label: Label::of(&setup),
             network: Network::new(setup.near, setup.far, setup.pops, setup.regions),
             reference: Reference::new(&setup, &rules),
+            compared: Vec::new(),
             wire: Wire::new(setup.pops),
+            when_unsynced: rules.rules().iter().map(|rule| rule.when_unsynced).collect(),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
-            fleet: Fleet { pops: setup.pops, reach_ns: 0 },
+            fleet: Fleet { pops: setup.pops, reach_ns: setup.reach_ns() },
             store: Store::new(setup.is_accounted),
             queue: Queue::default(),
             calls: 0,
@@ -171,6 +180,38 @@ impl World {
     /// No further requests arrive.
     pub fn end_traffic(&mut self) {
         (self.traffic, self.next) = (super::traffic::silence(), None);
+    }
+
+    /// Begins to compare what is admitted with an ideal limiter that begins where the budgets are.
+    pub fn begin_stretch(&mut self, now: u64) {
+        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
+        for (rule, key) in named {
+            let id = self.reference.id(rule, key);
+            let (kept_ns, charged) = (self.store.deficit_ns(&id, WARM_UP_NS + now), self.store.charged(&id));
+            let account = self.reference.account_mut(rule, key);
+            // Faults have their price, and the budget knows best what it was: the debt that it forgave is not paid
+            // back, and what it charges for clocks that went back is.
+            if now > 0 && !account.sharing.strict {
+                let unheard = account.tally.admitted.saturating_sub(charged);
+                let owed_ns = kept_ns + unheard * account.quota.token_ns();
+                let debt_ns = account.debt.deficit_ns(now);
+                account.owed.set(owed_ns, now);
+                account.debt.set(owed_ns.min(debt_ns), now);
+            }
+        }
+        let pops = &mut self.pops;
+        let strict = self.reference.strict();
+        let missing = |rule: usize, key| {
+            let of_pop =
+                |pop: &mut Pop| if strict[rule] { Meter::default() } else { pop.missing(rule, key, now) };
+            pops.iter_mut().map(of_pop).collect()
+        };
+        self.reference.begin_stretch(now, missing);
+    }
+
+    /// What was compared until `now` is kept.
+    pub fn end_stretch(&mut self, now: u64) {
+        self.compared.extend(self.reference.end_stretch(now));
     }
 
     /// I7 at quiescence, of every key.
@@ -236,11 +277,22 @@ impl World {
         }
     }
 
-    /// How old the oldest news is that any POP acts on.
+    /// Lends what POPs may admit beyond the bound as their news is older than it counts on; what was lent is paid
+    /// back once all are in touch.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn look(&mut self, now: u64) {
-        let oldest = self.pops.iter().filter(|pop| pop.is_up).map(|pop| pop.news_at).min();
-        let age_ns = now.saturating_sub(oldest.unwrap_or(now)) + LOOK_NS;
-        self.fleet.reach_ns = self.fleet.reach_ns.max(age_ns);
+        let ages: Vec<_> = self.pops.iter().map(|pop| pop.is_up.then(|| self.setup.age(pop, now))).collect();
+        let is_late = ages.iter().flatten().any(|age| age.late_ns > 0);
+        for (rule, _, account) in self.reference.accounts_mut() {
+            if !is_late {
+                account.pay_back(LOOK_NS as f64);
+            } else if !account.sharing.strict {
+                for (pop, age) in ages.iter().enumerate().filter_map(|(pop, age)| Some((pop, age.as_ref()?)))
+                {
+                    account.lend_to(pop, age.lent_ns(self.when_unsynced[rule], self.setup.pops));
+                }
+            }
+        }
         self.queue.push(now + LOOK_NS, Event::Look);
     }
 
@@ -256,10 +308,9 @@ impl World {
         let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, id, now);
         if self.setup.is_accounted {
             self.reference.sample_until(at);
-            for &rule in &self.rules_of[usize::from(path)] {
-                let cost = self.reference.cost(rule, cost);
-                self.reference.account_mut(rule, key).offer(pop, cost, at);
-            }
+            let rules = self.rules_of[usize::from(path)].iter();
+            let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
+            self.reference.offer(key, &costs, pop, at);
         }
         match verdict {
             Verdict::Waits(report) => {

@@ -1,0 +1,97 @@
+//! How clients of random worlds ask, and what of it can be foretold.
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::traffic::{self, Traffic};
+
+/// How a client asks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// At one rate, everywhere alike, or by Zipf's law.
+    Steady {
+        /// Requests per second.
+        rate: f64,
+        /// Whether by Zipf's law.
+        is_zipf: bool,
+    },
+    /// At one rate, at one POP.
+    OnePop {
+        /// Requests per second.
+        rate: f64,
+        /// Which.
+        pop: usize,
+    },
+    /// At one rate, at one POP after the other.
+    Hopping {
+        /// Requests per second.
+        rate: f64,
+        /// How long at each, in nanoseconds.
+        dwell_ns: u64,
+    },
+    /// At two rates in turn.
+    Jumping {
+        /// Requests per second, ...
+        low: f64,
+        /// ... and at other times.
+        high: f64,
+        /// How long each, in nanoseconds.
+        half_ns: u64,
+    },
+    /// At all POPs at once, then at none.
+    Bursts {
+        /// Requests at each POP.
+        each: usize,
+        /// From one to the next, in nanoseconds.
+        period_ns: u64,
+    },
+}
+
+impl Shape {
+    /// One for a quota of `rate` tokens a second and this burst, at `pops` POPs, that asks for at most `most` requests a second.
+    pub fn random(rate: f64, burst: u32, pops: usize, most: f64, rng: &mut Rng) -> Self {
+        let asked = (rate * log_uniform(0.3, 20.0, rng)).min(most);
+        let time_ns = |from: u64, to: u64, rng: &mut Rng| rng.u64(from..to);
+        match rng.u8(0..10) {
+            0..3 => Self::Steady { rate: asked, is_zipf: false },
+            3..5 => Self::Steady { rate: asked, is_zipf: true },
+            5 => Self::OnePop { rate: asked, pop: rng.usize(0..pops) },
+            6 => Self::Hopping { rate: asked, dwell_ns: time_ns(SECOND_NS / 10, 5 * SECOND_NS, rng) },
+            7 | 8 => Self::Jumping {
+                low: asked / 20.0,
+                high: asked,
+                half_ns: time_ns(SECOND_NS / 5, 4 * SECOND_NS, rng),
+            },
+            _ => {
+                let each = rng.usize(1..=burst as usize);
+                #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
+                let least_s = (each * pops) as f64 / most;
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
+                let period_ns = (least_s.max(log_uniform(0.5, 20.0, rng)) * 1e9) as u64;
+                Self::Bursts { each, period_ns }
+            }
+        }
+    }
+
+    /// Whether it asks at one rate.
+    pub fn is_steady(self) -> bool {
+        !matches!(self, Self::Jumping { .. } | Self::Bursts { .. })
+    }
+
+    /// As traffic at `pops` POPs.
+    pub fn traffic(self, pops: usize) -> Traffic {
+        match self {
+            Self::Steady { rate, is_zipf: false } => traffic::even(rate, pops),
+            Self::Steady { rate, is_zipf: true } => traffic::zipf(rate, pops),
+            Self::OnePop { rate, pop } => traffic::poisson(rate, move |_, _| pop),
+            Self::Hopping { rate, dwell_ns } => traffic::hopping(rate, pops, dwell_ns),
+            Self::Jumping { low, high, half_ns } => traffic::jumping(low, high, half_ns, pops),
+            Self::Bursts { each, period_ns } => traffic::bursts(each, pops, period_ns),
+        }
+    }
+}
+
+/// A number between `from` and `to` whose digits are as likely at every size.
+pub fn log_uniform(from: f64, to: f64, rng: &mut Rng) -> f64 {
+    (from.ln() + rng.f64() * (to / from).ln()).exp()
+}

@@ -1,0 +1,166 @@
+//! A stretch of time in which nothing is wrong: what was admitted in it, beside what an ideal limiter would
+//! have admitted that begins as deep in debt as the fleet truly is.
+
+use std::collections::BTreeSet;
+
+use weir_budget::divide::{TARGET_NS, TARGET_PART};
+use weir_limiter::quota::Quota;
+use weir_limiter::time::SECOND_NS;
+
+use super::account::{Account, Meter, Tally};
+use super::faults::{Fault, Schedule};
+use super::ideal::Ideal;
+use super::setup::Setup;
+
+/// A stretch that is shorter says nothing, in nanoseconds.
+pub const SHORTEST_NS: u64 = 4 * SECOND_NS;
+
+/// When a stretch begins and ends, in nanoseconds from the begin of the traffic.
+pub type Span = (u64, u64);
+
+/// The times before `end` in which nothing is wrong.
+pub fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
+    let mut broken = BTreeSet::new();
+    let (mut spans, mut clean_since) = (Vec::new(), Some(0));
+    for (at, fault) in schedule {
+        if let Some(since) = clean_since.take() {
+            spans.push((since, *at));
+        }
+        let lasts_ns = match change(fault, setup) {
+            Change::Breaks(what) => {
+                broken.insert(what);
+                0
+            }
+            Change::Heals(what) => {
+                broken.remove(&what);
+                0
+            }
+            Change::Lasts(ns) => ns,
+        };
+        if broken.is_empty() {
+            clean_since = Some(at + lasts_ns + setup.recovery_ns());
+        }
+    }
+    // Of two things that last, the one that ends later was not always the later one.
+    if let Some(since) = clean_since {
+        spans.push((since, end));
+    }
+    spans.retain(|(from, to)| *from + SHORTEST_NS <= *to);
+    spans
+}
+
+/// What is wrong: a kind of fault, and where.
+type What = (u8, usize);
+
+enum Change {
+    Breaks(What),
+    Heals(What),
+    /// It heals by itself after so many nanoseconds.
+    Lasts(u64),
+}
+
+fn change(fault: &Fault, setup: &Setup) -> Change {
+    let (is_broken, what) = match *fault {
+        Fault::Near(link) => (link != setup.near, (0, 0)),
+        Fault::Far(link) => (link != setup.far, (1, 0)),
+        Fault::CutPop(pop, is_cut) => (is_cut, (2, pop)),
+        Fault::CutRegion(region, is_cut) => (is_cut, (3, region)),
+        Fault::StoreSlow(ns) => (ns > 0, (4, 0)),
+        Fault::StoreUp(is_up) => (!is_up, (5, 0)),
+        Fault::PopCrash(pop) => (true, (6, pop)),
+        Fault::PopStart(pop) => (false, (6, pop)),
+        Fault::SyncCrash(sync) => (true, (7, sync)),
+        Fault::SyncStart(sync) => (false, (7, sync)),
+        Fault::Silence(_, ns) => return Change::Lasts(ns),
+        Fault::PopClock(..)
+        | Fault::StoreClock(_)
+        | Fault::StoreLoses(_)
+        | Fault::StoreFlushed
+        | Fault::Reload(_) => return Change::Lasts(0),
+    };
+    if is_broken { Change::Breaks(what) } else { Change::Heals(what) }
+}
+
+/// What is compared at the end of a stretch: one client under one rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// The rule's place.
+    pub rule: usize,
+    /// The client.
+    pub key: u32,
+    /// When it began and ended.
+    pub span: Span,
+    /// Tokens that were asked for, and admitted.
+    pub tally: Tally,
+    /// What the ideal limiter admits that begins with what is owed at most, and keeps back what the loop steers for.
+    pub least: u64,
+    /// What the ideal limiter admits that begins with what is owed at least.
+    pub most: u64,
+    /// How far the budget was overdrawn at the begin and at the end, in tokens, and in between at most.
+    pub overdrawn: [f64; 3],
+}
+
+/// A stretch that is under way, of one client.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    begin: u64,
+    least: Ideal,
+    most: Ideal,
+    rules: Vec<Begun>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    tally: Tally,
+    overdrawn: f64,
+}
+
+impl Stretch {
+    /// It begins at `now`, with the client's accounts by rule.
+    ///
+    /// `missing` is what each POP's own bucket misses, by rule, then by POP: grants only ever lower it.
+    pub fn begin<'a>(
+        accounts: impl Iterator<Item = &'a mut Account>,
+        missing: Vec<Vec<Meter>>,
+        now: u64,
+    ) -> Self {
+        let accounts: Vec<_> = accounts.collect();
+        let least = accounts.iter().map(|account| (account.quota, account.owed, target_ns(account.quota)));
+        let most = accounts.iter().map(|account| (account.quota, account.debt, 0));
+        let (least, most) = (Ideal::new(least).with_buckets_at_pops(missing), Ideal::new(most));
+        let begun = |account: &mut Account| {
+            let overdrawn = account.overdrawn(now);
+            account.overshoot_of_stretch = overdrawn;
+            Begun { tally: account.tally, overdrawn }
+        };
+        Self { begin: now, least, most, rules: accounts.into_iter().map(begun).collect() }
+    }
+
+    /// A request.
+    pub fn offer(&mut self, costs: &[(usize, u32)], pop: usize, now: u64) {
+        self.least.take(costs, pop, now);
+        self.most.take(costs, pop, now);
+    }
+
+    /// How it was at its end, at `now`, under `rule`.
+    pub fn end(&self, rule: usize, key: u32, account: &mut Account, now: u64) -> Compared {
+        let Begun { tally, overdrawn } = self.rules[rule];
+        Compared {
+            rule,
+            key,
+            span: (self.begin, now),
+            tally: Tally {
+                offered: account.tally.offered - tally.offered,
+                admitted: account.tally.admitted - tally.admitted,
+            },
+            least: self.least.admitted(rule),
+            most: self.most.admitted(rule),
+            overdrawn: [overdrawn, account.overdrawn(now), account.overshoot_of_stretch],
+        }
+    }
+}
+
+/// The level that the loop steers for, in nanoseconds of refill (`x_target` in docs/budgets.md).
+fn target_ns(quota: Quota) -> u64 {
+    (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns() / 2)
+}
