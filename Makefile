@@ -12,6 +12,10 @@ export WEIR_NGINX_WASM := $(CARGO_TARGET_DIR)/weir_filter_nginx.wasm
 export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/weir_empty_filter.wasm
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
 
+# No path of the machine that builds a filter is in it, so that its hash does not depend on that.
+CARGO_HOME ?= $(HOME)/.cargo
+export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/weir
+
 LAB := python3 -B envoy/lab
 # What runs natively: all but the filters. Every step names the same packages, whatever it runs of
 # them: cargo would build the dependencies once more for another selection.
@@ -24,19 +28,29 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python3 wasm-opt run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
+PROGRAMS := python3 cargo cc wasm-opt redis-server node valgrind envoy wasm-bindgen
+.PHONY: $(PROGRAMS) help run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 
-# Everything else that is missing, the lab says.
-python3:
-	@command -v python3 >/dev/null || { echo "weir: python3 is missing: install it." >&2; exit 1; }
+# Each target names the first program that it lacks before it builds anything, and no program that it does not need.
+needs = @command -v $(1) >/dev/null || { echo "weir: $(1) is missing: $(2), then try again." >&2; exit 1; }
 
-# Of the package binaryen.
+python3 valgrind redis-server:
+	$(call needs,$@,install it (of Debian's packages: $@))
+cargo:
+	$(call needs,$@,install Rust with rustup (https://rustup.rs))
+cc:
+	$(call needs,$@,install a C compiler (of Debian's packages: gcc and libc6-dev))
 wasm-opt:
-	@command -v wasm-opt >/dev/null || { \
-	  echo "weir: wasm-opt is missing: run \`make tools\`, or install binaryen, then try again." >&2; exit 1; }
+	$(call needs,$@,install binaryen)
+node:
+	$(call needs,$@,install Node (of Debian's packages: nodejs))
+
+# Into .tools/, where they are not there yet.
+envoy wasm-bindgen: python3
+	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
 	@$(LAB) ports single
@@ -56,16 +70,16 @@ test: tools fmt clippy doc wasm sync native vectors sim instructions lab ## ever
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node and valgrind by apt)
 	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client node valgrind wasm-bindgen
 
-fmt: ## is every file formatted?
+fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
 
-clippy: ## lints, warnings denied
+clippy: cargo cc ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
 	cargo clippy $(FILTER) --features nginx -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
-doc: ## documentation, warnings denied
+doc: cargo cc ## documentation, warnings denied
 	$(DOC) $(NATIVE)
 	$(DOC) $(FILTER)
 	$(DOC) $(EMPTY_FILTER)
@@ -79,42 +93,45 @@ WASM_OPT := wasm-opt -O3 --enable-bulk-memory --enable-sign-ext --enable-nontrap
 # before.
 ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(2).new" && \
 	mv "$(CARGO_TARGET_DIR)/$(2).new" "$(CARGO_TARGET_DIR)/$(2).wasm"
+# What is shipped: small, and without a path of this machine.
 fits = size=$$(wc -c < "$(1)" | tr -d ' ') && { test "$$size" -le $(WASM_BYTES_MAX) || { \
-	echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(1)" >&2; exit 1; }; }
+	echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(1)" >&2; exit 1; }; } && \
+	for path in "$(CARGO_HOME)/registry/" "$(CURDIR)/filter/"; do if grep -qaF "$$path" "$(1)"; then \
+	  echo "weir: the module names $$path (is RUSTFLAGS set?), expected no path of this machine: $(1)" >&2; exit 1; fi; done
 
-wasm: wasm-opt ## build the filter; fails where the module is too large
+wasm: cargo cc wasm-opt ## build the filter; fails where the module is too large
 	cargo build $(FILTER) --profile wasm
 	$(call ship,weir_filter,weir_filter)
 	@$(call fits,$(WEIR_WASM))
 
 # Of the same code, with the feature that says so (filter/src/nginx.rs).
-wasm-nginx: wasm-opt ## build the filter for nginx (ngx_wasm_module)
+wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
 	cargo build $(FILTER) --profile wasm --features nginx
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 
 # What the benchmark measures Weir above.
-empty-filter: wasm-opt ## build the filter that does nothing
+empty-filter: cargo cc wasm-opt ## build the filter that does nothing
 	cargo build $(EMPTY_FILTER) --profile wasm
 	$(call ship,weir_empty_filter,weir_empty_filter)
 
-sync: ## build weir-sync
+sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server envoy wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
-unit: ## of these, the unit and property tests beside the code, alone
+unit: cargo cc ## of these, the unit and property tests beside the code, alone
 	cargo test $(NATIVE) --lib --bins
 
-stores: ## of these, the store suite (in memory and in a real Redis), alone
+stores: cargo cc redis-server ## of these, the store suite (in memory and in a real Redis), alone
 	cargo test $(NATIVE) --test stores
 
-e2e: wasm ## of these, the end-to-end tests in real Envoys, alone
+e2e: cargo cc redis-server envoy wasm ## of these, the end-to-end tests in real Envoys, alone
 	cargo build $(NATIVE) --bins
 	cargo test $(NATIVE) --test e2e
 
-vectors: ## the core's vectors on wasm32, under Node
+vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
 
@@ -124,48 +141,48 @@ lab: python3 ## what `make run` and `make run-regions` promise, kept for real on
 
 # All of it; `make sim SCENARIO=hopping`, a part; `make sim SEED=7 SCENARIO='random world'`, one run
 # again; `make sim SEEDS=100000`, so many fresh random worlds.
-sim: ## the budget loop in simulation: what it must reach, as a table, and random faulty worlds
+sim: cargo cc ## the budget loop in simulation: what it must reach, as a table, and random faulty worlds
 	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q --locked --release -p weir-tests --bin sim
 
-plots: ## draw docs/plots: admitted rate against time, beside other ways to limit
+plots: cargo cc ## draw docs/plots: admitted rate against time, beside other ways to limit
 	cargo run -q --locked --release -p weir-tests --bin plots
 
 # The filter and weir-sync as operators run them; the figures are for docs/budgets.md.
-regions: wasm sync ## three real regions under load, killed and cut: what they reach (8 minutes)
+regions: cargo cc redis-server envoy wasm sync ## three real regions under load, killed and cut: what they reach (8 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
 bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (25 minutes)
 
-bench-envoy: wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (15 minutes)
+bench-envoy: cargo cc redis-server envoy wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
-bench-quick: wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
+bench-quick: cargo cc redis-server envoy wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
 # All of it; `make bench-native ONLY='decide/allowed'`, a part, which is printed and not written.
-bench-native: ## of these, the core's own work, beside the crate governor (5 minutes)
+bench-native: cargo cc ## of these, the core's own work, beside the crate governor (5 minutes)
 	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
 	$(if $(ONLY),,cargo run -q --locked --release -p weir-tests --bin bench_native -- \
 	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)
 
-instructions: ## instructions of each case, counted: fails where one rose by more than 5 %
+instructions: cargo cc valgrind ## instructions of each case, counted: fails where one rose by more than 5 %
 	@cargo run -q --locked --release -p weir-tests --bin instructions
 
-instructions-baseline: ## write the counts of now as those to compare with
+instructions-baseline: cargo cc valgrind ## write the counts of now as those to compare with
 	@cargo run -q --locked --release -p weir-tests --bin instructions -- --write
 
 # The binary as operators run it, and `redis-benchmark` beside it; `make bench-sync QUICK=1` takes a minute, and
 # prints only.
-bench-sync: sync ## of these, weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
+bench-sync: cargo cc redis-server sync ## of these, weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
 # Not part of `make test`: it is a search. Inputs that are long enough to be a rule set begin at random: libFuzzer's
 # own begin at a byte. What was learnt stays in tests/fuzz/corpus, what is found in tests/fuzz/artifacts.
 FUZZ_SECONDS ?= 60
-fuzz: ## search for inputs that the parser or the matcher takes badly (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
+fuzz: cargo cc ## search for inputs that the parser or the matcher takes badly (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "weir: fuzzing needs nightly: rustup toolchain install nightly" >&2; exit 1; }
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "weir: fuzzing needs cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
 	cd tests/fuzz && for target in parser matcher; do \

@@ -1,11 +1,12 @@
 //! What a rule's clients are answered, as the host takes it.
 
 use weir_limiter::decision::Standing;
-use weir_limiter::response::{Answers, DENIED_STATUS};
+use weir_limiter::response::{Answers, DENIED_STATUS, is_grpc};
 use weir_limiter::rules::Rule;
 use weir_limiter::template::Numbers;
 
-use crate::host::{self, HeaderList, Status};
+use crate::host::{self, HeaderList, Headers, Status};
+use crate::nginx;
 
 /// A rule's answers. What a limited client was told last is kept: in a flood the next is told the same, as its numbers
 /// are whole seconds.
@@ -48,14 +49,22 @@ impl RuleAnswers {
                 limited.insert(Kept { numbers, headers, body })
             }
         };
-        host::send_response(rule.response.status, answers.limited_details(), &kept.headers, &kept.body)
+        let body = body(&kept.body, answers.limited_message());
+        host::send_response(rule.response.status, answers.limited_details(), &kept.headers, body)
     }
 
     /// Answers a denied request.
     pub(crate) fn send_denied(&self, standing: &Standing, jitter_s: u32) -> Result<(), Status> {
         let headers = HeaderList::of(&Answers::denied(standing, jitter_s));
-        host::send_response(DENIED_STATUS, self.answers.denied_details(), &headers, self.answers.denial())
+        let body = body(self.answers.denial(), self.answers.denied_message());
+        host::send_response(DENIED_STATUS, self.answers.denied_details(), &headers, body)
     }
+}
+
+/// `text`, or where the request is one of gRPC `message`, which its host makes `grpc-message` of. nginx makes none.
+pub(crate) fn body<'a>(text: &'a str, message: &'a str) -> &'a str {
+    let content_type = || host::header(Headers::Request, "content-type").unwrap_or_default();
+    if !nginx::IS_HOST && is_grpc(&content_type()) { message } else { text }
 }
 
 /// The wall clock, where the rule's answers go by it.

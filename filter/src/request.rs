@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use weir_limiter::decision::{Decision, Outcome, Standing};
 use weir_limiter::limiter::{Afterwards, Draw};
-use weir_limiter::response::{BLOCKED_BODY, BLOCKED_STATUS, blocked_headers};
+use weir_limiter::response::{BLOCKED_BODY, BLOCKED_MESSAGE, BLOCKED_STATUS, blocked_headers};
 
+use crate::answers::body;
 use crate::dispatch::Action;
 use crate::host::{self, HeaderList, Headers, Status};
 use crate::sync::read_reply;
@@ -44,7 +45,8 @@ impl RequestContext {
         if decision.outcome == Outcome::Block {
             worker.note_in_filter_state(&decision);
             let headers = HeaderList::of(&blocked_headers());
-            let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &headers, BLOCKED_BODY);
+            let body = body(BLOCKED_BODY, BLOCKED_MESSAGE);
+            let sent = host::send_response(BLOCKED_STATUS, "weir_blocked", &headers, body);
             return paused_if(sent);
         }
         if decision.outcome == Outcome::Allow {

@@ -38,6 +38,8 @@ pub struct Answers {
     content_type: String,
     set_headers: Vec<(String, Template)>,
     denial: String,
+    limited_message: String,
+    denied_message: String,
     limited_details: String,
     denied_details: String,
 }
@@ -86,6 +88,8 @@ impl Answers {
                 "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
                  \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
             ),
+            limited_message: format!("The limit {name} is reached"),
+            denied_message: format!("The limit {name} cannot be checked at the moment"),
             limited_details: format!("weir_limited:{name}"),
             denied_details: format!("weir_denied:{name}"),
             limit,
@@ -100,6 +104,16 @@ impl Answers {
     /// And of a denied one.
     pub fn denied_details(&self) -> &str {
         &self.denied_details
+    }
+
+    /// What a gRPC client is told instead of the body, in a header.
+    pub fn limited_message(&self) -> &str {
+        &self.limited_message
+    }
+
+    /// And where it was denied.
+    pub fn denied_message(&self) -> &str {
+        &self.denied_message
     }
 
     /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
@@ -197,9 +211,18 @@ pub const BLOCKED_STATUS: u16 = 403;
 /// The body of such an answer, of type [`PROBLEM_TYPE`].
 pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
+/// What a gRPC client is told instead.
+pub const BLOCKED_MESSAGE: &str = "Forbidden";
+
 /// The headers of such an answer.
 pub fn blocked_headers() -> [Header<'static>; 2] {
     [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
+}
+
+/// Whether a request with this `content-type` is one of gRPC, which has no bodies beside its messages: a host answers it
+/// in headers. gRPC-Web is none.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
 /// The media type of a problem.
@@ -276,6 +299,20 @@ mod tests {
             ("cache-control", "no-store"),
         ] {
             assert_eq!(value(&headers, name).as_deref(), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn grpc_is_told_by_the_content_type() {
+        for (content_type, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc; charset=utf-8", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+            ("", false),
+        ] {
+            assert_eq!(is_grpc(content_type.as_bytes()), expected, "{content_type}");
         }
     }
 

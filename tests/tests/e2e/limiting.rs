@@ -171,5 +171,6 @@ async fn a_limited_grpc_request_gets_resource_exhausted() {
     let limited = client.send(&ask).await;
     assert_eq!(limited.status, 200, "gRPC says its errors in grpc-status: {limited:?}");
     assert_eq!(limited.header("grpc-status"), "8");
+    assert_eq!(limited.header("grpc-message"), "The limit per-address is reached");
     assert_eq!(limited.header("content-type"), "application/grpc");
 }

@@ -40,6 +40,28 @@ fn a_limited_request_gets_one_complete_answer() {
 }
 
 #[test]
+fn a_grpc_client_is_told_in_one_sentence() {
+    let deny = json!([{"addresses": ["192.0.2.2"]}]);
+    let grpc = |n| client(n).header("content-type", "application/grpc+proto");
+    let limiting = with(plugin(&rule("10/m", 5)), "deny", deny);
+    let mut worker = Worker::configured(&shared(), &limiting);
+    assert_eq!(worker.allowed_of(5, &grpc(1)), 5);
+    for _ in 0..2 {
+        assert_eq!(worker.request(&grpc(1)).answer().body, "The limit per-address is reached");
+    }
+    assert_eq!(worker.request(&grpc(2)).answer().body, "Forbidden");
+    let problem =
+        worker.request(&client(1).header("content-type", "application/grpc-web")).answer().body.clone();
+    assert!(problem.starts_with('{'), "{problem}");
+    let denying = synced(&with(rule("1/h", 5), "when_unsynced", json!("deny")));
+    let mut worker = Worker::configured(&shared(), &denying);
+    worker.advance_ms(60_000);
+    let denied = worker.request(&grpc(1)).answer().clone();
+    assert_eq!(denied.body, "The limit per-address cannot be checked at the moment");
+    assert_eq!((denied.status, denied.grpc_status), (503, 14), "UNAVAILABLE for gRPC");
+}
+
+#[test]
 fn a_request_on_the_deny_list_is_forbidden() {
     let deny = json!([{"addresses": ["192.0.2.2"]}]);
     let mut worker = Worker::configured(&shared(), &with(plugin(&rule("10/m", 5)), "deny", deny));

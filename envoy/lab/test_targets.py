@@ -1,0 +1,66 @@
+"""Each target of the Makefile names the first program that it lacks, at once, and none that it does not need."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import paths
+
+# What a target may need. Here they do nothing.
+_PROGRAMS = ("python3", "cargo", "cc", "wasm-opt", "redis-server", "node", "valgrind")
+
+
+class OnANewMachine(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def _make(self, target, without):
+        """What `make target` says where every program is found but `without`."""
+        for program in _PROGRAMS:
+            path = os.path.join(self.folder, program)
+            with open(path, "w", encoding="utf-8") as file:
+                # It would be a build.
+                file.write(f"#!/bin/sh\necho {program} ran\n")
+            os.chmod(path, 0o755)
+        os.remove(os.path.join(self.folder, without))
+        environment = {"PATH": self.folder, "HOME": self.folder, "CARGO_TARGET_DIR": self.folder}
+        made = subprocess.run(
+            [shutil.which("make"), "--no-print-directory", target],
+            cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=False,
+        )
+        self.assertNotEqual(made.returncode, 0, made)
+        self.assertNotIn("No such file", made.stderr)
+        sentences = [line for line in made.stderr.splitlines() if line.startswith("weir: ")]
+        self.assertEqual(len(sentences), 1, made)
+        return made.stdout, sentences[0]
+
+    def test_a_target_names_what_it_lacks_before_it_builds_anything(self):
+        for target, program in (
+            ("sync", "cargo"),
+            ("sync", "cc"),
+            ("wasm", "cargo"),
+            ("wasm", "wasm-opt"),
+            ("wasm-nginx", "wasm-opt"),
+            ("bench-quick", "redis-server"),
+            ("bench-sync", "redis-server"),
+            ("stores", "redis-server"),
+            ("e2e", "redis-server"),
+            ("e2e", "python3"),
+            ("instructions", "valgrind"),
+            ("vectors", "node"),
+            ("run", "python3"),
+        ):
+            with self.subTest(target=target, program=program):
+                stdout, sentence = self._make(target, without=program)
+                self.assertNotIn("cargo ran", stdout)
+                self.assertRegex(sentence, f"^weir: {program} is missing: install .*, then try again.$")
+                others = [name for name in _PROGRAMS if name != program and name in sentence]
+                self.assertEqual(others, [], sentence)
+
+
+if __name__ == "__main__":
+    unittest.main()
