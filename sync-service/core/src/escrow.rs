@@ -52,6 +52,9 @@ pub const DRIFT_PART: u64 = 64;
 /// Only so that a report which was held up takes no tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
 
+/// When to ask again for what is given out and may yet be given back, in microseconds.
+pub const ASK_AGAIN_US: u64 = 1_000_000;
+
 /// What one report wants of one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {
@@ -242,7 +245,18 @@ impl Escrow {
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        (Leased::of(holder.charged, draw.lease_ms()), tokens)
+        let wait_ms =
+            if tokens < need { self.wait_us(now_us, &holder, draw.quota).div_ceil(1_000) } else { 0 };
+        (Leased { wait_ms, ..Leased::of(holder.charged, draw.lease_ms()) }, tokens)
+    }
+
+    /// When `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
+    /// what they may give back.
+    fn wait_us(&self, now_us: u64, holder: &Holder, quota: Quota) -> u64 {
+        let missing_ns = self.deficit_ns.saturating_add(quota.token_ns()).saturating_sub(quota.fill_ns());
+        let refill_us = missing_ns.div_ceil(1_000);
+        let is_elsewhere = self.outstanding(now_us) > holder.unspent();
+        if is_elsewhere { refill_us.min(ASK_AGAIN_US) } else { refill_us }
     }
 
     /// Ends a lease before its time, and refunds what was not spent: the POP has said that it never

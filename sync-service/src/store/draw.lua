@@ -13,7 +13,8 @@
 -- ARGV[6..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, {charged or -1 per claim}}
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, {charged or -1 per claim},
+--            {milliseconds to wait for more per claim, 0 where it got all}}
 --
 -- The maxima in capitals are set in front of this text from the constants of weir_budget.
 
@@ -189,7 +190,7 @@ end
 
 local given = 0
 
--- Answers one claim: all that was debited for its epoch.
+-- Answers one claim: all that was debited for its epoch, and how long to wait for more.
 local function answer(field, spent, ahead)
   local holder = holders[field]
   if holder and now - holder[3] >= ENDED_KEPT_US then
@@ -198,11 +199,11 @@ local function answer(field, spent, ahead)
   end
   if holder then
     if holder[3] <= now or spent > holder[1] then
-      return REFUSED
+      return REFUSED, 0
     end
   else
     if spent > 0 or ahead == 0 or not has_room() then
-      return REFUSED
+      return REFUSED, 0
     end
     holder = {0, 0, 0}
   end
@@ -220,7 +221,7 @@ local function answer(field, spent, ahead)
     outstanding = outstanding - (holder[1] - holder[2])
     holder[2], holder[3] = holder[1], now
     updates[field] = holder
-    return REFUSED
+    return REFUSED, 0
   end
   local need = math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
   local tokens = need > 0 and math.min(need, level()) or 0
@@ -238,13 +239,20 @@ local function answer(field, spent, ahead)
     holders[field], updates[field] = holder, holder
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
-  return holder[1]
+  local wait_us = 0
+  if tokens < need then
+    wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
+    if outstanding > holder[1] - holder[2] then
+      wait_us = math.min(wait_us, ASK_AGAIN_US)
+    end
+  end
+  return holder[1], math.ceil(wait_us / 1000)
 end
 
-local answers = {}
+local answers, waits = {}, {}
 for i = FIRST, #ARGV, EACH do
   local field = 'holder:' .. ARGV[i] .. ':' .. pop
-  answers[#answers + 1] = answer(field, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+  answers[#answers + 1], waits[#waits + 1] = answer(field, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
 end
 
 local written = {}
@@ -264,4 +272,4 @@ redis.call('HSET', key, unpack(written))
 -- Keep it until it is full with nothing leased, and until late reports have come.
 local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
 redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
-return {deficit_us, deficit_ns, outstanding, given, now, answers}
+return {deficit_us, deficit_ns, outstanding, given, now, answers, waits}

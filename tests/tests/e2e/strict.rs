@@ -1,5 +1,7 @@
 //! Strict rules in real Envoys: requests are held for one exchange, and the quota is never overshot.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
@@ -34,6 +36,28 @@ async fn two_points_of_presence_admit_one_burst_together() {
     at_b.assert_only_decisions();
     assert_eq!(at_a.admitted() + at_b.admitted(), 5, "{at_a:?}, {at_b:?}");
     a.counter_reaches("weir.strict.paused", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
+    let weir_sync = WeirSync::start("fra1", "memory").await;
+    let mut plugin = one("login", "15/m", 1);
+    plugin["rules"][0]["strict"] = json!(true);
+    let setup = Setup::with(synced(plugin, "fra1")).node("fra1").cluster("weir-sync", weir_sync.address());
+    let edge = Envoy::start(setup).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+    assert_eq!(client.send(&ask).await.status, 200);
+    for _ in 0..2 {
+        let refused = client.send(&ask).await;
+        let after_s: u64 = refused.header("retry-after").parse().expect("seconds");
+        assert_eq!((refused.status, after_s), (429, 4), "{refused:?}");
+        assert_eq!(refused.header("ratelimit"), r#""login";r=0;t=4"#);
+        assert_eq!(refused.header("x-ratelimit-reset"), "4");
+        tokio::time::sleep(Duration::from_secs(after_s)).await;
+        let next = client.send(&ask).await;
+        assert_eq!(next.status, 200, "{next:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

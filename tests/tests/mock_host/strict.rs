@@ -48,6 +48,25 @@ fn without_a_token_it_is_limited_and_the_next_one_does_not_wait() {
 }
 
 #[test]
+fn a_client_is_told_what_weir_sync_says_of_the_next_token() {
+    let shared = shared();
+    let mut workers = [(); 2].map(|()| Worker::configured(&shared, &strict("deny")));
+    let waiting = workers[0].held(&client(1));
+    let lease = Allowance::Leased(Leased { wait_ms: 9_500, ..Leased::of(0, 2_000) });
+    let (sequence, grants) = (told(&waiting).sequence, vec![lease]);
+    let reply = Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() };
+    let served = workers[0].answer_waiting(&waiting, CallAnswer::new("200", reply.encode()));
+    assert_eq!((served.answer().status, served.answer().header("retry-after")), (429, "10"));
+    for worker in &mut workers {
+        worker.advance_ms(3_000);
+        let refused = worker.request(&client(1));
+        let header = |name| refused.answer().header(name);
+        assert_eq!((refused.answer().status, header("retry-after")), (429, "7"), "{refused:?}");
+        assert_eq!((header("ratelimit"), header("x-ratelimit-reset")), (r#""per-address";r=0;t=7"#, "55"));
+    }
+}
+
+#[test]
 fn unanswered_it_fails_as_its_rule_says() {
     for (policy, status) in [("deny", Some(503)), ("local", None), ("share", None)] {
         let answers = [

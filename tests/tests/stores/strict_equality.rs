@@ -49,6 +49,7 @@ struct Met {
     outstanding: u64,
     refused: usize,
     empty: usize,
+    waits: usize,
 }
 
 impl Met {
@@ -56,11 +57,16 @@ impl Met {
         self.given += drawn.given;
         self.outstanding = self.outstanding.max(drawn.outstanding);
         self.refused += drawn.leases.iter().filter(|lease| lease.lease_ms == 0).count();
+        self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
         self.empty += usize::from(drawn.given == 0 && drawn.deficit_ns > 0);
     }
 
     fn is_much(&self) -> bool {
-        self.given > 1_000 && self.outstanding > 100 && self.refused > 20 && self.empty > 20
+        self.given > 1_000
+            && self.outstanding > 100
+            && self.refused > 20
+            && self.empty > 20
+            && self.waits > 20
     }
 }
 

@@ -25,12 +25,15 @@ use crate::wire::{Message, Reply, Report, WireError};
 /// The most requests of one worker that wait at once; any beyond are decided without asking.
 pub const DRAWS_MAX: usize = 1_000;
 
-/// Tokens that were drawn for one request whose key has no place: its next decision spends them, or nobody.
+/// What a draw brought that is for its request's next decision alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHand {
     pub(super) tag: Tag,
+    /// Of a key that has no place, the tokens: that decision spends them, or nobody.
     pub(super) tokens: u32,
     pub(super) until: Time,
+    /// When the budget has one more.
+    pub(super) more_at: Time,
 }
 
 /// What a waiting request asked for.
@@ -83,7 +86,8 @@ impl Limiter {
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
         let place = Place { tag: hit.tag, slot: hit.slot };
         let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
-            if watched.is_over(now) {
+            // One that is asked for again although it was told to wait has nothing left to its epoch.
+            if watched.is_over(now) || watched.barred_ns(now) > 0 {
                 watched.begin_epoch(now);
             }
         });

@@ -9,7 +9,7 @@ use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::quota::{Quota, TOKENS_MAX};
 use crate::rules::NO_RULE;
-use crate::slot::Tag;
+use crate::slot::{BAR_STEP_NS, Tag};
 use crate::table::Slots;
 use crate::time::Time;
 use crate::watch::WatchList;
@@ -138,10 +138,14 @@ impl Limiter {
             return;
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
-        if told.is_unplaced {
-            return self.in_hand.push(InHand { tag: told.place.tag, tokens: charged, until });
+        let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        if told.is_unplaced || told.awaited > 0 {
+            let tokens = if told.is_unplaced { charged } else { 0 };
+            self.in_hand.push(InHand { tag: told.place.tag, tokens, until, more_at });
         }
-        let barred_until = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        if told.is_unplaced {
+            return;
+        }
         let updated = self.update_watched(told.place, None, slots, now, |watched| {
             if watched.epoch != told.epoch {
                 return;
@@ -153,9 +157,12 @@ impl Limiter {
                 watched.lease(charged, until);
                 if is_calendar {
                     watched.burst = leased.left.min(TOKENS_MAX);
-                    if leased.wait_ms > 0 {
-                        watched.bar(barred_until, now);
-                    }
+                }
+                if leased.wait_ms > 0 {
+                    // A client that comes when it was told to finds the key no longer barred; but a calendar's
+                    // window is not asked for before it begins.
+                    let early_ns = if is_calendar { 0 } else { BAR_STEP_NS };
+                    watched.bar(Time::from_nanos(more_at.as_nanos().saturating_sub(early_ns)), now);
                 }
             }
         });

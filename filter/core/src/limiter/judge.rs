@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use super::draw::InHand;
 use super::penalty::boxed_until;
 use super::terms::Terms;
 use super::{Asked, Hit, Limiter};
@@ -13,7 +12,7 @@ use crate::counters::Event;
 use crate::decision::Standing;
 use crate::rules::Rule;
 use crate::sharing::WhenUnsynced;
-use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
+use crate::slot::{BAR_STEP_NS, Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
@@ -21,9 +20,12 @@ use crate::wire::AdmitRatio;
 /// What a thinned key is told to wait beside what its ratio says: until its demand has left the window
 /// that it is measured over (0.5 s) and the next grant has come (0.25 s).
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
-/// A strict rule's key for which there was no token is not asked for again sooner than a token comes,
-/// or this, in nanoseconds.
+/// A strict rule's key for which there was no token, and no word of when there will be one, is not asked for again
+/// sooner than a token comes, or this, in nanoseconds.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
+/// How long a strict rule's key is believed to have no tokens, in nanoseconds: what is done to its budget by hand
+/// is heard of no later.
+const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 /// What a hit comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +136,9 @@ impl Limiter {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
             _ => bucket.take_slowly(quota, hit.cost, parts, now),
         };
-        if let Some(ratio) = self.thins(hit, &lodging.entry, now) {
+        // A strict rule's lease says nothing of the bucket that the rule's own choice asks.
+        let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
+        if let Some(ratio) = ratio {
             // A bucket in debt knows when that is paid.
             let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
             return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
@@ -181,15 +185,29 @@ impl Limiter {
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
             return told(left);
         }
-        let is_mine = |in_hand: &&InHand| in_hand.tag == hit.tag && now < in_hand.until;
-        if self.in_hand.iter().find(is_mine).is_some_and(|in_hand| in_hand.tokens >= cost) {
+        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
+        let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
+        if drawn >= cost {
             return told(0);
         }
-        if self.touch.asked == Asked::NotYet {
+        let (barred_ns, since_ns) = match lodging.entry {
+            Entry::Watched(watched) => (watched.barred_ns(now), watched.barred_since_ns(now)),
+            Entry::Cold(_) => (0, 0),
+        };
+        if self.touch.asked == Asked::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
             return refused(Verdict::Unpaid);
         }
-        let wait_ns = quota.token_ns().saturating_mul(u64::from(cost)).min(UNPAID_WAIT_NS_MAX);
-        refused(Verdict::Short { wait_ns, full_ns: quota.fill_ns() })
+        // Those that are missing come one after the other.
+        let missing = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens.saturating_sub(1)));
+        let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
+        let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
+            0 => (missing(cost.saturating_add(1)).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
+            more_ns => {
+                let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn);
+                (more_ns.saturating_add(missing(lacks)), more_ns.saturating_add(missing(quota.burst())))
+            }
+        };
+        refused(Verdict::Short { wait_ns, full_ns })
     }
 
     /// The key's admit ratio, if that leaves this request out.
@@ -350,7 +368,8 @@ fn barred_ns(entry: &Entry, terms: &Terms, now: Time) -> Option<u64> {
 /// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut. Where it
 /// may hold any, it may hold those that the request costs: else the fleet's shares would never let it through.
 fn hold_of(entry: &Entry, cost: u32, terms: &Terms, now: Time) -> (u32, u32) {
-    let (burst, parts) = entry.hold_at(now).unwrap_or((terms.local_burst, 1));
+    let held = entry.hold_at(now).filter(|_| !terms.is_strict);
+    let (burst, parts) = held.unwrap_or((terms.local_burst, 1));
     (if burst == 0 { 0 } else { burst.max(cost) }, parts)
 }
 

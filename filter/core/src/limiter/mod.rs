@@ -104,7 +104,7 @@ pub struct Limiter {
     touch: Touch,
     /// Draws whose answers are awaited.
     drawing: usize,
-    /// What the last of them brought for a request whose key has no place.
+    /// What the last of them brought for its request alone.
     in_hand: Vec<InHand>,
     counters: Counters,
     afterwards: Vec<Afterwards>,

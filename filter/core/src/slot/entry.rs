@@ -260,7 +260,7 @@ impl Moment {
     }
 
     /// Nanoseconds from this to `now`, which is later: at most what has passed, and less by two steps at most.
-    fn nanos_until(self, now: Time) -> u64 {
+    pub(super) fn nanos_until(self, now: Time) -> u64 {
         match self.steps_until(Self::of(now)) {
             // The clock stepped back.
             steps if steps > MOMENT_MASK / 2 => 0,
@@ -331,7 +331,7 @@ impl Entry {
             Self::Watched(w) => {
                 let told =
                     w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
-                w.bucket.is_full(now) && w.lease_until <= now && told
+                w.bucket.is_full(now) && (w.lease_until <= now || w.is_bar()) && told
             }
         }
     }

@@ -17,6 +17,7 @@ mod tests;
 
 pub use entry::{Cold, Entry, Moment, Tag, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
+pub use strict::BAR_STEP_NS;
 
 use crate::time::Time;
 use layout::{UNITS, WATCHED_UNITS};

@@ -1,8 +1,11 @@
 //! A strict rule's key: the tokens that were paid for, and until when they may be spent.
 
-use super::entry::{STEP_BITS, Watched, epoch_of, stepped};
+use super::entry::{Moment, STEP_BITS, Watched, epoch_of, stepped};
 use crate::time::Time;
 use crate::wire::AdmitRatio;
+
+/// How exactly it is known when there will be tokens again, in nanoseconds.
+pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
 
 impl Watched {
     /// Begins an epoch of a strict rule's key, under a name that it never had before.
@@ -31,11 +34,24 @@ impl Watched {
         }
     }
 
-    /// Takes in that there will be no tokens before `until`, unless there still are some on hand.
+    /// Takes in that there will be no tokens before `until`, as is said at `now`, unless there still are some on
+    /// hand. It ends within a step after that.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             (self.ratio, self.lease_until) = (AdmitRatio::ZERO, stepped(until + (1 << STEP_BITS)));
+            // Of a strict rule nothing is unheard of: it is paid for before.
+            (self.burst, self.unheard_since) = (0, Moment::of(now));
         }
+    }
+
+    /// Nanoseconds since it was said that there are no tokens.
+    pub fn barred_since_ns(&self, now: Time) -> u64 {
+        self.unheard_since.nanos_until(now)
+    }
+
+    /// Whether all that it knows is that there are no tokens. Who forgets it is told again.
+    pub(super) fn is_bar(&self) -> bool {
+        self.has_none() && self.burst == 0
     }
 
     /// Nanoseconds for which it is known at `now` that there are no tokens; zero where that is not known.

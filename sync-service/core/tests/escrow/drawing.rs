@@ -1,7 +1,7 @@
 //! What one draw does.
 
 use weir_budget::budget::COUNT_MAX;
-use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
+use weir_budget::escrow::{ASK_AGAIN_US, Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::wire::Leased;
 
@@ -167,13 +167,42 @@ fn it_is_kept_until_it_is_full_with_nothing_leased() {
     assert_eq!(store.draw(store.full_us(), "b", &draw(quota, &[])).deficit_ns, 0);
 }
 
+/// What a claim of one token is told to wait, in milliseconds.
+fn wait_ms(store: &mut Escrow, now_us: u64, pop: &str, quota: Quota, claim: Claim) -> u64 {
+    store.draw(now_us, pop, &draw(quota, &[claim])).leases[0].wait_ms
+}
+
+#[test]
+fn who_gets_less_than_he_wants_is_told_when_a_token_comes() {
+    let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
+    let hour_ms = 3_600_000;
+    assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 1)), 0, "all of it");
+    assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 1, 2)), hour_ms, "one of two");
+    assert_eq!(wait_ms(&mut store, 10 * SECOND_US, "a", quota, claim(2, 0, 1)), hour_ms - 10_000);
+    let nearly_us = 3_600 * SECOND_US - 1;
+    assert_eq!(wait_ms(&mut store, nearly_us, "a", quota, claim(3, 0, 9)), 1, "rounded up");
+    assert_eq!(wait_ms(&mut store, nearly_us + 1, "a", quota, claim(4, 0, 1)), 0);
+}
+
+#[test]
+fn what_others_may_yet_give_back_is_asked_for_again_soon() {
+    let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
+    ask(&mut store, 0, quota, claim(1, 0, 2));
+    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US / 1_000);
+    // His own are no reason: he has them on hand.
+    assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 3)), 3_600_000);
+    // Spent, they do not come back.
+    ask(&mut store, 0, quota, claim(1, 2, 0));
+    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), 3_600_000);
+}
+
 #[test]
 fn absurd_numbers_saturate() {
     let (quota, mut store) = (quota(1, Period::Day, 400), Escrow::default());
     let mut long = draw(quota, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
     long.lease_us = u64::MAX;
     let drawn = store.draw(1, "a", &long);
-    assert_eq!(drawn.leases[0], Leased::of(400, 10_000));
+    assert_eq!(drawn.leases[0], Leased { wait_ms: 86_400_000, ..Leased::of(400, 10_000) });
     assert_eq!((drawn.leases[1], drawn.leases[2].charged), (NO_LEASE, 0));
     assert_eq!(claim(1, u64::MAX, 1).spent(), COUNT_MAX);
     assert_eq!(u64::from(long.lease_ms()) * 1_000, LEASE_US_MAX);

@@ -2,14 +2,14 @@
 
 use redis::Pipeline;
 use weir_budget::budget::DEFICIT_NS_MAX;
-use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_budget::escrow::{ASK_AGAIN_US, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
 use weir_limiter::wire::Leased;
 
 use super::{COUNT_MAX, StoreError, deficit, escrow_key, with_maxima};
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, and for each
-/// claim all that was debited for its epoch, or -1 where there is no lease.
-pub(super) type Row = (u64, u64, u64, u64, u64, Vec<i64>);
+/// claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait for more.
+pub(super) type Row = (u64, u64, u64, u64, u64, Vec<i64>, Vec<u64>);
 
 /// The script, with weir-budget's maxima in front.
 pub(super) fn script() -> String {
@@ -18,6 +18,7 @@ pub(super) fn script() -> String {
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("HOLDERS_MAX", HOLDERS_MAX as u64),
         ("ENDED_KEPT_US", ENDED_KEPT_US),
+        ("ASK_AGAIN_US", ASK_AGAIN_US),
     ];
     with_maxima(&maxima, include_str!("../draw.lua"))
 }
@@ -46,12 +47,12 @@ pub(super) fn drawn(draws: &[&Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreEr
 }
 
 fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
-    let (deficit_us, rest_ns, outstanding, given, now_us, leases) = row;
-    if leases.len() != draw.claims.len() {
+    let (deficit_us, rest_ns, outstanding, given, now_us, charged, waits) = row;
+    if charged.len() != draw.claims.len() || waits.len() != draw.claims.len() {
         return Err(StoreError::Nonsense("another number of leases"));
     }
-    let lease = |charged: &i64| match u64::try_from(*charged) {
-        Ok(charged) => Leased::of(charged, draw.lease_ms()),
+    let lease = |(charged, wait_ms): (&i64, &u64)| match u64::try_from(*charged) {
+        Ok(charged) => Leased { wait_ms: *wait_ms, ..Leased::of(charged, draw.lease_ms()) },
         Err(_) => NO_LEASE,
     };
     Ok(Drawn {
@@ -59,6 +60,6 @@ fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,
-        leases: leases.iter().map(lease).collect(),
+        leases: charged.iter().zip(waits).map(lease).collect(),
     })
 }

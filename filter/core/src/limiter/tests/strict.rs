@@ -45,6 +45,133 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     assert_eq!(limiter.counters().take_event(Event::Paused), 2);
 }
 
+/// What an hour is told as, between two whole seconds.
+const HOUR_MS: u64 = 3_599_500;
+
+/// So many an hour for each address.
+fn hourly(rate: &str, burst: u32, when_unsynced: &str) -> (Limiter, LocalSlots) {
+    let rule = json!([{"name": "reset", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true,
+                       "when_unsynced": when_unsynced}]);
+    (limiter(rules(&rule), Some(1)), LocalSlots::new(1))
+}
+
+/// Nothing was debited, and nothing will be for so long.
+fn none_for(sequence: u64, charged: u64, wait_ms: u64) -> Vec<u8> {
+    let grants = vec![Allowance::Leased(Leased { wait_ms, ..Leased::of(charged, 2_000) })];
+    Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+}
+
+/// Asks; waits for an answer that brings nothing for so long; how it is refused.
+fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Time) -> Standing {
+    limiter.note_heard(1, now);
+    let (report, draw) = wait(limiter, slots, now);
+    let charged = report.keys[0].admitted;
+    assert!(limiter.drawn(draw, &none_for(report.sequence, charged, wait_ms), slots, now).unwrap());
+    let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
+    assert_eq!(refused.outcome, Outcome::Limit);
+    refused.strictest.unwrap().1
+}
+
+/// What a refused client is told, in seconds, of the next token and of the whole burst.
+fn told_s(standing: &Standing) -> [u64; 2] {
+    [standing.more_ns, standing.full_ns].map(|ns| ns.div_ceil(SECOND_NS))
+}
+
+#[test]
+fn a_client_without_a_token_is_told_when_the_budget_has_one() {
+    let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
+    assert_eq!(told_s(&in_vain(&mut limiter, &mut slots, HOUR_MS, T0)), [3_600, 3_600]);
+    // The same later, from this worker's memory or the table, and from another worker, which knows the table alone.
+    for later_ms in [300, 30_000] {
+        let later = T0 + later_ms * MS;
+        limiter.note_heard(1, later);
+        let standing = ask(&mut limiter, &mut slots, "192.0.2.1", later).strictest.unwrap().1;
+        assert_eq!(told_s(&standing), [(HOUR_MS - later_ms).div_ceil(1_000); 2], "{later_ms} ms later");
+    }
+    let (mut other, _) = hourly("1/h", 1, "deny");
+    other.note_heard(1, T0 + 30_000 * MS);
+    let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest.unwrap().1;
+    assert_eq!(told_s(&standing), [3_570, 3_570]);
+    // And when that has passed, there is one.
+    let then = T0 + standing.more_ns + 30_000 * MS;
+    limiter.note_heard(1, then);
+    let (report, draw) = wait(&mut limiter, &mut slots, then);
+    limiter
+        .drawn(draw, &leased(report.sequence, report.keys[0].admitted + 1, 2_000), &mut slots, then)
+        .unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, then), Outcome::Allow);
+}
+
+#[test]
+fn what_costs_more_than_there_is_waits_for_all_of_it() {
+    let rule = json!([{"name": "reset", "key": ["client_address"], "rate": "1/h", "burst": 9, "strict": true, "cost": 4}]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(1, T0);
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    assert_eq!(report.keys[0].ahead, 4);
+    limiter.drawn(draw, &none_for(report.sequence, 1, 600_000), &mut slots, T0).unwrap();
+    let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
+    // One of four was debited; one more comes in ten minutes, and two each an hour later.
+    assert_eq!(told_s(&refused.strictest.unwrap().1), [600 + 2 * 3_600, 600 + 8 * 3_600]);
+}
+
+#[test]
+fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
+    let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
+    in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
+    let (soon, later) = (T0 + 59_000 * MS, T0 + 60_100 * MS);
+    limiter.note_heard(1, soon);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome, Outcome::Limit);
+    // Somebody made the budget whole meanwhile.
+    limiter.note_heard(1, later);
+    let (report, draw) = wait(&mut limiter, &mut slots, later);
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
+    limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
+}
+
+#[test]
+fn a_token_that_comes_sooner_ends_the_wait() {
+    let (mut limiter, mut slots) = hourly("1/h", 3, "deny");
+    let (first, one) = wait(&mut limiter, &mut slots, T0);
+    let (second, other) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(one, &none_for(first.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    limiter.drawn(other, &leased(second.sequence, 1, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+}
+
+#[test]
+fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
+    for (policy, expected) in [("deny", Outcome::Deny), ("local", Outcome::Allow), ("share", Outcome::Allow)]
+    {
+        let (mut limiter, mut slots) = hourly("1/h", 1, policy);
+        in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
+        let lost = T0 + crate::ladder::FALLBACK_NS;
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome, expected, "{policy}");
+    }
+}
+
+/// Who is to wait for an hour costs nobody else a place for an hour.
+#[test]
+fn a_key_that_waits_makes_room_for_others() {
+    let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
+    for n in 1..=40 {
+        let address = std::format!("198.51.100.{n}");
+        limiter.note_heard(1, T0);
+        assert_eq!(ask(&mut limiter, &mut slots, &address, T0).outcome, Outcome::Wait);
+        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        limiter.drawn(draw, &none_for(report.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
+        let refused = limiter.decide_again(true, &mut Client(address), &mut slots, T0);
+        assert_eq!(told_s(&refused.strictest.unwrap().1), [3_600, 3_600]);
+    }
+    assert_eq!(limiter.counters().take_event(Event::Overflowed), 0);
+    assert!(matches!(
+        limiter.entry(0, &[4, 32, 198, 51, 100, 40], &mut slots),
+        Some(crate::slot::Entry::Watched(_))
+    ));
+}
+
 #[test]
 fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     let (mut limiter, mut slots) = strict("deny");
