@@ -35,6 +35,7 @@ mod metrics;
 mod nginx;
 mod plugin;
 mod request;
+mod sample;
 mod shared;
 mod sync;
 mod worker;

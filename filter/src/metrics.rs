@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     /// Likewise the rule set that runs, and the latest that was refused.
     running: Option<u32>,
     refused: Option<u32>,
+    /// How many places of the table are taken.
+    places: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -51,6 +53,7 @@ impl Metrics {
             ladder: gauge("weir.sync.ladder"),
             running: gauge("weir.rule_set.running"),
             refused: gauge("weir.rule_set.refused"),
+            places: host::define_gauge("weir.table.places_taken").ok(),
         };
         metrics.define_rules(rules);
         metrics
@@ -92,6 +95,11 @@ impl Metrics {
     pub(crate) fn show(&self, step: Step) {
         // Shown again at the next tick.
         show(self.ladder, step as u64);
+    }
+
+    /// Shows of how many keys the table has something to say.
+    pub(crate) fn show_places(&self, taken: u64) {
+        show(self.places, taken);
     }
 
     /// Shows the version of the rule set that runs, 0 where that is the plugin configuration's, and of the

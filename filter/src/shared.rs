@@ -35,7 +35,7 @@ const RULES_WORD_KEY: &[u8] = b"weir.rules.version";
 const FETCH_KEY: &[u8] = b"weir.rules.fetch";
 /// Holds how many slots were made, as four bytes. It has the format's digit in it, as the slots' names do: a module
 /// that writes them otherwise has slots of its own, and takes none of these for corrupt.
-const CREATED_KEY: &[u8] = b"weir.slots4";
+const CREATED_KEY: &[u8] = b"weir.slots5";
 
 /// The keys beside the slots: all of these.
 const KEYS_BESIDE: u32 = 7;
@@ -223,7 +223,7 @@ impl Table {
 /// The key of slot `index`. nginx finds keys by CRC-32 alone; names that differ in four adjacent
 /// bytes never share one.
 fn slot_name(index: u32) -> [u8; 12] {
-    let mut name = *b"weir.s4.____";
+    let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);
     name
 }

@@ -20,6 +20,7 @@ use crate::host::{self, Headers, Status};
 use crate::memory;
 use crate::metrics::Metrics;
 use crate::nginx;
+use crate::sample::Sample;
 use crate::shared::{self, Table};
 use crate::sync::Caller;
 use live::Live;
@@ -30,6 +31,7 @@ pub(crate) struct Worker {
     table: Table,
     answers: Vec<RuleAnswers>,
     metrics: Metrics,
+    sample: Sample,
     /// None where the POP is on its own.
     caller: Option<Caller>,
     holding: Holding,
@@ -69,6 +71,7 @@ impl Worker {
             table,
             answers,
             metrics,
+            sample: Sample::default(),
             caller,
             holding,
             notes_filter_state,
@@ -229,6 +232,10 @@ impl Worker {
 
     pub(crate) fn flush_metrics(&mut self) {
         self.metrics.flush(self.limiter.counters());
+        let now = self.clock.now();
+        if let Some(places) = self.sample.look(&mut self.table, now) {
+            self.metrics.show_places(places);
+        }
         self.show_step();
     }
 

@@ -1,6 +1,7 @@
 //! `weir-sync check FILE`: judges a file of rules without a fleet, and explains it.
 
 pub mod explain;
+mod table;
 pub mod warn;
 
 use clap::builder::RangedU64ValueParser;
@@ -17,6 +18,8 @@ use crate::document::{Document, Form};
 
 /// The command's name.
 pub const NAME: &str = "check";
+/// The most new keys a second, of one POP, that a table is worked out for.
+const NEWCOMERS_MAX: u64 = 10_000_000;
 /// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
 
@@ -35,6 +38,10 @@ pub fn command() -> Command {
         .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
         .arg(number("trip-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
         .arg(number("timeout-ms", "MS", "1000", 60_000).help("After which a POP gives up a report"))
+        .arg(
+            number("newcomers", "PER_SECOND", "1000", NEWCOMERS_MAX)
+                .help("New keys a second that the table is to take"),
+        )
 }
 
 /// What to print; an error if the file or the fleet is no good: a line for each thing that is wrong.
@@ -54,7 +61,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let path = matches.get_one::<String>("file").map_or("", String::as_str);
     let document = read(path)?;
     let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
-    Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}")))
+    Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}"), number("newcomers")))
 }
 
 /// The document in a file; an error is a line for each thing that is wrong.
@@ -66,7 +73,7 @@ pub fn read(path: &str) -> Result<Document, String> {
     })
 }
 
-fn page(path: &str, document: &Document, fleet: &Fleet, called: &str) -> String {
+fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers: u64) -> String {
     let rules = document.rules().rules();
     let written = rules.iter().filter(|rule| rule.is_written()).count();
     let mut lines = vec![format!("{path}: {written} rules, good")];
@@ -79,12 +86,17 @@ fn page(path: &str, document: &Document, fleet: &Fleet, called: &str) -> String 
         lines.push(String::new());
         lines.extend(sentences.next());
         lines.extend(sentences.map(|sentence| format!("  {sentence}")));
+        // How many newcomers one key has for all, or a wider one for many, nobody can say.
+        let has_many =
+            document.written_of(rule).is_some_and(|written| !explain::key::is_all(&written["key"]));
+        let needed = table::needed(rule, newcomers).filter(|_| rule.is_written() && has_many);
+        lines.extend(needed.map(|needed| format!("  {needed}")));
         lines.extend(worst_case(rule, fleet).map(|worst| format!("  Worst case in {called}: {worst}")));
     }
     lines.push(String::new());
     lines.push(
         "The worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
-         the time."
+         the time. What several rules need of a POP's table adds up."
             .into(),
     );
     let warnings = warn::warnings(document);

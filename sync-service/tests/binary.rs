@@ -227,6 +227,7 @@ fn a_good_file_of_rules_is_explained() {
     ] {
         assert!(said.contains(line), "no `{line}` in\n{said}");
     }
+    assert_eq!(said.matches("Table: ").count(), 2, "a strict key needs no place: {said}");
     let larger = run(&["check", "--pops", "2", "--regions", "3", "--interval-ms", "100", &path]);
     let said = String::from_utf8(larger.stdout).unwrap();
     assert!(said.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{said}");
@@ -269,8 +270,16 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
          - {name: failed, key: [client_address, host], rate: 5/m, cost: {after: {status: [401]}}}\n\
          - {name: shadow, key: [{header: a}], rate: 5/m, mode: shadow}\n",
     );
-    let output = run(&["check", "--pops", "4", &path]);
+    let output = run(&["check", "--pops", "4", "--newcomers", "9000", &path]);
     let said = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "Table: 9000 new keys a second that ask once each are counted for an hour, 32400000 at a time; \
+         that takes `addresses: 37028572`.",
+        "Table: 9000 new keys a second that ask once each lack something for 12 seconds, 108000 at a time; \
+         that takes `addresses: 36000`.",
+    ] {
+        assert!(said.contains(line), "no `{line}` in\n{said}");
+    }
     let worst = |name: &str| {
         let of_rule = said.split("\n\n").find(|rule| rule.starts_with(name)).unwrap_or_default();
         of_rule.split_once("Worst case in a fleet of 4 POPs: ").map(|(_, told)| told.to_owned())

@@ -27,6 +27,11 @@ impl Share {
     /// Nothing used.
     pub const WHOLE: Self = Self { used: 0, at: 0 };
 
+    /// `tokens` of it used at `now`.
+    pub fn used(tokens: u32, now: Time) -> Self {
+        Self { used: tokens.saturating_mul(PARTS), at: ticks(now) }
+    }
+
     /// As one number, to store.
     pub const fn bits(self) -> u64 {
         (self.at as u64) << 32 | self.used as u64

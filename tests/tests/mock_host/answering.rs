@@ -227,6 +227,7 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.table.evicted",
             "weir.table.missing",
             "weir.table.overflowed",
+            "weir.table.places_taken",
             "weir.table.unavailable",
         ]
     );

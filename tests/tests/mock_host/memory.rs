@@ -42,6 +42,24 @@ fn rotating_addresses_cost_no_memory() {
 }
 
 #[test]
+fn a_gauge_shows_how_many_addresses_owe_something() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/m", 3)));
+    let mut ask = |worker: &mut Worker, clients: std::ops::Range<u32>| {
+        for n in clients {
+            assert_eq!(worker.allowed_of(1, &Ask::from(format!("10.0.0.{n}:80"))), 1);
+        }
+        worker.counted("weir.table.places_taken")
+    };
+    assert_eq!(ask(&mut worker, 0..30), 30);
+    // More than the 64 places; two may have one label.
+    let taken = ask(&mut worker, 30..130);
+    assert!((125..=130).contains(&taken), "{taken}");
+    // Three tokens are back.
+    worker.advance_ms(181_000);
+    assert_eq!(worker.counted("weir.table.places_taken"), 0);
+}
+
+#[test]
 fn rotating_addresses_with_batches_cost_no_memory() {
     let shared = shared();
     let mut worker = Worker::configured(&shared, &plugin(&rule("1000/s", 1_000)));

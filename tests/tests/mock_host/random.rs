@@ -204,7 +204,7 @@ impl World {
             }
             Event::Push { version } => self.rule_set = *version,
             Event::TamperRules { at, with } => self.tamper(b"weir.rules", *at, *with),
-            Event::Tamper { at, with } => self.tamper(b"weir.s4.", *at, *with),
+            Event::Tamper { at, with } => self.tamper(b"weir.s5.", *at, *with),
             Event::Leave { worker } if !self.waiting[*worker].is_empty() => {
                 let left = self.waiting[*worker].remove(0);
                 self.workers[*worker].abandon(&left);

@@ -125,13 +125,13 @@ fn workers_that_start_at_the_same_time_agree_where_the_host_lets_them() {
 
 #[test]
 fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
-    // One key is there, in the last 24 bytes; the rest of the units hold nothing.
-    let used = [0, 4, 5, 9, 488, 511].map(|byte| (byte, true));
-    for (byte, is_used) in used.into_iter().chain([(31, false), (40, false), (487, false)]) {
+    // One key is there, in the last 24 bytes of the units; the others hold nothing, and nor do the debts behind them.
+    let used = [0, 4, 5, 6, 9, 16, 384, 407].map(|byte| (byte, true));
+    for (byte, is_used) in used.into_iter().chain([24, 40, 383, 408, 511].map(|byte| (byte, false))) {
         let shared = shared();
         let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
         assert_eq!(worker.allowed_of(1, &client(1)), 1);
-        shared.tamper(b"weir.s4.", |slot| slot[byte] ^= 0x55);
+        shared.tamper(b"weir.s5.", |slot| slot[byte] ^= 0x55);
         assert_eq!(worker.allowed_of(5, &client(1)), if is_used { 2 } else { 1 }, "byte {byte}");
         // Sound again after the first write.
         assert_eq!(worker.counted("weir.table.corrupt"), u64::from(is_used), "byte {byte}");
@@ -143,7 +143,7 @@ fn a_slot_of_any_other_length_is_counted() {
     for size in [0, 1, 511, 513, 65_536] {
         let shared = shared();
         let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
-        shared.tamper(b"weir.s4.", |slot| slot.resize(size, 0xa5));
+        shared.tamper(b"weir.s5.", |slot| slot.resize(size, 0xa5));
         assert_eq!(worker.allowed_of(5, &client(1)), 2, "{size} bytes");
         assert_eq!(worker.counted("weir.table.corrupt"), 1, "{size} bytes");
     }
@@ -165,7 +165,7 @@ fn slots_are_made_once_and_more_only_for_a_larger_table() {
     let sized = |addresses: u32| with(plugin(&rule("1/h", 5)), "table", json!({"addresses": addresses}));
     let mut worker = Worker::configured(&shared, &sized(64));
     assert_eq!(worker.allowed_of(3, &client(1)), 3);
-    let slots = |shared: &SharedData| shared.keys().iter().filter(|key| key.starts_with(b"weir.s4.")).count();
+    let slots = |shared: &SharedData| shared.keys().iter().filter(|key| key.starts_with(b"weir.s5.")).count();
     assert_eq!(slots(&shared), 4);
     let writes_of = |shared: &SharedData, addresses| {
         let worker = Worker::configured(shared, &sized(addresses));

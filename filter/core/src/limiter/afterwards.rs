@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::rules::after::After;
-use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
+use crate::slot::{Entry, Slot, Tag, Unheard};
 use crate::table::Slots;
 use crate::time::Time;
 
@@ -123,14 +123,14 @@ fn charge_bucket(
     slot: &mut Slot,
     now: Time,
 ) -> Option<bool> {
-    let known = slot.get(done.tag).unwrap_or(Entry::Cold(Cold::NEW));
+    let known = slot.lodge(done.tag, now).entry;
     // Under a lease the bucket refills more slowly, by being charged for more.
     let times = known.hold_at(now).map_or(1, |(_, parts)| parts);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
     let after = Bucket::full_at(cell.until);
-    let entry = after_taking(known, after, done.tag, unheard, cost, now);
+    let entry = after_taking(known, after, unheard, cost, now);
     if slot.put(done.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }

@@ -19,7 +19,7 @@ impl Limiter {
         for hit in hits {
             self.counters.allowed(hit.rule);
             self.counters.add(Event::Evicted, hit.judged.evicted);
-            self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+            self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
             self.note_afterwards(hit);
             hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
             let Verdict::Fits(standing) = hit.judged.verdict else { continue };
@@ -66,7 +66,7 @@ impl Limiter {
                         let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
                         self.deny_cache.remember(hit.tag, denial, now);
                     }
-                    self.counters.add(Event::Overflowed, u32::from(hit.judged.tag.is_overflow()));
+                    self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
                     (wait_ns, full_ns)
                 }
             };

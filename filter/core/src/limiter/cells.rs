@@ -25,13 +25,11 @@ impl Cells {
     /// While an overflow cell holds something, a key that has none of its own stays with it: who drained it
     /// does not get a fresh one when room appears.
     fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
-        let is_known = Self::is_known(slot, tag, algorithm);
-        let lodging = slot.lodge(tag, overflow, now);
-        let is_overflowing = slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
-        if !is_known && (lodging.tag.is_overflow() || is_overflowing) {
-            return Self::at(slot, overflow, 1);
+        let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
+        if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
+            return Self::at(slot, tag, algorithm.cells());
         }
-        Self::at(slot, tag, algorithm.cells())
+        Self::at(slot, overflow, 1)
     }
 
     /// Whether the slot has any cell of the key; a log's first may be spent while others are not.
@@ -112,11 +110,13 @@ impl Limiter {
             Answer::Taken(taken) => {
                 let evicted = cells.store(slot, now)?;
                 let verdict = Verdict::Fits(standing);
-                Some(Judged { evicted, taken: Some(taken), ..Judged::refused(verdict, cells.tag) })
+                let is_shared = cells.tag.is_overflow();
+                Some(Judged { evicted, is_shared, taken: Some(taken), ..Judged::refused(verdict, cells.tag) })
             }
             Answer::Short { wait_ns } => {
                 let full_ns = standing.full_ns.max(wait_ns);
-                Some(Judged::refused(Verdict::Short { wait_ns, full_ns }, cells.tag))
+                let is_shared = cells.tag.is_overflow();
+                Some(Judged { is_shared, ..Judged::refused(Verdict::Short { wait_ns, full_ns }, cells.tag) })
             }
         }
     }

@@ -237,7 +237,7 @@ impl Limiter {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
         let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
-        let place = Place { tag: Tag::of_key(tag, 0), slot };
+        let place = Place { tag: Tag::from_bits(tag), slot };
         let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);

@@ -11,6 +11,7 @@ use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
 use crate::rules::Rule;
+use crate::share::Share;
 use crate::sharing::WhenUnsynced;
 use crate::slot::{BAR_STEP_NS, Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots, WriteError};
@@ -48,8 +49,10 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
     pub(super) verdict: Verdict,
-    /// The tag its bucket lives under: its own, or an overflow bucket's.
+    /// The tag its bucket or cells live under: its own, or an overflow cell's.
     pub(super) tag: Tag,
+    /// Whether others owe what its bucket or cell lacks.
+    pub(super) is_shared: bool,
     /// Spent entries that made room for it.
     pub(super) evicted: u32,
     /// What it took, by another algorithm than the token bucket.
@@ -61,7 +64,7 @@ impl Judged {
 
     /// With nothing taken.
     pub(super) const fn refused(verdict: Verdict, tag: Tag) -> Self {
-        Self { verdict, tag, evicted: 0, taken: None }
+        Self { verdict, tag, is_shared: false, evicted: 0, taken: None }
     }
 }
 
@@ -111,8 +114,13 @@ impl Limiter {
             return;
         }
         let quota = &terms.quota;
-        let lodging = slot.lodge(hit.tag, terms.overflow, now);
-        let judged = |hit: &mut Hit, verdict| hit.judged = Judged::refused(verdict, lodging.tag);
+        let mut lodging = slot.lodge(hit.tag, now);
+        if self.exchange.is_some() {
+            count_owed(&mut lodging, terms, now);
+        }
+        let judged = |hit: &mut Hit, verdict| {
+            hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
+        };
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
             return judged(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
         }
@@ -149,7 +157,7 @@ impl Limiter {
         };
         hit.after = after;
         let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
-        let entry = after_taking(lodging.entry, after, lodging.tag, unheard.as_ref(), hit.cost, now);
+        let entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
             self.counters.add(Event::SyncDropped, 1);
             let unwatched = unwatched(lodging.entry, after, unheard.as_ref(), hit.cost, now);
@@ -310,13 +318,29 @@ impl Limiter {
     }
 }
 
+/// Of a key that comes back and has lost its place, what it owed then counts as used of its even share: however often
+/// it is pushed out, the fleet hears of it.
+#[inline]
+fn count_owed(lodging: &mut Lodging, terms: &Terms, now: Time) {
+    let quota = &terms.quota;
+    if let Entry::Cold(cold) = &mut lodging.entry
+        && !lodging.owed.is_full(now)
+    {
+        // What a local burst withholds was never given.
+        let given = lodging
+            .owed
+            .missing(quota, now)
+            .saturating_sub(u64::from(quota.burst().saturating_sub(terms.local_burst)));
+        cold.share = Share::used(u32::try_from(given).unwrap_or(u32::MAX).min(quota.burst()), now);
+    }
+}
+
 /// The entry once `cost` tokens are taken: a cold key that leaves its even share of what is given unheard becomes
 /// watched. Where that is not said, nobody hears of any key.
 #[inline]
 pub(super) fn after_taking(
     entry: Entry,
     after: Bucket,
-    tag: Tag,
     unheard: Option<&Unheard>,
     cost: u32,
     now: Time,
@@ -328,16 +352,12 @@ pub(super) fn after_taking(
             Entry::Watched(watched)
         }
         Entry::Cold(cold) => {
-            let uncounted = Entry::Cold(Cold { bucket: after, ..cold });
-            let Some(unheard) = unheard else { return uncounted };
-            match cold.share.take(&unheard.quota, cost, unheard.parts, now) {
-                Some(share) => Entry::Cold(Cold { bucket: after, share }),
-                None if tag.is_overflow() => uncounted,
-                None => {
-                    let begun = Watched::begin(&cold, unheard, cost, now);
-                    Entry::Watched(Watched { bucket: after, ..begun })
-                }
+            let Some(unheard) = unheard else { return Entry::Cold(Cold { bucket: after, ..cold }) };
+            if let Some(share) = cold.share.take(&unheard.quota, cost, unheard.parts, now) {
+                return Entry::Cold(Cold { bucket: after, share });
             }
+            let begun = Watched::begin(&cold, unheard, cost, now);
+            Entry::Watched(Watched { bucket: after, ..begun })
         }
     }
 }

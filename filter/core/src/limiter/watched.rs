@@ -75,7 +75,8 @@ impl Limiter {
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,
-                None => begin(&Cold::NEW)?,
+                // It begins with what it owes; what it took of its even share before it lost its place goes unsaid.
+                None => Watched { bucket: slot.lodge(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
             change(&mut watched);
             slot.put(place.tag, &Entry::Watched(watched), now)?;

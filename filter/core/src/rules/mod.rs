@@ -29,6 +29,7 @@ use crate::quota::Quota;
 use crate::reading::{Errors, Fields};
 use crate::request::{Attributes, Fetched};
 use crate::sharing::{Sharing, WhenUnsynced};
+use crate::slot::Tag;
 use crate::wire::RULES_MAX;
 use after::After;
 use cost::Cost;
@@ -234,7 +235,11 @@ impl RuleSet {
     /// It is made of what a bucket's content means (name, key, algorithm, quota), so a rule that did not change
     /// keeps its buckets when others do, and one whose quota changed starts afresh.
     pub(crate) fn salts(&self, secret: &Secret) -> Vec<u64> {
-        self.rules.iter().map(|rule| secret.hash(&rule.identity()).tag).collect()
+        let salt = |rule: &Rule| {
+            let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
+            Tag::salt(secret.hash(&rule.identity()).tag, is_cell)
+        };
+        self.rules.iter().map(salt).collect()
     }
 }
 

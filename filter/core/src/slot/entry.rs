@@ -1,5 +1,6 @@
 //! What a slot holds: the local state of keys, and the tags it lies under.
 
+use super::debts::DEBT_NS_MAX;
 use crate::FIBONACCI;
 use crate::algorithm::Cell;
 use crate::bucket::Bucket;
@@ -12,34 +13,68 @@ use crate::wire::{AdmitRatio, Grant, PARTS_MAX};
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
 /// The longest lease that is believed, in milliseconds.
 const LEASE_MS_MAX: u32 = 60_000;
-/// The bit that tells an overflow bucket's tag from a key's.
+/// The bit that tells an overflow cell's tag from a key's.
 const OVERFLOW_BIT: u64 = 1 << 63;
+/// The bit that tells the tag of a cell of another algorithm from that of a bucket: no debt can stand for a cell.
+const CELL_BIT: u64 = 1 << 62;
+/// Where a rule's group is in a tag.
+const GROUP_SHIFT: u32 = 58;
+/// The bits that a tag has of its rule's salt alone.
+const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 
 /// The name of an entry in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(pub(super) u64);
 
 impl Tag {
+    /// Bits of a rule's group.
+    pub(super) const GROUP_BITS: u32 = 4;
+
+    /// The salt of a rule, made of a hash; `is_cell` where its keys' state is more than a bucket.
+    pub const fn salt(hash: u64, is_cell: bool) -> u64 {
+        if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
+    }
+
     /// A key under the rule with this salt.
     pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
-        Self((key_tag ^ rule_salt) & !OVERFLOW_BIT)
+        Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
     }
 
-    /// The overflow bucket of the rule with this salt.
+    /// The overflow cell of the rule with this salt.
     pub const fn of_overflow(rule_salt: u64) -> Self {
-        Self(rule_salt | OVERFLOW_BIT)
+        Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
     }
 
-    /// Whether this names an overflow bucket.
+    /// The tag with this number.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether this names an overflow cell.
     pub const fn is_overflow(self) -> bool {
         self.0 & OVERFLOW_BIT != 0
     }
 
-    /// The `i`-th of the tags that belong to this one; the first is this.
+    /// Whether this names a cell.
+    pub(super) const fn is_cell(self) -> bool {
+        self.0 & CELL_BIT != 0
+    }
+
+    /// Which of the groups its rule is in; of a bucket's tag.
+    pub(super) const fn group(self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
+        let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
+        group
+    }
+
+    /// The `i`-th of the tags that belong to this one; the first is this, the others are cells'.
     #[must_use]
     pub const fn beside(self, i: u8) -> Self {
-        // An odd factor, so that none of the 256 is another; the bit of an overflow bucket stays as it is.
-        Self(self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT)
+        if i == 0 {
+            return self;
+        }
+        // An odd factor, so that none of the 256 is another; the bit of an overflow cell stays as it is.
+        Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
     }
 
     /// The tag as a number, for a worker's own maps.
@@ -321,6 +356,15 @@ impl Entry {
             Self::Cold(cold) => cold.share.age(now),
             Self::Watched(_) => 0,
         }
+    }
+
+    /// Whether what its bucket lacks is all that it says: then a debt can stand for it.
+    pub(super) fn is_mere_debt(&self, now: Time) -> bool {
+        let is_told = match self {
+            Self::Cold(_) => true,
+            Self::Watched(w) => w.lease_until <= now && w.admitted <= w.charged,
+        };
+        is_told && self.bucket().fill_ns(now) <= DEBT_NS_MAX
     }
 
     /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of

@@ -4,10 +4,13 @@
 //!   0  format      4 B  FORMAT, changes with the layout
 //!   4  watched     1 B  entries at the front, two units each
 //!   5  cold        1 B  entries at the back, one unit each
-//!   6  zero        2 B
-//!   8  checksum    8 B  xxh64 of the units that hold entries, seeded by what stands before
-//!  16  zero       16 B
-//!  32  units  20 x 24 B  watched entries from the left, cold ones from the right
+//!   6  debts       1 B  of keys that have no place
+//!   7  zero        1 B
+//!   8  checksum    8 B  xxh64 of the units that hold entries, and of debts, seeded by what stands before
+//!  16  base        8 B  what the times of debts are told from
+//!  24  units  16 x 24 B  watched entries from the left, cold ones from the right
+//! 408  debts  34 x  3 B
+//! 510  zero        2 B
 //! ```
 //!
 //! Everything out of range reads as zero and is not written, so no index can trap. Units without an entry hold
@@ -18,6 +21,7 @@ use alloc::vec::Vec;
 
 use xxhash_rust::xxh64::xxh64;
 
+use super::debts::Debt;
 use super::entry::{Cold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
 use crate::bucket::Bucket;
 use crate::quota::TOKENS_MAX;
@@ -28,22 +32,29 @@ use crate::wire::{AdmitRatio, PARTS_MAX};
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
 /// Units in a slot.
-pub(super) const UNITS: usize = (SLOT_BYTES - HEADER_BYTES) / UNIT_BYTES;
+pub(super) const UNITS: usize = 16;
+/// Debts in a slot.
+pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER4": the layout above. The names of slots, and of what is kept beside them, have its digit too.
-const FORMAT: [u8; 4] = *b"WER4";
-const HEADER_BYTES: usize = 32;
+/// "WER5": the layout above. The names of slots, and of what is kept beside them, have its digit too.
+const FORMAT: [u8; 4] = *b"WER5";
+const HEADER_BYTES: usize = 24;
 const UNIT_BYTES: usize = 24;
+const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
+const DEBTS_OFFSET: usize = UNITS_END;
+const DEBT_BYTES: usize = 3;
 /// Bits of a watched entry's burst; the rest of its word are the parts of its rate.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
 const WATCHED_COUNT: usize = 4;
 const COLD_COUNT: usize = 5;
+const DEBTS_COUNT: usize = 6;
+const BASE: usize = 16;
 
-const _: () = assert!(HEADER_BYTES + UNITS * UNIT_BYTES == SLOT_BYTES);
+const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
 
 /// The packed set of entries. Reads and writes its bytes in place.
 #[derive(Clone)]
@@ -74,8 +85,8 @@ impl Slot {
     /// Holds what `other` does.
     pub fn copy_from(&mut self, other: &Self) {
         self.write(0, other.array::<HEADER_BYTES>(0));
-        let (watched, cold) = (watched_offset(other.watched()), self.cold_begin());
-        for used in [HEADER_BYTES..watched, cold..SLOT_BYTES] {
+        let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
+        for used in [HEADER_BYTES..watched, cold..other.debts_end()] {
             if let (Some(to), Some(from)) = (self.bytes.get_mut(used.clone()), other.bytes.get(used)) {
                 to.copy_from_slice(from);
             }
@@ -87,7 +98,7 @@ impl Slot {
     pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
         let Ok(bytes) = bytes.try_into() else { return false };
         self.bytes = bytes;
-        let fits = self.watched() * WATCHED_UNITS + self.cold() <= UNITS;
+        let fits = self.watched() * WATCHED_UNITS + self.cold() <= UNITS && self.debts() <= DEBTS_MAX;
         self.array::<4>(0) == FORMAT && fits && self.array::<8>(8) == self.checksum()
     }
 
@@ -114,6 +125,14 @@ impl Slot {
 
     pub(super) fn set_cold_count(&mut self, count: usize) {
         self.set_count(COLD_COUNT, count);
+    }
+
+    pub(super) fn debts(&self) -> usize {
+        usize::from(self.array::<1>(DEBTS_COUNT)[0])
+    }
+
+    pub(super) fn set_debts_count(&mut self, count: usize) {
+        self.set_count(DEBTS_COUNT, count);
     }
 
     fn set_count(&mut self, offset: usize, count: usize) {
@@ -166,6 +185,23 @@ impl Slot {
         self.write(at + 16, cold.share.bits().to_le_bytes());
     }
 
+    pub(super) fn debt_at(&self, i: usize) -> Debt {
+        Debt::from_bytes(self.array(DEBTS_OFFSET + i * DEBT_BYTES))
+    }
+
+    pub(super) fn set_debt(&mut self, i: usize, debt: Debt) {
+        self.write(DEBTS_OFFSET + i * DEBT_BYTES, debt.bytes());
+    }
+
+    /// What the times of debts are told from.
+    pub(super) fn base(&self) -> Time {
+        Time::from_nanos(self.word(BASE))
+    }
+
+    pub(super) fn set_base(&mut self, base: Time) {
+        self.write(BASE, base.as_nanos().to_le_bytes());
+    }
+
     /// The tag of the `i`-th watched entry.
     pub(super) fn watched_tag(&self, i: usize) -> Tag {
         Tag(self.word(watched_offset(i)))
@@ -188,30 +224,35 @@ impl Slot {
 
     fn move_units(&mut self, from: usize, to: usize, units: usize) {
         let bytes = units * UNIT_BYTES;
-        if from + bytes <= SLOT_BYTES && to + bytes <= SLOT_BYTES {
+        if from + bytes <= UNITS_END && to + bytes <= UNITS_END {
             self.bytes.copy_within(from..from + bytes, to);
         }
     }
 
     fn checksum(&self) -> [u8; 8] {
         let watched = self.bytes.get(HEADER_BYTES..watched_offset(self.watched())).unwrap_or_default();
-        let cold = self.cold_units();
-        let mut sum = self.word(0);
-        for units in [watched, cold] {
-            if !units.is_empty() {
-                sum = xxh64(units, sum);
+        // The debts stand behind the cold entries.
+        let rest = self.bytes.get(self.cold_begin()..self.debts_end()).unwrap_or_default();
+        let mut sum = self.word(0) ^ self.word(BASE);
+        for bytes in [watched, rest] {
+            if !bytes.is_empty() {
+                sum = xxh64(bytes, sum);
             }
         }
         sum.to_le_bytes()
     }
 
+    fn debts_end(&self) -> usize {
+        DEBTS_OFFSET + self.debts() * DEBT_BYTES
+    }
+
     /// The units of cold entries, the first of which is the last.
     fn cold_units(&self) -> &[u8] {
-        self.bytes.get(self.cold_begin()..).unwrap_or_default()
+        self.bytes.get(self.cold_begin()..UNITS_END).unwrap_or_default()
     }
 
     fn cold_begin(&self) -> usize {
-        SLOT_BYTES.saturating_sub(self.cold() * UNIT_BYTES)
+        UNITS_END.saturating_sub(self.cold() * UNIT_BYTES)
     }
 
     /// Which of the cold entries has this tag.
@@ -248,7 +289,7 @@ const fn watched_offset(i: usize) -> usize {
     HEADER_BYTES + i * WATCHED_UNITS * UNIT_BYTES
 }
 
-/// Cold entries fill the slot from its end.
+/// Cold entries fill the units from their end.
 const fn cold_offset(i: usize) -> usize {
-    (SLOT_BYTES - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
+    (UNITS_END - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
 }

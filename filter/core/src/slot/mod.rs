@@ -4,11 +4,16 @@
 //! the table is a fixed number of slots with fixed names, and a slot is a fixed number of bytes
 //! ([`layout`]) that holds [`entry`]s under tags.
 //!
-//! **Eviction never pays.** Only an entry whose bucket is full may go, with no lease and nothing left
-//! to report; the one idle for longest goes first. When a slot has no such entry, a
-//! newcomer shares the slot's overflow bucket of its rule, for which units are kept aside. Whoever
-//! rotates keys to shake off a throttled one therefore throttles himself.
+//! **Eviction never pays.** An entry whose bucket is full holds no information, and goes first. Else the key that owes
+//! least gives up its place: its debt lives on in the same slot, in three bytes ([`debts`]), and when it comes back it
+//! begins with that. Whoever rotates keys to shake off a throttled one therefore gains nothing, and a newcomer always
+//! finds a bucket of its own while the slot can tell the debts apart, which are three times as many as its places.
+//!
+//! What a debt cannot stand for keeps its place: a lease, counts that are not confirmed, and the cells of other
+//! algorithms. Of watched keys a slot has [`WATCHED_MAX`]; one that finds no room to be watched stays cold. Keys whose
+//! cells find no room share the overflow cell of their rule, for which units are kept aside.
 
+mod debts;
 mod entry;
 mod layout;
 mod strict;
@@ -19,22 +24,33 @@ pub use entry::{Cold, Entry, Moment, Tag, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 pub use strict::BAR_STEP_NS;
 
+use crate::bucket::Bucket;
 use crate::time::Time;
+use core::cmp::Reverse;
+use debts::Owed;
 use layout::{UNITS, WATCHED_UNITS};
 
-/// Cold keys that fit beside the units kept aside for overflow buckets.
-pub const KEYS_PER_SLOT: usize = UNITS - OVERFLOW_UNITS;
+/// Cold keys that have places.
+pub const KEYS_PER_SLOT: usize = UNITS;
 
-/// Units that only overflow buckets may take: one bucket for each of so many rules.
-const OVERFLOW_UNITS: usize = 4;
+/// Units that only overflow cells may keep: one cell for each of so many rules.
+const OVERFLOW_UNITS: usize = 2;
+/// Watched keys that may keep their places.
+const WATCHED_MAX: usize = 6;
+
+const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
 
 /// What is stored under a tag, or what a newcomer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lodging {
-    /// The tag the entry lives under: the key's own or an overflow bucket's.
+    /// The tag the entry lives under.
     pub tag: Tag,
     /// The entry.
     pub entry: Entry,
+    /// Of a key without a place, what it owed when it lost that.
+    pub owed: Bucket,
+    /// Whether its bucket lacks what others owe, because the slot could not tell all debts apart.
+    pub is_shared: bool,
     /// Where the slot has it, until the slot is changed.
     at: Option<At>,
 }
@@ -47,32 +63,22 @@ enum At {
 }
 
 impl Slot {
-    /// Where the key `tag` of a rule with this overflow tag lives, or would.
-    ///
-    /// Its own entry if it has one; else a new one if there is room; else the rule's overflow
-    /// bucket; else (every overflow unit held by other rules' debt) the overflow bucket that is
-    /// full soonest.
+    /// Where the bucket of the key `tag` lives, or what a new one begins with.
     #[inline]
-    pub fn lodge(&self, tag: Tag, overflow: Tag, now: Time) -> Lodging {
-        if let Some(at) = self.find(tag) {
-            return Lodging { tag, entry: self.entry_at(at), at: Some(at) };
+    pub fn lodge(&self, tag: Tag, now: Time) -> Lodging {
+        match self.find(tag) {
+            Some(at) => {
+                let entry = self.entry_at(at);
+                Lodging { tag, entry, owed: Bucket::FULL, is_shared: false, at: Some(at) }
+            }
+            None => self.lodge_newcomer(tag, now),
         }
-        // Who drained the overflow bucket does not get a full one of his own when room appears.
-        let own = |tag, entry| Lodging { tag, entry, at: None };
-        let shared = self.get(overflow).map_or(Cold::NEW.bucket, |entry| entry.bucket());
-        let newcomer = Entry::Cold(Cold { bucket: shared, ..Cold::NEW });
-        if self.room_for(1, false, now) {
-            return own(tag, newcomer);
-        }
-        if let Some(entry) = self.get(overflow) {
-            return own(overflow, entry);
-        }
-        if self.room_for(1, true, now) {
-            return own(overflow, Entry::Cold(Cold::NEW));
-        }
-        let shared = self.overflow_entries().min_by_key(|(_, entry)| entry.bucket());
-        let (tag, entry) = shared.unwrap_or((overflow, Entry::Cold(Cold::NEW)));
-        own(tag, entry)
+    }
+
+    fn lodge_newcomer(&self, tag: Tag, now: Time) -> Lodging {
+        let Owed { own, shared } = self.owed(tag);
+        let entry = Entry::Cold(Cold { bucket: own.max(shared), ..Cold::NEW });
+        Lodging { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }
 
     /// Whether the entry under `tag` is a watched one.
@@ -108,8 +114,8 @@ impl Slot {
         Some(0)
     }
 
-    /// Stores `entry` under `tag`, in place of what was there, or of entries that hold no
-    /// information. Returns how many of those it dropped, or `None` if there was no room.
+    /// Stores `entry` under `tag`, in place of what was there or of what need not stay. Returns how many entries
+    /// that hold no information it dropped, or `None` if there was no room; a cold bucket always finds some.
     #[inline]
     pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
@@ -121,66 +127,112 @@ impl Slot {
                 self.set_cold(i, tag, cold);
                 Some(0)
             }
-            // Nothing is dropped for one that does not come to fit.
-            (Entry::Cold(_), None, None) => {
-                self.room_for(1, tag.is_overflow(), now).then(|| self.insert(tag, entry, now)).flatten()
-            }
-            _ => {
-                let before = self.clone();
-                self.remove(tag);
-                let dropped = self.insert(tag, entry, now);
-                if dropped.is_none() {
-                    *self = before;
+            (Entry::Watched(watched), None, _) => self.begin_watching(tag, watched, now),
+            (Entry::Cold(cold), watched, _) => {
+                if let Some(i) = watched {
+                    self.remove_watched(i);
                 }
-                dropped
+                self.insert_cold(tag, cold, now)
             }
         }
     }
 
-    fn insert(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
+    fn insert_cold(&mut self, tag: Tag, cold: &Cold, now: Time) -> Option<u32> {
         let mut dropped = 0;
-        while !self.fits(units_of(entry), tag.is_overflow()) {
-            self.drop_spent(now).then_some(())?;
-            dropped += 1;
+        if tag.is_cell() {
+            if !self.has_room_for_cell(tag, now) {
+                return None;
+            }
+            if tag.is_overflow() && self.overflow_entries().count() >= OVERFLOW_UNITS {
+                let spent = self.overflow_entries().find(|(_, entry)| entry.is_spent(now))?;
+                self.remove(spent.0);
+                dropped += 1;
+            }
         }
-        match entry {
-            Entry::Watched(watched) => {
-                let i = self.watched();
-                self.set_watched_count(i + 1);
-                self.set_watched(i, tag, watched);
+        match self.make_room(1, now) {
+            Some(more) => dropped += more,
+            None if tag.is_cell() => return None,
+            None => {
+                // All who have places have to keep them.
+                self.keep_debt(tag, cold.bucket.refilled(), now);
+                return Some(dropped);
             }
-            Entry::Cold(cold) => {
-                let i = self.cold();
-                self.set_cold_count(i + 1);
-                self.set_cold(i, tag, cold);
-            }
+        }
+        let i = self.cold();
+        self.set_cold_count(i + 1);
+        self.set_cold(i, tag, cold);
+        Some(dropped)
+    }
+
+    /// Gives a key that has none of it the place of a watched one.
+    fn begin_watching(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
+        let goes = |i| {
+            let (tag, entry) = self.watched_entry(i);
+            Some((may_go(tag, &entry, now)?, tag, entry))
+        };
+        let first = (0..self.watched()).filter_map(goes).max_by_key(|(why, ..)| *why);
+        let kept = (0..self.watched()).filter(|i| goes(*i).is_none()).count();
+        if kept >= WATCHED_MAX || self.kept_units(now) + WATCHED_UNITS > UNITS - OVERFLOW_UNITS {
+            return None;
+        }
+        let mut dropped = 0;
+        if let Some(i) = self.find_cold(tag) {
+            self.remove_cold(i);
+        }
+        if self.watched() >= WATCHED_MAX {
+            let (_, tag, entry) = first?;
+            dropped += self.let_go(tag, &entry, now);
+        }
+        dropped += self.make_room(WATCHED_UNITS, now)?;
+        let i = self.watched();
+        self.set_watched_count(i + 1);
+        self.set_watched(i, tag, watched);
+        Some(dropped)
+    }
+
+    /// Of how many keys it has to say something at `now`: those that have places, and those that owe something.
+    pub fn keys_at(&self, now: Time) -> usize {
+        let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
+        keys.count() + self.debts_at(now)
+    }
+
+    /// Whether the cell `tag`, which is not there, would find room.
+    pub(crate) fn has_room_for_cell(&self, tag: Tag, now: Time) -> bool {
+        if tag.is_overflow() {
+            let kept = self.overflow_entries().filter(|(_, entry)| !entry.is_spent(now)).count();
+            return kept < OVERFLOW_UNITS;
+        }
+        let is_empty = self.watched() * WATCHED_UNITS + self.cold() < UNITS - OVERFLOW_UNITS;
+        is_empty || self.kept_units(now) < UNITS - OVERFLOW_UNITS
+    }
+
+    /// Units of entries that have to stay, but for overflow cells.
+    fn kept_units(&self, now: Time) -> usize {
+        let kept =
+            self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
+        kept.map(|(_, entry)| units_of(&entry)).sum()
+    }
+
+    /// Makes room for `units` more; how many entries that hold no information it dropped. None where all have to stay.
+    fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
+        let mut dropped = 0;
+        while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
+            let may_go =
+                self.entries().filter_map(|(tag, entry)| Some((may_go(tag, &entry, now)?, tag, entry)));
+            let (_, tag, entry) = may_go.max_by_key(|(why, ..)| *why)?;
+            dropped += self.let_go(tag, &entry, now);
         }
         Some(dropped)
     }
 
-    /// Whether `units` more fit now.
-    fn fits(&self, units: usize, overflow: bool) -> bool {
-        let taken = self.watched() * WATCHED_UNITS + self.cold();
-        let overflowing = self.overflow_entries().count();
-        if overflow {
-            overflowing < OVERFLOW_UNITS && taken + units <= UNITS
-        } else {
-            taken - overflowing + units <= KEYS_PER_SLOT
-        }
-    }
-
-    /// Whether `units` more would fit once everything spent were dropped.
-    fn room_for(&self, units: usize, overflow: bool, now: Time) -> bool {
-        self.fits(units, overflow)
-            || self.entries().any(|(tag, entry)| tag.is_overflow() == overflow && entry.is_spent(now))
-    }
-
-    /// Drops the spent entry that was idle for longest; false if there is none.
-    fn drop_spent(&mut self, now: Time) -> bool {
-        let spent = self.entries().filter(|(_, entry)| entry.is_spent(now));
-        let Some((tag, _)) = spent.max_by_key(|(_, entry)| entry.idle_ticks(now)) else { return false };
+    /// Drops an entry that may go; how many were dropped that hold no information.
+    fn let_go(&mut self, tag: Tag, entry: &Entry, now: Time) -> u32 {
         self.remove(tag);
-        true
+        if entry.is_spent(now) {
+            return 1;
+        }
+        self.keep_debt(tag, entry.bucket().refilled(), now);
+        0
     }
 
     fn remove(&mut self, tag: Tag) {
@@ -194,8 +246,12 @@ impl Slot {
 
     /// Every entry with its tag.
     pub fn entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
-        let watched = (0..self.watched()).map(|i| (self.watched_tag(i), Entry::Watched(self.watched_at(i))));
+        let watched = (0..self.watched()).map(|i| self.watched_entry(i));
         watched.chain((0..self.cold()).map(|i| (self.cold_tag(i), Entry::Cold(self.cold_at(i)))))
+    }
+
+    fn watched_entry(&self, i: usize) -> (Tag, Entry) {
+        (self.watched_tag(i), Entry::Watched(self.watched_at(i)))
     }
 
     fn overflow_entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
@@ -213,6 +269,26 @@ impl Slot {
         self.move_cold(last, i);
         self.set_cold_count(last);
     }
+}
+
+/// Why an entry need not stay; the greatest goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Going {
+    /// It knows only that there are no tokens, and is told again.
+    Barred,
+    /// It owes something, which a debt can stand for: who owes least goes first.
+    Indebted(Reverse<Bucket>),
+    /// It holds no information: who was idle for longest goes first.
+    Spent(u32),
+}
+
+fn may_go(tag: Tag, entry: &Entry, now: Time) -> Option<Going> {
+    if entry.is_spent(now) {
+        let is_barred = matches!(entry, Entry::Watched(watched) if now < watched.lease_until);
+        return Some(if is_barred { Going::Barred } else { Going::Spent(entry.idle_ticks(now)) });
+    }
+    let is_mere_debt = !tag.is_cell() && entry.is_mere_debt(now);
+    is_mere_debt.then(|| Going::Indebted(Reverse(entry.bucket())))
 }
 
 fn units_of(entry: &Entry) -> usize {

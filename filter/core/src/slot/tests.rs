@@ -9,7 +9,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
-const OVERFLOW: Tag = Tag::of_overflow(7);
 
 fn cold(full_in_s: u64) -> Entry {
     Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: Share::WHOLE })
@@ -35,17 +34,32 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
     })
 }
 
+/// From 1 on each has a label of its own.
 fn tag(n: u64) -> Tag {
-    Tag::of_key(n, 0)
+    Tag::of_key(n + 1, 0)
 }
 
-/// A slot whose every key owes tokens for `debt_s` seconds.
+/// A slot whose every place is a key's that owes tokens for `debt_s` seconds.
 fn indebted(debt_s: u64) -> Slot {
     let mut slot = Slot::empty();
     for n in 0..KEYS_PER_SLOT as u64 {
         assert_eq!(slot.put(tag(n), &cold(debt_s), T0), Some(0));
     }
     slot
+}
+
+/// A slot with as many watched keys as may stay in it, all with a lease.
+fn leased() -> Slot {
+    let mut slot = Slot::empty();
+    for n in 0..WATCHED_MAX as u64 {
+        assert_eq!(slot.put(tag(n), &watched(0, 9, 0), T0), Some(0));
+    }
+    slot
+}
+
+/// For how many seconds the bucket that `n` finds is not full.
+fn owes_s(slot: &Slot, n: u64) -> u64 {
+    slot.lodge(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
 }
 
 #[test]
@@ -56,22 +70,24 @@ fn a_key_costs_32_bytes() {
 #[test]
 fn reads_what_it_sealed() {
     let mut slot = indebted(5);
-    slot.put(OVERFLOW, &cold(1), T0);
+    slot.put(tag(99), &cold(7), T0);
     let mut read = Slot::empty();
     assert!(read.unseal(slot.clone().sealed().to_vec()) && read.entries().eq(slot.entries()));
+    assert_eq!((read.debts_at(T0), owes_s(&read, 0)), (1, owes_s(&slot, 0)));
 }
 
 #[test]
 fn a_changed_byte_is_noticed() {
     let mut slot = indebted(5);
+    slot.put(tag(99), &cold(7), T0);
     let sealed = *slot.sealed();
     let mut read = Slot::empty();
     for i in 0..SLOT_BYTES {
         let mut bytes = sealed;
         bytes[i] ^= 1;
         let is_sound = read.unseal(bytes.to_vec());
-        // Of the rest of the header and the four units without an entry nothing is read.
-        assert_eq!(is_sound, (16..128).contains(&i), "byte {i}");
+        // Behind the one debt nothing is read.
+        assert_eq!(is_sound, i >= 408 + 3, "byte {i}");
         assert!(!is_sound || read.entries().eq(slot.entries()));
     }
     for bytes in [&sealed[1..], &[0; SLOT_BYTES], &[]] {
@@ -80,57 +96,100 @@ fn a_changed_byte_is_noticed() {
 }
 
 #[test]
-fn a_key_with_debt_is_never_dropped_for_a_newcomer() {
-    let mut slot = indebted(5);
-    assert_eq!(slot.put(tag(99), &cold(1), T0), None);
-    assert_eq!(slot.lodge(tag(99), OVERFLOW, T0).tag, OVERFLOW);
-    for n in 0..KEYS_PER_SLOT as u64 {
-        assert_eq!(slot.get(tag(n)), Some(cold(5)));
+fn who_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
+    let mut slot = indebted(50);
+    slot.put(tag(3), &cold(20), T0);
+    assert_eq!(slot.put(tag(99), &cold(1), T0), Some(0), "nothing was lost");
+    assert_eq!((slot.get(tag(3)), slot.get(tag(99))), (None, Some(cold(1))));
+    assert_eq!(owes_s(&slot, 3), 20);
+    // The next takes the place of that one.
+    slot.put(tag(98), &cold(30), T0);
+    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 1));
+    // It comes back, with what it owes and more.
+    slot.put(tag(3), &cold(60), T0);
+    assert_eq!((slot.get(tag(3)), slot.get(tag(98))), (Some(cold(60)), None));
+    for n in (0..KEYS_PER_SLOT as u64).filter(|n| *n != 3) {
+        assert_eq!(slot.get(tag(n)), Some(cold(50)), "who owes much keeps its place");
     }
+}
+
+#[test]
+fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
+    let mut slot = indebted(50);
+    let places = (KEYS_PER_SLOT + layout::DEBTS_MAX) as u64;
+    for n in KEYS_PER_SLOT as u64..places {
+        let lodging = slot.lodge(tag(n), T0);
+        assert_eq!((lodging.entry, lodging.is_shared), (Entry::Cold(Cold::NEW), false), "{n}");
+        slot.put_back(&lodging, &cold(20 + n), T0);
+    }
+    assert_eq!(slot.debts_at(T0), layout::DEBTS_MAX);
+    // Then they begin with what the least of them owes.
+    for n in [100, 101] {
+        slot.put(tag(n), &cold(90), T0);
+    }
+    let newcomer = slot.lodge(tag(102), T0);
+    assert!(newcomer.is_shared && (35..40).contains(&owes_s(&slot, 102)), "{newcomer:?}");
+    assert_eq!(owes_s(&slot, 49), 69, "whose debt is told apart owes no more");
+}
+
+#[test]
+fn where_all_places_are_kept_a_key_is_a_debt_alone() {
+    let (mut slot, cell) = (leased(), Tag::of_key(7, Tag::salt(0, true)));
+    for i in 0..2 {
+        assert_eq!(slot.put(cell.beside(i), &cold(9), T0), Some(0));
+        assert_eq!(slot.put(Tag::of_overflow(u64::from(i)), &cold(9), T0), Some(0));
+    }
+    assert!(!slot.has_room_for_cell(Tag::of_overflow(9), T0), "more rules than overflow units");
+    let before = slot.clone();
+    assert_eq!(slot.put(tag(99), &cold(33), T0), Some(0));
+    assert!(slot.entries().eq(before.entries()));
+    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 33));
+}
+
+#[test]
+fn cells_keep_their_places_and_leave_some_for_overflow_cells() {
+    let (mut slot, salt) = (indebted(5), Tag::salt(3, true));
+    let held = (UNITS - OVERFLOW_UNITS) as u64;
+    for n in 0..held {
+        assert!(slot.has_room_for_cell(Tag::of_key(n, salt), T0));
+        assert_eq!(slot.put(Tag::of_key(n, salt), &cold(1), T0), Some(0), "buckets make room");
+    }
+    assert_eq!(slot.put(Tag::of_key(99, salt), &cold(9), T0), None);
+    assert_eq!(slot.put(Tag::of_overflow(salt), &cold(9), T0), Some(0));
+    slot.put(tag(98), &cold(50), T0);
+    assert!((0..held).all(|n| slot.get(Tag::of_key(n, salt)) == Some(cold(1))));
+    assert_eq!(owes_s(&slot, 0), 5);
 }
 
 #[test]
 fn a_full_bucket_makes_room() {
     let mut slot = indebted(5);
     let later = T0 + 5 * SECOND_NS;
-    assert_eq!(slot.lodge(tag(99), OVERFLOW, later).tag, tag(99));
     assert_eq!(slot.put(tag(99), &cold(9), later), Some(1));
-    assert_eq!(slot.get(tag(99)), Some(cold(9)));
-}
-
-#[test]
-fn newcomers_to_a_slot_of_debtors_share_one_bucket() {
-    let mut slot = indebted(50);
-    let first = slot.lodge(tag(98), OVERFLOW, T0);
-    assert_eq!(slot.put(first.tag, &cold(7), T0), Some(0));
-    let second = slot.lodge(tag(99), OVERFLOW, T0);
-    assert_eq!((second.tag, second.entry), (OVERFLOW, cold(7)));
-}
-
-#[test]
-fn more_rules_than_overflow_units_share_the_one_full_soonest() {
-    let mut slot = indebted(50);
-    for rule in 0..OVERFLOW_UNITS as u64 {
-        assert_eq!(slot.put(Tag::of_overflow(rule), &cold(9 - rule), T0), Some(0));
-    }
-    let shared = slot.lodge(tag(99), Tag::of_overflow(77), T0);
-    assert_eq!(shared.tag, Tag::of_overflow(OVERFLOW_UNITS as u64 - 1));
-    assert_eq!(slot.put(shared.tag, &cold(20), T0), Some(0));
+    assert_eq!((slot.get(tag(99)), slot.debts_at(T0)), (Some(cold(9)), 0));
 }
 
 #[test]
 fn a_lease_or_an_unreported_count_keeps_an_entry() {
+    let debt = |n| watched(9, 0, n);
     for (kept, entry) in [
         (true, watched(0, 9, 0)),
+        (true, debt(1)),
         (true, watched(0, 0, 1)),
-        (true, watched(9, 0, 0)),
         (false, watched(0, 0, 0)),
+        (false, debt(0)),
     ] {
         let mut slot = Slot::empty();
-        for n in 0..KEYS_PER_SLOT as u64 / 2 {
+        for n in 0..WATCHED_MAX as u64 {
             assert_eq!(slot.put(tag(n), &entry, T0), Some(0));
         }
-        assert_eq!(slot.put(tag(99), &cold(1), T0 + 1).is_none(), kept, "{entry:?}");
+        // Newcomers find room, but to be watched not always.
+        for n in 20..40 {
+            assert!(slot.put(tag(n), &cold(50), T0 + 1).is_some());
+        }
+        assert_eq!(slot.put(tag(20), &watched(50, 9, 0), T0 + 1).is_none(), kept, "{entry:?}");
+        assert_eq!(slot.get(tag(0)).is_some(), kept, "{entry:?}");
+        assert!(kept || owes_s(&slot, 0) == entry.bucket().fill_ns(T0) / SECOND_NS, "{entry:?}");
     }
     // What nobody ever confirmed does not stay for ever.
     let Entry::Watched(w) = watched(0, 0, 1) else { unreachable!() };
@@ -186,13 +245,14 @@ fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
 
 #[test]
 fn watching_a_key_keeps_its_bucket_or_its_place() {
-    let mut slot = Slot::empty();
-    slot.put(tag(1), &cold(5), T0);
+    let mut slot = indebted(5);
     assert_eq!(slot.put(tag(1), &watched(5, 0, 1), T0), Some(0));
     assert_eq!(slot.get(tag(1)), Some(watched(5, 0, 1)));
-    let mut full = indebted(5);
-    assert_eq!(full.put(tag(1), &watched(5, 0, 1), T0), None);
-    assert_eq!(full.get(tag(1)), Some(cold(5)));
+    assert_eq!(slot.debts_at(T0), 1, "it takes two units");
+    let mut full = leased();
+    full.put(tag(9), &cold(5), T0);
+    assert_eq!(full.put(tag(9), &watched(5, 0, 1), T0), None);
+    assert_eq!(full.get(tag(9)), Some(cold(5)));
 }
 
 #[test]
@@ -209,25 +269,27 @@ fn counters_begin_a_new_epoch_before_they_wrap() {
 }
 
 proptest! {
-    /// Beside a map that forgets nothing: a slot holds every entry that still says something.
+    /// Beside a map that forgets nothing: a slot holds every entry that still says something, or a debt that is no less.
     #[test]
     fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
         for (key, full_in_s, step_s, watch) in ops {
             now += step_s * SECOND_NS;
-            let lodging = slot.lodge(tag(key), OVERFLOW, now);
-            if lodging.tag == tag(key) {
-                let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
-                if let Some(known) = known { prop_assert_eq!(lodging.entry, known); }
+            let lodging = slot.lodge(tag(key), now);
+            let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
+            if let Some(known) = known {
+                prop_assert!(lodging.entry == known || known.is_mere_debt(now));
             }
             let ends = now.nanos_since(T0) / SECOND_NS + full_in_s;
             let entry = if watch { watched(ends, ends, 0) } else { cold(ends) };
-            if slot.put(lodging.tag, &entry, now).is_some() && lodging.tag == tag(key) {
+            if slot.put(lodging.tag, &entry, now).is_some() {
                 model.insert(key, entry);
             }
             for (key, entry) in &model {
                 let held = slot.get(tag(*key));
-                prop_assert!(entry.is_spent(now) || held == Some(*entry), "key {} lost", key);
+                let owes = slot.lodge(tag(*key), now).entry.bucket() >= entry.bucket();
+                let is_held = held == Some(*entry) || entry.is_mere_debt(now) && owes;
+                prop_assert!(entry.is_spent(now) || is_held, "key {} lost", key);
             }
             let sealed = slot.sealed().to_vec();
             let mut copy = Slot::empty();

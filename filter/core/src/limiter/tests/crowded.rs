@@ -1,7 +1,9 @@
-//! Strict rules under more keys than the table has places for.
+//! More keys that owe something than the table has places for.
 
 use super::*;
+use crate::bucket::Take;
 use crate::wire::Leased;
+use std::collections::BTreeMap;
 use std::string::ToString as _;
 
 const LEASE_MS: u32 = 2_000;
@@ -131,4 +133,98 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     assert_eq!(again(&mut limiter, &first, its_draw, 200, T0 + 1_999 * MS), once);
     let refused = (Outcome::Limit, Outcome::Limit);
     assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
+}
+
+/// A part of the default table, and of what comes to it.
+const PART: u32 = 256;
+
+/// Of newcomers, who come once each beside a flood from `addresses` in turn, how many in a thousand a rule refuses
+/// that has just this table. Of a POP among `pops`, if any, that never reach weir-sync.
+fn refused_of_newcomers(
+    rate: &str,
+    burst: u32,
+    per_second: u32,
+    addresses: u32,
+    seconds: u32,
+    pops: Option<u32>,
+) -> u32 {
+    let mut limiter = limiter(one_rule(rate, burst), pops.map(u64::from));
+    limiter.note_heard(pops.unwrap_or(1), T0);
+    let mut slots = LocalSlots::new(4_096 / PART);
+    let every_ns = SECOND_NS * u64::from(PART) / u64::from(per_second);
+    let (mut newcomers, mut refused) = (0, 0);
+    for n in 0..per_second * seconds / PART {
+        let now = T0 + u64::from(n) * every_ns;
+        let is_newcomer = n % 20 == 0;
+        let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
+        let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome;
+        // Once the flood has been there for a while.
+        if is_newcomer && n >= per_second * seconds / PART / 3 {
+            newcomers += 1;
+            refused += u32::from(outcome != Outcome::Allow);
+        }
+    }
+    refused * 1_000 / newcomers
+}
+
+#[test]
+fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
+    for addresses in [100_000, 300_000, 1_000_000] {
+        for (rate, burst, per_second, seconds) in
+            [("5/m", 5, 9_000, 180), ("10/m", 10, 10_000, 120), ("60/h", 60, 1_000, 1_800)]
+        {
+            let refused = refused_of_newcomers(rate, burst, per_second, addresses, seconds, None);
+            assert!(refused <= 50, "{rate} at {per_second}/s from {addresses}: {refused} of 1,000");
+        }
+    }
+}
+
+/// Past its even share of half a token each key is watched at once, and what it was admitted is never confirmed.
+#[test]
+fn keys_that_have_to_be_reported_leave_newcomers_room() {
+    let refused = refused_of_newcomers("5/m", 5, 9_000, 1_000_000, 180, Some(5));
+    assert!(refused <= 50, "{refused} of 1,000");
+}
+
+/// The table tells 205,000 debtors apart, those of 17,000 a second. Where more come, no more pass, and no fewer.
+#[test]
+fn past_what_it_can_tell_apart_as_many_pass_as_before() {
+    for (per_second, most) in [(25_000, 550), (50_000, 750), (100_000, 850)] {
+        let refused = refused_of_newcomers("5/m", 5, per_second, 100_000_000, 90, None);
+        assert!(refused <= most, "{per_second}/s: {refused} of 1,000");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// I3, beside a bucket for each key that is never pushed out: one slot, and more keys than it tells apart, who take
+    /// a part of what they get or all of it, and come back.
+    #[test]
+    fn nobody_gets_more_for_being_pushed_out(
+        steps in prop::collection::vec((0usize..2, 0u32..60, 1u32..12, 0u64..200), 100..300),
+        reporting in prop::bool::ANY,
+    ) {
+        let rule_set = rules(&json!([
+            {"name": "slow", "key": ["client_address"], "rate": "6/m", "burst": 5},
+            {"name": "fast", "key": ["client_address"], "rate": "5/s", "burst": 10},
+        ]));
+        let quotas = [0, 1].map(|rule: usize| rule_set.rules()[rule].quota);
+        let mut workers: Vec<_> = (0..2).map(|w| limiter(rule_set.clone(), reporting.then_some(w))).collect();
+        let (mut slots, mut now, mut model) = (LocalSlots::new(1), T0, BTreeMap::new());
+        for (worker, who, asks, step_ms) in steps {
+            now += step_ms * MS;
+            for _ in 0..asks {
+                if workers[worker].decide(&mut client(who), &mut slots, now).outcome == Outcome::Allow {
+                    let buckets = model.entry(who).or_insert([Bucket::FULL; 2]);
+                    for (bucket, quota) in buckets.iter_mut().zip(&quotas) {
+                        let Take::Taken(after) = bucket.take(quota, 1, now) else {
+                            return Err(TestCaseError::fail(std::format!("client {who} had none left")));
+                        };
+                        *bucket = after;
+                    }
+                }
+            }
+        }
+    }
 }

@@ -22,13 +22,18 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
     limiter.note_heard(4, T0);
-    for other in 1..crate::slot::KEYS_PER_SLOT {
-        assert!(allows(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), T0));
+    // As many as a slot keeps.
+    for other in 1..=6 {
+        assert_eq!(admitted(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), 6, T0), 6);
     }
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 7, T0), 7);
     assert_eq!(limiter.counters().take_event(Event::SyncDropped), 2);
-    assert_eq!(limiter.report(&mut slots, false, T0), None);
-    // The others have refilled, and make room.
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [6; 6]);
+    // The others are charged, and make room.
+    let grants = vec![Allowance::Warm; 6];
+    let reply = Reply { sequence: report.sequence, pops: 4, settled: true, grants, ..Reply::default() };
+    limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     let later = T0 + 61 * SECOND_NS;
     limiter.note_heard(4, later);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", later));

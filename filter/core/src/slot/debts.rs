@@ -1,0 +1,287 @@
+//! Debts of keys that were pushed out of their places, three bytes each.
+//!
+//! Sixteen keys have places in a slot, of 24 bytes. Where more owe something, those that owe least live on here, as a
+//! label and the time at which their bucket is full again. That is the space-saving of Metwally, Agrawal and El Abbadi
+//! ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: who owes
+//! much keeps its place, to the nanosecond; the tail of a flood is kept by less and less, and never for less than it is.
+//!
+//! - A **label** is the group of its rule and eight bits of its key. Whoever has the same one owes what it says.
+//! - A **time** has six bits behind its first, and is rounded up. It is told from the slot's *base*, the latest time at
+//!   which its debts changed; what was paid by then is dropped.
+//! - Where there are more than [`DEBTS_MAX`], the least is merged into one that every key of its group owes, unless it
+//!   has a place: what newcomers then begin with less of.
+//!
+//! **Nobody owes less for being pushed out.** A debt leaves this list when it is paid, or for one that is as large and
+//! stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: of one
+//! whose label is another's, one in 256, and of all newcomers of a group whose debts were merged. That is why a group
+//! is a rule's, where there are few of them: 16 tell a flood on one rule from the clients of another.
+
+use super::entry::Tag;
+use super::layout::{DEBTS_MAX, Slot};
+use crate::bucket::Bucket;
+use crate::time::Time;
+
+/// Bits of a debt, from the highest: its label, the size of its steps, and its time in steps.
+const LABEL_SHIFT: u32 = 12;
+const SIZE_SHIFT: u32 = 7;
+const SIZE_MASK: u32 = (1 << (LABEL_SHIFT - SIZE_SHIFT)) - 1;
+const STEPS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
+/// Bits of a label that are the key's; the rest is its group.
+const KEY_BITS: u32 = 8;
+const KEY_MASK: u32 = (1 << KEY_BITS) - 1;
+/// The shortest step is 2^18 ns, a quarter of a millisecond; the longest, 2^49.
+const STEP_BITS_MIN: u32 = 18;
+/// The longest debt that can be told, in nanoseconds: more than two years.
+pub(super) const DEBT_NS_MAX: u64 = 64 << (STEP_BITS_MIN + SIZE_MASK);
+/// Groups of rules.
+const GROUPS: usize = 1 << Tag::GROUP_BITS;
+
+const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
+// However many groups have a merged debt, two more can be merged.
+const _: () = assert!(DEBTS_MAX > GROUPS);
+
+/// What a key without a place owes at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    /// Under its own label.
+    pub(super) own: Bucket,
+    /// With every key of its group.
+    pub(super) shared: Bucket,
+}
+
+/// One debt, in 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Debt(u32);
+
+impl Debt {
+    pub(super) fn from_bytes([low, middle, high]: [u8; 3]) -> Self {
+        Self(u32::from_le_bytes([low, middle, high, 0]))
+    }
+
+    pub(super) fn bytes(self) -> [u8; 3] {
+        let [low, middle, high, _] = self.0.to_le_bytes();
+        [low, middle, high]
+    }
+
+    /// The debt that is paid at `until`, or a little later; `base` is before that by up to [`DEBT_NS_MAX`].
+    fn new(label: u32, until: Time, base: Time) -> Self {
+        let owes = until.nanos_since(base);
+        // So that it is 64 to 127 steps from the base, or, rounded up, just over that; then larger ones do.
+        let size = (u64::BITS - owes.leading_zeros()).saturating_sub(SIZE_SHIFT).max(STEP_BITS_MIN);
+        let steps = |size: u32| until.as_nanos().div_ceil(1 << size);
+        let ahead = steps(size).saturating_sub(base.as_nanos() >> size);
+        let size = if ahead > u64::from(STEPS_MASK) { size + 1 } else { size };
+        #[allow(clippy::cast_possible_truncation, reason = "the low bits, on purpose")]
+        let low = steps(size) as u32 & STEPS_MASK;
+        let size = (size - STEP_BITS_MIN).min(SIZE_MASK);
+        Self(label << LABEL_SHIFT | size << SIZE_SHIFT | low)
+    }
+
+    fn label(self) -> u32 {
+        self.0 >> LABEL_SHIFT
+    }
+
+    /// When it is paid. Of all times that its steps may mean, the first from `base` on.
+    fn until(self, base: Time) -> Time {
+        let size = STEP_BITS_MIN + (self.0 >> SIZE_SHIFT & SIZE_MASK);
+        let begin = base.as_nanos() >> size;
+        let ahead = u64::from(self.0).wrapping_sub(begin) & u64::from(STEPS_MASK);
+        Time::from_nanos((begin + ahead) << size)
+    }
+
+    fn is_shared(self) -> bool {
+        self.label() & KEY_MASK == 0
+    }
+
+    /// The same, for all keys of its group.
+    fn shared(self) -> Self {
+        Self(self.0 & !(KEY_MASK << LABEL_SHIFT))
+    }
+}
+
+/// The label of the key `tag`.
+fn label_of(tag: Tag) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits, on purpose")]
+    let key = (tag.bits() as u32 & KEY_MASK).max(1);
+    tag.group() << KEY_BITS | key
+}
+
+impl Slot {
+    /// What the key `tag` owes at most, which has no place.
+    pub(super) fn owed(&self, tag: Tag) -> Owed {
+        let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
+        if self.debts() == 0 {
+            return owed;
+        }
+        let (label, base) = (label_of(tag), self.base());
+        for debt in self.all_debts() {
+            let until = Bucket::full_at(debt.until(base));
+            if debt.label() == label {
+                owed.own = owed.own.max(until);
+            } else if debt.label() == label & !KEY_MASK {
+                owed.shared = owed.shared.max(until);
+            }
+        }
+        owed
+    }
+
+    /// Keeps what the key `tag` owes that is to have no place: until `until`, at most [`DEBT_NS_MAX`] after `now`.
+    pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
+        if until <= now {
+            return;
+        }
+        let base = if self.debts() == 0 { now } else { self.base().max(now) };
+        self.forget_paid(base);
+        // Where the clock went back it is not paid, whatever was then.
+        let debt = Debt::new(label_of(tag), until.max(base + 1), base);
+        if self.raise(debt) {
+            return;
+        }
+        if self.debts() >= DEBTS_MAX {
+            self.merge_least();
+        }
+        self.push_debt(debt);
+    }
+
+    /// How many debts are not paid at `now`.
+    pub(super) fn debts_at(&self, now: Time) -> usize {
+        let base = self.base();
+        self.all_debts().filter(|debt| now < debt.until(base)).count()
+    }
+
+    fn all_debts(&self) -> impl Iterator<Item = Debt> + '_ {
+        (0..self.debts()).map(|i| self.debt_at(i))
+    }
+
+    /// Raises the debt of the same label to this one, if there is any.
+    fn raise(&mut self, debt: Debt) -> bool {
+        let base = self.base();
+        let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == debt.label()) else {
+            return false;
+        };
+        if self.debt_at(i).until(base) < debt.until(base) {
+            self.set_debt(i, debt);
+        }
+        true
+    }
+
+    /// Drops what is paid at `base`, which is the base from now on. Times that are later mean the same from there.
+    fn forget_paid(&mut self, base: Time) {
+        let (before, mut i) = (self.base(), 0);
+        while i < self.debts() {
+            if self.debt_at(i).until(before) <= base { self.drop_debt(i) } else { i += 1 }
+        }
+        self.set_base(base);
+    }
+
+    /// Merges the least debt of a key into that of its group.
+    fn merge_least(&mut self) {
+        let base = self.base();
+        // The first of each group only becomes one that all share.
+        for _ in 0..=GROUPS {
+            let of_keys = (0..self.debts()).filter(|i| !self.debt_at(*i).is_shared());
+            let Some(least) = of_keys.min_by_key(|i| self.debt_at(*i).until(base)) else { return };
+            let shared = self.debt_at(least).shared();
+            if self.raise(shared) {
+                return self.drop_debt(least);
+            }
+            self.set_debt(least, shared);
+        }
+    }
+
+    fn drop_debt(&mut self, i: usize) {
+        let last = self.debts().saturating_sub(1);
+        self.set_debt(i, self.debt_at(last));
+        self.set_debts_count(last);
+    }
+
+    fn push_debt(&mut self, debt: Debt) {
+        let i = self.debts();
+        if i < DEBTS_MAX {
+            self.set_debts_count(i + 1);
+            self.set_debt(i, debt);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::SECOND_NS;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS + 12_345);
+
+    fn tag(group: u64, key: u64) -> Tag {
+        Tag::of_key(key, group << 58)
+    }
+
+    #[test]
+    fn a_debt_is_told_to_a_64th_and_never_for_less() {
+        for owes in (0..58).flat_map(|bits| [1_u64 << bits, (1 << bits) + 1, (2 << bits) - 1]) {
+            for base in [T0, T0 + 999_999_999, Time::ZERO] {
+                let until = base + owes.min(DEBT_NS_MAX);
+                let told = Debt::new(9, until, base).until(base);
+                let more = told.nanos_since(until);
+                assert!(told >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
+            }
+        }
+        const { assert!(DEBT_NS_MAX > crate::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_rounded_once() {
+        let (mut slot, mut until) = (Slot::empty(), T0 + 60 * SECOND_NS);
+        slot.keep_debt(tag(1, 1), until, T0);
+        until = slot.owed(tag(1, 1)).own.refilled();
+        for ms in 1..50_000 {
+            slot.keep_debt(tag(1, 1), until, T0 + ms * 1_000_000);
+            assert_eq!(slot.owed(tag(1, 1)).own.refilled(), until, "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_debt_that_is_paid_makes_room_and_one_that_is_not_is_merged() {
+        let mut slot = Slot::empty();
+        for key in 1..=DEBTS_MAX as u64 {
+            slot.keep_debt(tag(1, key), T0 + key * SECOND_NS, T0);
+        }
+        let newcomer = tag(1, 200);
+        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
+        slot.keep_debt(tag(1, 100), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
+        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
+        slot.keep_debt(tag(1, 101), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
+        let shared = slot.owed(newcomer).shared.refilled();
+        assert!(
+            (T0 + 3 * SECOND_NS..T0 + 4 * SECOND_NS).contains(&shared),
+            "the two least, and the third is not"
+        );
+        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
+        assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
+    }
+
+    proptest! {
+        /// Beside a map that forgets nothing.
+        #[test]
+        fn nobody_owes_less_than_it_does(
+            steps in prop::collection::vec((0u64..16, 0u64..300, 0u64..40, 0u64..500), 1..300),
+        ) {
+            let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
+            for (group, key, owes_s, step_ms) in steps {
+                now += step_ms * 1_000_000;
+                let until = now + owes_s * SECOND_NS;
+                slot.keep_debt(tag(group, key), until, now);
+                let known = model.entry((group, key)).or_insert(until);
+                *known = until.max(*known);
+                for (&(group, key), &until) in &model {
+                    let Owed { own, shared } = slot.owed(tag(group, key));
+                    prop_assert!(until <= now || until <= own.max(shared).refilled());
+                }
+                prop_assert!(slot.debts() <= DEBTS_MAX);
+                let sealed = slot.sealed().to_vec();
+                prop_assert!(slot.unseal(sealed));
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How large a table a rule needs, for so many new keys a second.
+
+use weir_limiter::algorithm::Algorithm;
+use weir_limiter::rules::Rule;
+use weir_limiter::rules::mode::Mode;
+use weir_limiter::sharing::WhenUnsynced;
+use weir_limiter::time::SECOND_NS;
+
+use super::explain::amount::{article, span};
+
+/// Buckets that a slot tells apart, for each that has a place in it.
+const BUCKETS_PER_PLACE: u64 = 3;
+/// Of a slot's places, those that cells may keep.
+const CELLS_PART: (u64, u64) = (14, 16);
+
+/// What `newcomers` a second who ask `rule` once each leave in the table; none of a rule that keeps nothing of them.
+pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
+    if rule.variant.is_unlimited || rule.enforcement.mode == Mode::Off {
+        return None;
+    }
+    let (lasts_ns, verb) =
+        (lasts_ns(rule)?, if is_bucket(rule) { "lack something for" } else { "are counted for" });
+    let keys = u128::from(newcomers) * u128::from(lasts_ns) / u128::from(SECOND_NS);
+    let keys = u64::try_from(keys).unwrap_or(u64::MAX).max(1);
+    let addresses = if is_bucket(rule) {
+        keys.div_ceil(BUCKETS_PER_PLACE)
+    } else {
+        let cells = u64::try_from(rule.algorithm.cells()).unwrap_or(u64::MAX);
+        keys.saturating_mul(cells).saturating_mul(CELLS_PART.1).div_ceil(CELLS_PART.0)
+    };
+    Some(format!(
+        "Table: {newcomers} new keys a second that ask once each {verb} {}, {keys} at a time; that takes `addresses: \
+         {addresses}`.",
+        article(&span(lasts_ns))
+    ))
+}
+
+fn is_bucket(rule: &Rule) -> bool {
+    matches!(rule.algorithm, Algorithm::TokenBucket(_))
+}
+
+/// For how long, in nanoseconds, one request is remembered.
+fn lasts_ns(rule: &Rule) -> Option<u64> {
+    match &rule.algorithm {
+        // A key that has no place draws its tokens all the same.
+        Algorithm::TokenBucket(_) if rule.sharing.calendar.is_some() => None,
+        Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == WhenUnsynced::Deny => None,
+        Algorithm::TokenBucket(quota) => {
+            let withheld = quota.burst().saturating_sub(rule.sharing.local_burst);
+            let tokens = u64::from(rule.cost.usual()) + u64::from(withheld);
+            Some(quota.token_ns().saturating_mul(tokens))
+        }
+        Algorithm::FixedWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingWindow(window) => Some(window.length_ns().saturating_mul(2)),
+        Algorithm::SlidingLog(log) => Some(log.length_ns()),
+        Algorithm::LeakyBucket(_) => Some(rule.quota.token_ns()),
+        // For as long as its requests take.
+        Algorithm::Concurrency(_) => None,
+    }
+}
