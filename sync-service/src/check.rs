@@ -32,7 +32,12 @@ pub fn command() -> Command {
     let pops_max = u64::from(POPS_MAX);
     Command::new(NAME)
         .about("Judges a file of rules, explains each, and says how far a fleet can get above its quota")
-        .arg(Arg::new("file").value_name("FILE").required(true).help("The rules, as YAML or JSON"))
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .help("The rules, or a plugin configuration, as YAML or JSON"),
+        )
         .arg(number("pops", "N", "3", pops_max).help("POPs in each region of the fleet"))
         .arg(number("regions", "M", "1", pops_max).help("Regions of the fleet"))
         .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
@@ -64,10 +69,10 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}"), number("newcomers")))
 }
 
-/// The document in a file; an error is a line for each thing that is wrong.
+/// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong.
 pub fn read(path: &str) -> Result<Document, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
-    Document::read(&bytes, Form::Either).map_err(|errors| {
+    Document::read_either(&bytes, Form::Either).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(|error| format!("{path}: {error}")).collect();
         lines.join("\n")
     })

@@ -1,6 +1,7 @@
 //! A rule set as operators write it: one document, JSON or YAML.
 
 use serde_json::Value;
+use weir_limiter::config::Config;
 use weir_limiter::document;
 use weir_limiter::reading::{ConfigError, Errors};
 use weir_limiter::rules::{Rule, RuleSet};
@@ -83,6 +84,22 @@ impl Document {
     }
 }
 
+/// What a plugin configuration has beside its rules.
+const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
+
+impl Document {
+    /// Reads the rules of a plugin configuration, whose other fields are checked with them, or of a document.
+    pub fn read_either(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
+        let Ok(Value::Object(mut fields)) = value(bytes, form) else { return Self::read(bytes, form) };
+        if !OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) {
+            return Self::read(bytes, form);
+        }
+        Config::parse(Value::Object(fields.clone()).to_string().as_bytes())?;
+        fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
+        Self::of(Value::Object(fields))
+    }
+}
+
 fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
     let json = || strict_json::read(bytes).map_err(|error| format!("expected JSON: {error}"));
     match form {
@@ -132,6 +149,25 @@ mod tests {
         assert_eq!(Document::read(flow.as_bytes(), Form::Either).unwrap(), json);
         assert_eq!(Document::read(json.text().as_bytes(), Form::Json).unwrap(), json);
         assert!(errors(YAML, Form::Json)[0].starts_with("expected JSON: "));
+    }
+
+    #[test]
+    fn a_plugin_configuration_is_checked_with_all_that_it_has() {
+        let plugin = |fields: &str| {
+            let text = format!("{YAML}{fields}");
+            let read = Document::read_either(text.as_bytes(), Form::Either);
+            read.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let document = Document::read(YAML.as_bytes(), Form::Yaml).unwrap();
+        assert_eq!(plugin("").unwrap(), document);
+        assert_eq!(plugin("table: {addresses: 1000}\nsync: {cluster: weir-sync}\n").unwrap(), document);
+        assert_eq!(
+            plugin("sync: {}\n").unwrap_err(),
+            ["sync.cluster: missing: expected the cluster of weir-sync"]
+        );
+        assert!(plugin("tabel: {}\n").unwrap_err()[0].starts_with("tabel: unknown field"));
+        let put = Document::read(format!("{YAML}table: {{}}\n").as_bytes(), Form::Yaml);
+        assert!(put.is_err(), "a fleet's rule set has none of it");
     }
 
     #[test]

@@ -30,7 +30,12 @@ pub fn command() -> Command {
     };
     Command::new(NAME)
         .about("Says which rules, and which of their keys, a request would hit, and why no others")
-        .arg(Arg::new("file").value_name("FILE").required(true).help("The rules, as YAML or JSON"))
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .help("The rules, or a plugin configuration, as YAML or JSON"),
+        )
         .arg(one("method", "METHOD", "Its method").default_value("GET"))
         .arg(one("path", "PATH", "Its path, with its query").default_value("/"))
         .arg(one("host", "HOST", "Its host, with a port or without"))

@@ -51,6 +51,11 @@ impl Worker {
         (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.id))
     }
 
+    /// A request is freed without an end that its host tells of.
+    pub fn freed(&mut self, passing: Passing) {
+        expect(self.free(passing.0));
+    }
+
     /// A request ends before its headers come.
     pub fn given_up(&mut self, created: Created) {
         expect(self.delete(created.id));

@@ -211,7 +211,12 @@ impl Worker {
         if id != self.root && self.has("proxy_on_log") {
             self.call_for::<_, ()>(id, "proxy_on_log", id)?;
         }
-        self.call_for::<_, ()>(id, "proxy_on_delete", id)
+        self.free(id)
+    }
+
+    /// What is left of its end.
+    pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
+        self.call_for(id, "proxy_on_delete", id)
     }
 
     /// A request goes on without an answer, or is held with exactly one.

@@ -116,6 +116,16 @@ fn a_responses_size_is_charged_while_the_request_is_there() {
 }
 
 #[test]
+fn a_request_that_is_freed_unlogged_costs_nothing() {
+    let rule = with(rule("1/h", 2), "cost", json!({"after": {"response_bytes_per": 4}}));
+    let mut worker = worker(&plugin(&rule));
+    for _ in 0..3 {
+        let passing = worker.passing(&client(1));
+        worker.freed(passing);
+    }
+}
+
+#[test]
 fn what_is_in_flight_is_released_when_it_ends() {
     let one = json!({"name": "one", "key": ["client_address"], "algorithm": "concurrency", "limit": 1});
     let mut worker = worker(&plugin(&one));
