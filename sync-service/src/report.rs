@@ -134,8 +134,13 @@ impl Exchange {
     /// has not seen lately, so that its POPs are told with their next reply.
     async fn listen_hot(&self) -> Result<(), StoreError> {
         self.figures.interval_over(&self.metrics.region);
-        let mine = lock(&self.state).hot(self.now());
-        self.metrics.region.hot_keys_here.set(gauge(mine.len()));
+        let (mine, dropped) = {
+            let mut state = lock(&self.state);
+            (state.hot(self.now()), state.hot_dropped())
+        };
+        self.metrics.region.hot_keys_here.set(gauge(mine.iter().filter(|key| !key.rests).count()));
+        let known = self.metrics.region.hot_keys_dropped.get();
+        self.metrics.region.hot_keys_dropped.inc_by(dropped.saturating_sub(known));
         let fleet = self.store.hot(&mine).await?;
         self.figures.store_answered(self.now());
         let entries = lock(&self.state).peeks(self.now(), &fleet);
@@ -144,7 +149,7 @@ impl Exchange {
             let accounts = self.store.charge(&batch).await?;
             lock(&self.state).grant(self.now(), &batch.entries, &accounts);
         }
-        self.metrics.region.hot_keys.set(gauge(fleet.len()));
+        self.metrics.region.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));
         Ok(())
     }
 

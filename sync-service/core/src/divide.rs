@@ -31,7 +31,7 @@ use weir_limiter::wire::{AdmitRatio, Allowance, Grant, PARTS_MAX};
 
 use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
-use crate::hot::Heat;
+use crate::hot::{Heat, Weight};
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -86,6 +86,8 @@ pub struct Shared<'a> {
 pub struct Division {
     /// How closely the key is to be watched.
     pub heat: Heat,
+    /// How much it matters that POPs hear of it.
+    pub weight: Weight,
     /// For POPs that the key is asked of.
     pub asking: Grant,
     /// For POPs that may be next.
@@ -111,6 +113,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
     let exact = alone || ratio == AdmitRatio::ZERO && level_ns < 0;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
+    let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
     let part = |pops: u64| u32::try_from(u64::from(sharing.local_burst) / pops.max(1)).unwrap_or(1).max(1);
     // POPs are not asked evenly: each gets several times its even part. Slow enough that it refills one
@@ -126,7 +129,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     };
     let burst = if alone { quota.burst() } else { part(spread.min(asked.askers)) };
     let asking_parts = if alone { 1 } else { parts(spread.min(asked.askers)) };
-    Division { heat, asking: Grant { burst, parts: asking_parts, ..elsewhere }, elsewhere }
+    Division { heat, weight, asking: Grant { burst, parts: asking_parts, ..elsewhere }, elsewhere }
 }
 
 /// The region of a member: what stands before the slash.

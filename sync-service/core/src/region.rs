@@ -199,6 +199,16 @@ impl Region {
         self.hot.pushes(report, now)
     }
 
+    /// Hot keys that found no room, and those that had to make room for one that mattered more, since the start.
+    pub fn hot_dropped(&self) -> u64 {
+        self.hot.dropped()
+    }
+
+    /// What is noted of what POPs were told; at most [`crate::hot::TOLD_MAX`].
+    pub fn told_len(&self) -> usize {
+        self.hot.told_len()
+    }
+
     /// The keys that are hot here, for the other regions.
     pub fn hot(&mut self, now: Time) -> Vec<HotKey> {
         self.hot.to_list(now)
@@ -208,7 +218,7 @@ impl Region {
     /// lately: entries that charge nothing, to look at their budgets.
     pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
         let unseen = self.hot.to_look_at(fleet, self.terms.interval_ns, now);
-        let entry = |HotKey { id, quota, sharing }| {
+        let entry = |HotKey { id, quota, sharing, .. }| {
             let demand = self.demands.current(now, &id);
             Entry { id, quota, sharing, demand, counts: Vec::new() }
         };

@@ -1,13 +1,15 @@
 //! Who is told of a hot key, how often, and what a region looks at for it.
 
+use std::collections::BTreeMap;
+
 use weir_budget::budget::{Account, BudgetId, Demand, Member};
 use weir_budget::divide::Terms;
-use weir_budget::hot::{HOT_MAX, HotKey, RESTING_NS};
+use weir_budget::hot::{HOT_MAX, HotKey, HotList, PUSH_BYTES_PER_S, RESTING_NS, TOLD_MAX};
 use weir_budget::region::{Entry, Region};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
-use weir_limiter::wire::{KEYS_MAX, Key, Pushed, Report, Rule, Running};
+use weir_limiter::wire::{KEYS_MAX, Key, Message, Pushed, Reply, Report, Rule, Running};
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.
@@ -31,8 +33,16 @@ fn entry(value: u64) -> Entry {
     }
 }
 
+/// Of a key that is asked for, where less than a half is left.
 fn account(level: u64, spread: u32) -> Account {
-    let member = Member { name: "eu".into(), demand: Demand::default(), age_us: 0 };
+    let milli = if level < 50 { 1_000 } else { 0 };
+    asked_account(level, spread, milli)
+}
+
+/// Of a key that is asked for `milli` thousandths of a token a second.
+fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
+    let demand = Demand { milli, askers: u32::from(milli > 0) };
+    let member = Member { name: "eu".into(), demand, age_us: 0 };
     let deficit_ns = (100 - level) * quota().token_ns();
     Account { deficit_ns, spread, charged: 0, now_us: 0, members: vec![member] }
 }
@@ -58,9 +68,13 @@ fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<Pushed> {
     region.pushes(at(ms), &report(pop, table)).1
 }
 
+fn resting(value: u64) -> HotKey {
+    HotKey { rests: true, ..listed(value) }
+}
+
 fn listed(value: u64) -> HotKey {
     let Entry { id, quota, sharing, .. } = entry(value);
-    HotKey { id, quota, sharing }
+    HotKey { id, quota, sharing, rests: false }
 }
 
 /// A report that asks about these keys, of the rules `q` (0) and `r` (1).
@@ -150,14 +164,14 @@ fn a_key_that_stops_resting_is_told_at_once() {
 }
 
 #[test]
-fn what_rests_is_looked_at_every_two_seconds_and_what_is_hot_every_interval() {
+fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
     let mut region = region();
-    let (mut rests, mut hot) = (0, 0);
-    for ms in (0..20_000).step_by(250) {
-        for entry in region.peeks(at(BEGIN + ms), &[listed(1), listed(2)]) {
+    let (mut rests, mut hot) = (Vec::new(), 0);
+    for ms in (0..120_000).step_by(250) {
+        for entry in region.peeks(at(BEGIN + ms), &[resting(1), listed(2)]) {
             let is_resting = entry.id == listed(1).id;
             if is_resting {
-                rests += 1;
+                rests.push(ms / 1_000);
             } else {
                 hot += 1;
             }
@@ -165,7 +179,60 @@ fn what_rests_is_looked_at_every_two_seconds_and_what_is_hot_every_interval() {
             region.grant(at(BEGIN + ms), &[entry], &[account]);
         }
     }
-    assert_eq!((rests, hot), (10, 40), "two ticks of 250 ms are the first after the interval of 350 ms");
+    assert_eq!(rests, [0, 2, 6, 14, 30, 62, 94]);
+    assert_eq!(hot, 240, "two ticks of 250 ms are the first after the interval of 350 ms");
+}
+
+/// Looks, in a second of the last half of `seconds`, of a region at keys of which a tenth of the quota is left.
+fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
+    let mut region = region();
+    // The list that all regions share; another region has just named them.
+    let mut list = HotList::default();
+    list.exchange(&(0..keys).map(listed).collect::<Vec<_>>(), BEGIN * 1_000);
+    let account = asked_account(10, 0, u64::from(is_asked));
+    let mut looks = 0;
+    for ms in (0..1_000 * seconds).step_by(250) {
+        let named = region.hot(at(BEGIN + ms));
+        let peeked = region.peeks(at(BEGIN + ms), &list.exchange(&named, (BEGIN + ms) * 1_000));
+        if ms >= 500 * seconds {
+            looks += peeked.len() as u64;
+        }
+        region.grant(at(BEGIN + ms), &peeked, &vec![account.clone(); peeked.len()]);
+    }
+    looks * 2 / seconds
+}
+
+#[test]
+fn keys_that_nobody_asks_for_cost_the_store_next_to_nothing() {
+    // Twice a second each, as long as they are asked for.
+    assert_eq!(looks_per_second(100, 20, true), 200);
+    let unasked = looks_per_second(100, 400, false);
+    assert!(unasked <= 100 / 30 + 1, "{unasked} looks a second at 100 keys");
+}
+
+#[test]
+fn a_resting_key_that_is_asked_for_elsewhere_is_looked_at_at_once() {
+    let mut region = region();
+    let mut looked_at = Vec::new();
+    for ms in (0..62_000).step_by(250) {
+        // Asked for again elsewhere just after it was looked at, and long before it would be again.
+        let fleet = if ms >= 31_000 { vec![listed(1)] } else { vec![resting(1)] };
+        for entry in region.peeks(at(BEGIN + ms), &fleet) {
+            looked_at.push(ms);
+            let account = asked_account(10, 0, u64::from(ms >= 31_000));
+            region.grant(at(BEGIN + ms), &[entry], &[account]);
+        }
+    }
+    assert_eq!(looked_at[..7], [0, 2_000, 6_000, 14_000, 30_000, 31_000, 31_500]);
+}
+
+#[test]
+fn a_pop_holds_of_a_resting_key_what_has_refilled_since_it_was_looked_at() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[asked_account(10, 0, 0)]);
+    assert_eq!(pushed(&mut region, BEGIN, "pop", 1)[0].grant.level_milli, 10_000);
+    let later = pushed(&mut region, BEGIN + 500, "another", 1)[0].grant;
+    assert_eq!((later.level_milli, later.lease_ms), (60_000, 60_000), "half a second at 100/s");
 }
 
 #[test]
@@ -173,16 +240,16 @@ fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let mut named = Vec::new();
-    for ms in (0..10_000).step_by(250) {
-        named.extend(region.hot(at(BEGIN + ms)).iter().map(|_| ms));
+    for ms in (0..100_000).step_by(250) {
+        named.extend(region.hot(at(BEGIN + ms)).iter().map(|key| (ms, key.rests)));
         for entry in region.peeks(at(BEGIN + ms), &[]) {
             region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
         }
     }
-    assert_eq!(named, [0, 2_000, 4_000, 6_000, 8_000]);
-    for ms in (10_000..20_000).step_by(250) {
-        assert_eq!(region.hot(at(BEGIN + ms)).len(), usize::from(ms == 10_000), "another region names it");
-        for entry in region.peeks(at(BEGIN + ms), &[listed(1)]) {
+    assert_eq!(named, [0, 2_000, 6_000, 14_000, 30_000, 62_000, 94_000].map(|ms| (ms, true)));
+    for ms in (100_000..200_000).step_by(250) {
+        assert_eq!(region.hot(at(BEGIN + ms)), [], "another region names it");
+        for entry in region.peeks(at(BEGIN + ms), &[resting(1)]) {
             region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
         }
     }
@@ -210,11 +277,113 @@ fn hot_keys_go_before_resting_ones_and_all_are_bounded() {
     for value in 0..100 {
         region.grant(at(BEGIN), &[entry(1_000_000 + value)], &[account(10, 0)]);
     }
+    assert_eq!(region.hot_dropped(), 200, "none is lost uncounted");
     let first = pushed(&mut region, BEGIN, "pop", 1);
     assert_eq!(first.len(), KEYS_MAX);
     assert!(first[..100].iter().all(|pushed| pushed.value >= 1_000_000_u64.to_be_bytes().to_vec()));
-    let rest: usize = (0..4).map(|_| pushed(&mut region, BEGIN, "pop", 1).len()).sum();
-    assert_eq!(rest + KEYS_MAX, HOT_MAX, "the others get their turn");
+    let later = |n: u64| BEGIN + 250 * n;
+    let rest: usize = (1..16)
+        .map(|n| {
+            region.grant(
+                at(later(n)),
+                &(0..100).map(|value| entry(1_000_000 + value)).collect::<Vec<_>>(),
+                &vec![account(10, 0); 100],
+            );
+            pushed(&mut region, later(n), "pop", 1).len()
+        })
+        .sum();
+    assert!(rest + KEYS_MAX >= HOT_MAX, "the others get their turn: {rest}");
+}
+
+#[test]
+fn who_matters_is_not_crowded_out_by_many_who_do_not() {
+    let mut region = region();
+    let (flood, heavy) = (1_000_000, 100);
+    for value in 0..flood / 100 {
+        region.grant(at(BEGIN), &[entry(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
+    }
+    assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
+    // In debt, among them, and not before they were there.
+    let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
+    for value in 0..heavy {
+        region.grant(at(BEGIN), &[entry(200 * value)], std::slice::from_ref(&in_debt));
+    }
+    for value in 0..flood / 100 {
+        region.grant(at(BEGIN), &[entry(2 * value + flood + 1)], &[asked_account(95, 0, 2_000_000)]);
+    }
+    let kept: Vec<_> = region.hot(at(BEGIN)).into_iter().map(|key| key.id).collect();
+    assert_eq!(kept.len(), HOT_MAX);
+    assert!((0..heavy).all(|value| kept.contains(&entry(200 * value).id)), "they were crowded out");
+    let expected = 2 * (flood / 100) + heavy - HOT_MAX as u64;
+    assert_eq!(region.hot_dropped(), expected);
+    // And they are what a POP hears of first.
+    let first = pushed(&mut region, BEGIN, "pop", 1);
+    let in_debt = |pushed: &&Pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
+    assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
+}
+
+/// Of a POP that reports every interval for so long while `accounts` keys are hot: bytes pushed in a second, and by
+/// key when it was told, in milliseconds.
+fn told_of(accounts: &[Account], seconds: u64) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
+    let mut region = region();
+    let hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
+    let (mut bytes, mut told) = (0, BTreeMap::<_, Vec<u64>>::new());
+    for ms in (0..1_000 * seconds).step_by(250) {
+        region.grant(at(BEGIN + ms), &hot, accounts);
+        let (rules, pushed) = region.pushes(at(BEGIN + ms), &report("pop", 1));
+        for key in &pushed {
+            told.entry(key.value.clone()).or_default().push(ms);
+        }
+        bytes += Reply { rules, pushed, ..Reply::default() }.encode().len() as u64;
+    }
+    (bytes / seconds, told)
+}
+
+#[test]
+fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
+    let seconds = 20;
+    // As many as there may be, of which a few are in debt, spread among them.
+    let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
+    let of = |n: usize| if n.is_multiple_of(16) { in_debt.clone() } else { account(10, 0) };
+    let (bytes, told) = told_of(&(0..HOT_MAX).map(of).collect::<Vec<_>>(), seconds);
+    // At first it is sent a second's worth at once.
+    assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
+    let lease_ms = 2_000;
+    let mut held =
+        (0..HOT_MAX).filter(|n| n.is_multiple_of(16)).map(|n| &told[&(n as u64).to_be_bytes()[..]]);
+    assert!(
+        held.all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)),
+        "one that is in debt lapses"
+    );
+    // Where it is not that much more than fits at once, all get their turn, and none lapses.
+    let (bytes, told) = told_of(&vec![account(10, 0); 1_500], seconds);
+    assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
+    assert_eq!(told.len(), 1_500);
+    assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
+}
+
+#[test]
+fn notes_are_bounded_under_ever_new_names() {
+    let mut region = region();
+    let hot: Vec<Entry> = (0..HOT_MAX as u64).map(entry).collect();
+    let mut ms = 0;
+    let mut hear = |region: &mut Region, report: &Report| {
+        if ms % 500 == 0 {
+            region.grant(at(BEGIN + ms), &hot, &vec![account(10, 0); HOT_MAX]);
+        }
+        ms += 1;
+        region.pushes(at(BEGIN + ms), report);
+        region.told_len()
+    };
+    let most = (0..1_500).map(|n| hear(&mut region, &report(&format!("pop-{n}"), 1))).max().unwrap_or(0);
+    assert!(most <= TOLD_MAX && most > TOLD_MAX / 2, "{most} notes of POPs");
+    let before = region.told_len();
+    for table in 0..200 {
+        hear(&mut region, &report("pop-1499", table));
+        let running = Running { version: u64::from(table), refused: 0 };
+        hear(&mut region, &Report { running, ..report("pop-1498", 1) });
+    }
+    assert!(region.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
 }
 
 #[test]

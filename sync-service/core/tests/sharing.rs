@@ -110,16 +110,21 @@ fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
     assert_eq!(heat(100, 50, 0, false), Heat::Warm);
     assert_eq!(heat(100, 51, 0, false), Heat::Hot);
     assert_eq!(heat(50, 0, 0, false), Heat::Warm);
-    assert_eq!(heat(49, 0, 0, false), Heat::Hot);
+    assert_eq!(heat(49, 1, 0, false), Heat::Hot);
+    assert_eq!(heat(49, 0, 0, false), Heat::Resting, "nobody asks for it");
     assert_eq!(heat(100, 0, 2, false), Heat::Resting);
     assert_eq!(heat(100, 51, 2, false), Heat::Hot);
 }
 
 #[test]
 fn a_hot_key_cools_down_before_it_is_warm() {
-    for (level, demand, heat_then) in
-        [(100, 26, Heat::Hot), (74, 0, Heat::Hot), (75, 25, Heat::Warm), (100, 0, Heat::Warm)]
-    {
+    for (level, demand, heat_then) in [
+        (100, 26, Heat::Hot),
+        (74, 1, Heat::Hot),
+        (74, 0, Heat::Resting),
+        (75, 25, Heat::Warm),
+        (100, 0, Heat::Warm),
+    ] {
         assert_eq!(heat(level, demand, 0, true), heat_then, "{level} left, asked for {demand}/s");
     }
 }

@@ -35,6 +35,8 @@ pub struct RegionMetrics {
     pub bound: ByRule,
     /// Hot keys that this region heard of from its POPs or looked at.
     pub hot_keys_here: Gauge,
+    /// Hot keys that found no room, or made it for one that matters more.
+    pub hot_keys_dropped: Counter,
     /// Hot keys in the fleet.
     pub hot_keys: Gauge,
     /// Warm keys heard in the last interval.
@@ -60,6 +62,7 @@ impl Default for RegionMetrics {
             overshoot_max: ByRule::default(),
             bound: ByRule::default(),
             hot_keys_here: Gauge::default(),
+            hot_keys_dropped: Counter::default(),
             hot_keys: Gauge::default(),
             warm_keys: Gauge::default(),
             pops_here: Gauge::default(),
@@ -82,6 +85,8 @@ impl RegionMetrics {
         let help = "How far a key can be above its quota, by the rule and the fleet";
         r.register("bound_tokens", help, self.bound.clone());
         r.register("hot_keys_here", "Hot keys that this weir-sync grants", self.hot_keys_here.clone());
+        let help = "How often a hot key found no room, or made it for one that matters more";
+        r.register("hot_keys_dropped", help, self.hot_keys_dropped.clone());
         r.register("hot_keys", "Hot keys in the fleet", self.hot_keys.clone());
         r.register("warm_keys", "Warm keys heard in the last interval", self.warm_keys.clone());
         r.register("pops_here", "Live POPs that report here", self.pops_here.clone());

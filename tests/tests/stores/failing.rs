@@ -81,7 +81,7 @@ async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() 
 async fn what_is_no_hot_key_is_left_out_of_the_list() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()) };
+    let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()), rests: false };
     store.hot(std::slice::from_ref(&key)).await.unwrap();
     let until_us: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
     for odd in ["", "1:2:3", "10000000:100:0aff:per-address", "\u{e9}"] {

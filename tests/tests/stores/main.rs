@@ -4,6 +4,7 @@ mod equality;
 mod failing;
 mod far;
 mod flushed;
+mod idle;
 mod refusing;
 mod server;
 #[macro_use]

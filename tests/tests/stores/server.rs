@@ -53,7 +53,11 @@ impl Server {
 
     /// The answer to a greeting of `pop`.
     pub(crate) async fn greet(&self, pop: &str) -> Reply {
-        let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
+        self.report(&Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() }).await
+    }
+
+    /// The answer to `report`.
+    pub(crate) async fn report(&self, report: &Report) -> Reply {
         let ask = Ask::new(Method::POST, wire::REPORT_PATH).header("content-type", wire::CONTENT_TYPE);
         let answer = Client::of_port(self.address.port()).send(&ask.body(report.encode())).await;
         Reply::decode(&answer.body).expect("a reply")

@@ -204,6 +204,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
         id: BudgetId { rule: rule.into(), value: value.to_vec() },
         quota: slow(),
         sharing,
+        rests: rule == "a:b",
     };
     let mine = [
         key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, calendar: None }),
@@ -224,6 +225,7 @@ async fn bounds_the_hot_list(store: &dyn Store) {
         id: BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() },
         quota: slow(),
         sharing: Sharing::of(slow()),
+        rests: false,
     };
     let mine: Vec<_> = (0..HOT_MAX + 50).map(key).collect();
     assert_eq!(store.hot(&mine).await.unwrap().len(), HOT_MAX);

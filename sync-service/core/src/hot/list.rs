@@ -19,7 +19,7 @@ pub const LISTED_US: u64 = 1_000_000;
 
 /// A hot key as regions tell each other of it. Its text form is
 /// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
-/// `<region>=<percent>,...`. Strict rules have no hot keys.
+/// `<region>=<percent>,...`; of one that rests, with `~` before it. Strict rules have no hot keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKey {
     /// Whose budget.
@@ -28,12 +28,14 @@ pub struct HotKey {
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: Sharing,
+    /// Nobody asks for it where it was named: it is to be known, and need not be looked at.
+    pub rests: bool,
 }
 
 impl HotKey {
     /// What keys are ordered by.
-    fn order(&self) -> (&BudgetId, u64, u32, &Sharing) {
-        (&self.id, self.quota.token_ns(), self.quota.burst(), &self.sharing)
+    fn order(&self) -> (&BudgetId, u64, u32, &Sharing, bool) {
+        (&self.id, self.quota.token_ns(), self.quota.burst(), &self.sharing, self.rests)
     }
 }
 
@@ -51,6 +53,9 @@ impl PartialOrd for HotKey {
 
 impl fmt::Display for HotKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rests {
+            f.write_str("~")?;
+        }
         write!(f, "{}:{}:{}:", self.quota.token_ns(), self.quota.burst(), self.sharing.local_burst)?;
         for (i, floor) in self.sharing.floors.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
@@ -85,6 +90,7 @@ impl FromStr for HotKey {
 }
 
 fn parse(text: &str) -> Option<HotKey> {
+    let (rests, text) = text.strip_prefix('~').map_or((false, text), |text| (true, text));
     let mut parts = text.splitn(6, ':');
     let (token_ns, burst) = (number(parts.next()?)?, number(parts.next()?)?);
     let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
@@ -92,7 +98,7 @@ fn parse(text: &str) -> Option<HotKey> {
     let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, calendar: None };
     let value = from_hex(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
-    sharing.fits(quota).then(|| HotKey { id: BudgetId { rule: rule.into(), value }, quota, sharing })
+    sharing.fits(quota).then(|| HotKey { id: BudgetId { rule: rule.into(), value }, quota, sharing, rests })
 }
 
 fn floors(text: &str) -> Option<Vec<Floor>> {
@@ -155,12 +161,13 @@ mod tests {
             token_ns in 1_000..1_000_000_000_u64, burst in 1..1_000_000_u32, part in 0.0..1.0_f64,
             floors in prop::collection::vec(floor(), 0..=FLOORS_MAX),
             value in prop::collection::vec(any::<u8>(), 1..=KEY_BYTES_MAX), rule in "\\PC{1,16}",
+            rests in any::<bool>(),
         ) -> HotKey {
             let quota = Quota::from_token_ns(token_ns, burst).unwrap();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
             let local_burst = ((f64::from(burst) * part) as u32).max(1);
             let sharing = Sharing { strict: false, local_burst, floors, calendar: None };
-            HotKey { id: BudgetId { rule, value }, quota, sharing }
+            HotKey { id: BudgetId { rule, value }, quota, sharing, rests }
         }
     }
 
@@ -176,6 +183,7 @@ mod tests {
             "10000000:100:0aff:per-address",
             "0:100:50::0aff:r",
             "+10000000:100:50::0aff:r",
+            "~~10000000:100:50::0aff:r",
             "10000000:0:50::0aff:r",
             "10000000:100:101::0aff:r",
             "10000000:100:0::0aff:r",

@@ -2,10 +2,12 @@
 //!
 //! A key is hot when the fleet asks for a large part of its quota, or its level has fallen: then every
 //! POP must hold an allowance for it before its client arrives there. Regions hear of each other's hot
-//! keys through the store ([`HotList`]), and tell their POPs with the next reply. A key that rests after
-//! it was spread over many POPs is told too, but at leisure: its allowance does not change.
+//! keys through the store ([`HotList`]), and tell their POPs with the next reply. A key that rests, because nobody asks
+//! for it, and whose budget is far from full or was spread over many POPs, is told too, but at leisure: its allowance
+//! does not change. It is looked at ever more seldom, and at once when another region names it as hot.
 
 mod list;
+mod told;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -14,28 +16,31 @@ use alloc::vec::Vec;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{AdmitRatio, Grant, KEYS_MAX, Pushed, Report};
+use weir_limiter::wire::{Grant, Pushed, Report};
+
+use told::Notes;
 
 pub use list::{HotKey, HotKeyError, HotList, LISTED_US};
+pub use told::{PUSH_BYTES_PER_S, TOLD_MAX};
 
 use crate::budget::{Account, BudgetId};
 use crate::divide::Division;
 
-/// The most hot keys a region keeps; beyond it those that rest go first, then newcomers are not told of.
+/// The most hot keys a region keeps; beyond it those that rest go first, then those that matter least.
 pub const HOT_MAX: usize = 4_096;
+/// Among how many keys the one is looked for that is to make room.
+const NEIGHBOURS_MAX: usize = 8;
 /// A hot key that no account confirms for so long, in nanoseconds, is not pushed any more.
 const HOT_NS: u64 = SECOND_NS;
-/// The same for a key that rests.
+/// The same for a key that rests, after its turn to be looked at.
 const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
-/// How often a region looks at the budget of a key that rests, in nanoseconds, and sees to it that the
-/// others hear of it.
+/// How soon a region looks at the budget of a key that has come to rest, in nanoseconds, and sees to it that the
+/// others hear of it. Each time after that takes twice as long, ...
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
+/// ... up to this.
+pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// The most resting keys that are looked at together; all get their turn within [`RESTING_NS`].
 const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
-/// A POP that holds the same grant is told again after this, in nanoseconds: well within its lease.
-const AGAIN_NS: u64 = SECOND_NS;
-/// A grant is the same while its ratio differs by less than one part in this many.
-const SAME_PART: u32 = 16;
 
 /// A key becomes hot when it is asked for more than a half of its rate, or its level is below a half of
 /// its burst.
@@ -48,7 +53,8 @@ const STAYS_HOT_PART: u64 = 4;
 pub enum Heat {
     /// Far from its quota: nobody else need hear of it.
     Warm,
-    /// As far, but a client who was seen at many POPs at once may return to all of them.
+    /// Nobody asks for it now; but its budget is far from full, or its client was seen at many POPs at once and may
+    /// return to all of them.
     Resting,
     /// Close to its quota.
     Hot,
@@ -60,13 +66,36 @@ impl Heat {
         let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
         let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
         let is_busy = demand_milli.saturating_mul(u128::from(part)) > rate_milli;
-        if is_busy || account.deficit_ns.saturating_mul(part) > quota.fill_ns() {
+        let lacks = account.deficit_ns.saturating_mul(part) > quota.fill_ns();
+        if is_busy || lacks && demand_milli > 0 {
             Self::Hot
-        } else if account.spread > 1 {
+        } else if lacks || account.spread > 1 {
             Self::Resting
         } else {
             Self::Warm
         }
+    }
+}
+
+/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then what is
+/// asked for, in thousandths of the rate. Whoever asks once for each of many keys makes each of them weigh little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u32, u32);
+
+impl Weight {
+    /// Of a key that is asked for `demand_milli` thousandths of a token a second.
+    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
+        let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+        let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
+        Self(
+            part(lacks),
+            part(demand_milli.saturating_mul(u128::from(quota.token_ns())) / u128::from(SECOND_NS)),
+        )
+    }
+
+    /// Whether its budget is in debt.
+    fn is_debt(self) -> bool {
+        self.0 > 1_000
     }
 }
 
@@ -75,10 +104,10 @@ impl Heat {
 pub struct HotKeys {
     hot: BTreeMap<BudgetId, Known>,
     resting: BTreeMap<BudgetId, Known>,
-    /// By POP, its table and the version of its rules: one that lost what it held is told again, and one that did
-    /// not take what was told, as its rule had another quota. Of each, by [`Known::serial`].
-    told: BTreeMap<(String, u32, u64), BTreeMap<u64, Told>>,
+    told: Notes,
     swept_at: Time,
+    /// Keys that found no room, or had to make it.
+    dropped: u64,
     /// The last that was given to a key.
     serial: u64,
 }
@@ -93,18 +122,11 @@ struct Known {
     at: Time,
     /// When it was last seen on the shared list or put there.
     listed_at: Time,
+    /// How long after that it is to be looked at, if it rests.
+    look_ns: u64,
+    weight: Weight,
     /// Names the key while it is kept, shorter than its id: what a POP holds is noted for each key and each POP.
     serial: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    quota: Quota,
-    ratio: AdmitRatio,
-    burst: u32,
-    lease_ms: u32,
-    at: Time,
-    again_ns: u64,
 }
 
 impl HotKeys {
@@ -146,18 +168,39 @@ impl HotKeys {
         if !is_watched {
             return;
         }
-        if self.hot.len() + self.resting.len() >= HOT_MAX
-            && (division.heat == Heat::Resting || self.resting.pop_first().is_none())
-        {
+        let is_hot = division.heat == Heat::Hot;
+        if self.hot.len() + self.resting.len() >= HOT_MAX && !self.make_room(id, is_hot, division.weight) {
             return;
         }
         let (listed_at, serial) =
             known.map_or((Time::ZERO, self.serial + 1), |known| (known.listed_at, known.serial));
         self.serial = self.serial.max(serial);
-        let (sharing, grant) = (sharing.clone(), division.elsewhere);
-        let known = Known { quota, sharing, grant, at: now, listed_at, serial };
-        let keys = if division.heat == Heat::Hot { &mut self.hot } else { &mut self.resting };
+        let (sharing, grant, weight) = (sharing.clone(), division.elsewhere, division.weight);
+        let known = Known { quota, sharing, grant, at: now, listed_at, look_ns: RESTING_NS, weight, serial };
+        let keys = if is_hot { &mut self.hot } else { &mut self.resting };
         keys.insert(id.clone(), known);
+    }
+
+    /// Drops a key for `id`: one that rests, or one that matters less. False where `id` itself is to stay out.
+    fn make_room(&mut self, id: &BudgetId, is_hot: bool, weight: Weight) -> bool {
+        self.dropped += 1;
+        let (id, weight) = (id.clone(), (is_hot, weight));
+        let is_lighter = |light: &(Weight, BudgetId), is_hot| (is_hot, light.0) < weight;
+        if let Some((_, light)) = lightest(&self.resting, &id).filter(|light| is_lighter(light, false)) {
+            return self.resting.remove(&light).is_some();
+        }
+        let light = lightest(&self.hot, &id).filter(|light| is_lighter(light, true));
+        light.is_some_and(|(_, light)| self.hot.remove(&light).is_some())
+    }
+
+    /// How many found no room, or had to make it.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// What is noted of what POPs were told.
+    pub fn told_len(&self) -> usize {
+        self.told.len()
     }
 
     /// Whether `id` was hot when its account was last seen.
@@ -170,32 +213,36 @@ impl HotKeys {
     pub fn to_list(&mut self, now: Time) -> Vec<HotKey> {
         let hot = self.hot.iter_mut().filter(|(_, known)| now.nanos_since(known.at) < HOT_NS);
         let resting = self.resting.iter_mut().filter(|(_, known)| {
-            now.nanos_since(known.at) < RESTING_LOST_NS && now.nanos_since(known.listed_at) >= RESTING_NS
+            now.nanos_since(known.at) < known.lost_ns(false)
+                && now.nanos_since(known.listed_at) >= known.look_ns
         });
-        let named = hot.chain(resting).map(|(id, known)| {
+        let hot = hot.map(|(id, known)| (id, known, false));
+        let named = hot.chain(resting.map(|(id, known)| (id, known, true))).map(|(id, known, rests)| {
             known.listed_at = now;
-            HotKey { id: id.clone(), quota: known.quota, sharing: known.sharing.clone() }
+            known.named(id, rests)
         });
         named.collect()
     }
 
-    /// Of the fleet's hot keys and those that rest here, those to look at: what is hot if its account is
-    /// older than `age_ns`, what rests if it is older than [`RESTING_NS`].
+    /// Of the fleet's hot keys and those that rest here, those to look at: what is hot anywhere if its account is
+    /// older than `age_ns`, what rests in its own time.
     pub fn to_look_at(&mut self, fleet: &[HotKey], age_ns: u64, now: Time) -> Vec<HotKey> {
         let mut unseen = Vec::new();
         for key in fleet {
-            if let Some(known) = self.resting.get_mut(&key.id) {
-                known.listed_at = now;
-            } else if self.hot.get(&key.id).is_none_or(|known| now.nanos_since(known.at) >= age_ns) {
+            let known = match self.resting.get_mut(&key.id) {
+                Some(known) => {
+                    known.listed_at = now;
+                    Some(known)
+                }
+                None => self.hot.get_mut(&key.id),
+            };
+            // That it rests elsewhere is no news to who knows it.
+            if known.is_none_or(|known| !key.rests && now.nanos_since(known.at) >= age_ns) {
                 unseen.push(key.clone());
             }
         }
-        let rested = self.resting.iter().filter(|(_, known)| now.nanos_since(known.at) >= RESTING_NS);
-        unseen.extend(rested.take(RESTING_PEEKS_MAX).map(|(id, known)| HotKey {
-            id: id.clone(),
-            quota: known.quota,
-            sharing: known.sharing.clone(),
-        }));
+        let rested = self.resting.iter().filter(|(_, known)| now.nanos_since(known.at) >= known.look_ns);
+        unseen.extend(rested.take(RESTING_PEEKS_MAX).map(|(id, known)| known.named(id, true)));
         unseen
     }
 
@@ -206,26 +253,20 @@ impl HotKeys {
         let asked = report.keys.iter().filter_map(|key| Some(BudgetId::order(name(key.rule)?, &key.value)));
         let mut asked: Vec<_> = asked.collect();
         asked.sort_unstable();
-        let told = self.told.entry((report.pop.clone(), report.table, report.running.version)).or_default();
+        let hot = unasked(&self.hot, &asked).map(|(id, known)| (id, known, true));
+        let resting = unasked(&self.resting, &asked).map(|(id, known)| (id, known, false));
+        let known = hot
+            .chain(resting)
+            .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot));
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
-        let hot = unasked(&self.hot, &asked).map(|(id, known)| (id, known, HOT_NS, AGAIN_NS));
-        let resting = unasked(&self.resting, &asked)
-            .map(|(id, known)| (id, known, RESTING_LOST_NS, u64::from(known.grant.lease_ms) * 1_000_000 / 2));
-        for (id, known, lost_ns, again_ns) in hot.chain(resting) {
-            if now.nanos_since(known.at) >= lost_ns {
-                continue;
-            }
-            let Some(telling) = Told::due(told.get(&known.serial), known, again_ns, now) else { continue };
-            told.insert(known.serial, telling);
+        for (id, known, is_hot) in self.told.due(report, known, now) {
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
                 rules.push(id.rule.clone());
                 rules.len() - 1
             });
             let Ok(rule) = u16::try_from(rule) else { break };
-            pushed.push(Pushed { rule, value: id.value.clone(), quota: known.quota, grant: known.grant });
-            if pushed.len() >= KEYS_MAX {
-                break;
-            }
+            let grant = if is_hot { known.grant } else { known.refilled(now) };
+            pushed.push(Pushed { rule, value: id.value.clone(), quota: known.quota, grant });
         }
         (rules, pushed)
     }
@@ -237,22 +278,44 @@ impl HotKeys {
         }
         self.swept_at = now;
         self.hot.retain(|_, known| now.nanos_since(known.at) < HOT_NS);
-        self.resting.retain(|_, known| now.nanos_since(known.at) < RESTING_LOST_NS);
-        for told in self.told.values_mut() {
-            told.retain(|_, told| now.nanos_since(told.at) < 2 * told.again_ns);
-        }
-        self.told.retain(|_, told| !told.is_empty());
+        self.resting.retain(|_, known| now.nanos_since(known.at) < known.lost_ns(false));
+        self.told.sweep(now);
     }
 }
 
 impl Known {
     /// Goes by a newer account.
     fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
-        (self.quota, self.grant, self.at) = (quota, division.elsewhere, now);
+        if now.nanos_since(self.at) >= self.look_ns {
+            self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
+        }
+        (self.quota, self.grant, self.weight, self.at) = (quota, division.elsewhere, division.weight, now);
         if self.sharing != *sharing {
             self.sharing.clone_from(sharing);
         }
     }
+
+    /// After how long without an account it is told no more.
+    fn lost_ns(&self, is_hot: bool) -> u64 {
+        if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
+    }
+
+    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen.
+    fn refilled(&self, now: Time) -> Grant {
+        let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
+        let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));
+        Grant { level_milli, ..self.grant }
+    }
+
+    fn named(&self, id: &BudgetId, rests: bool) -> HotKey {
+        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests }
+    }
+}
+
+/// The lightest among a few of `keys` that lie next to `id`.
+fn lightest(keys: &BTreeMap<BudgetId, Known>, id: &BudgetId) -> Option<(Weight, BudgetId)> {
+    let next = keys.range(id..).chain(keys.range(..id)).take(NEIGHBOURS_MAX);
+    next.min_by_key(|(_, known)| known.weight).map(|(id, known)| (known.weight, id.clone()))
 }
 
 /// Of `keys`, those that are not among `asked`, which are in the same order.
@@ -267,31 +330,4 @@ fn unasked<'a>(
         }
         asked.first() != Some(&order)
     })
-}
-
-impl Told {
-    /// What to note of telling a POP of `known` at `now`; `None` where it still knows. It is told again
-    /// after `again_ns`.
-    fn due(before: Option<&Self>, known: &Known, again_ns: u64, now: Time) -> Option<Self> {
-        match before.filter(|told| told.is_same(known)) {
-            // A reply may be lost: what is new is soon said once more.
-            None => Some(Self::of(known, now, AGAIN_NS)),
-            Some(told) => (now.nanos_since(told.at) >= told.again_ns).then(|| Self::of(known, now, again_ns)),
-        }
-    }
-
-    fn of(known: &Known, at: Time, again_ns: u64) -> Self {
-        let Grant { ratio, burst, lease_ms, .. } = known.grant;
-        Self { quota: known.quota, ratio, burst, lease_ms, at, again_ns }
-    }
-
-    /// Whether it does for what is known now, too. The level does not count: a bucket goes on from what it was told.
-    fn is_same(&self, known: &Known) -> bool {
-        let (quota, grant) = (known.quota, &known.grant);
-        let (told, ratio) = (self.ratio.bits(), grant.ratio.bits());
-        told.abs_diff(ratio) <= told.min(ratio) / SAME_PART
-            && self.quota == quota
-            && self.burst == grant.burst
-            && self.lease_ms.abs_diff(grant.lease_ms) <= self.lease_ms / 2
-    }
 }
