@@ -258,7 +258,7 @@ impl Limiter {
             }
             told.set(Some(*watched));
             if wish.is_some_and(|wish| wish.ends(watched, now)) {
-                watched.begin_epoch(now);
+                watched.end_epoch(now);
             }
         });
         let watched = match (updated, told.get()) {

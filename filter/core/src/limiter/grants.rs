@@ -158,7 +158,8 @@ impl Limiter {
                 if is_calendar {
                     watched.burst = leased.left.min(TOKENS_MAX);
                 }
-                if leased.wait_ms > 0 {
+                // A shorter wait is not worth the epoch, which ends when it does.
+                if leased.wait_ms > 0 && (is_calendar || more_at > until) {
                     // A client that comes when it was told to finds the key no longer barred; but a calendar's
                     // window is not asked for before it begins.
                     let early_ns = if is_calendar { 0 } else { BAR_STEP_NS };

@@ -57,7 +57,7 @@ pub(super) fn rest_until(until: Time) -> Time {
 impl Wish {
     /// What to say of `watched`, as it was before [`Wish::ends`].
     pub(super) fn of(&self, watched: &Watched, now: Time) -> Want {
-        if watched.charged == 0 || watched.is_over(now) || watched.barred_ns(now) > 0 {
+        if watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now) {
             return Want::Nothing;
         }
         if self.gives_back(watched, now) {
@@ -77,7 +77,13 @@ impl Wish {
 
     /// Whether the epoch ends with this report, or has ended.
     pub(super) fn ends(&self, watched: &Watched, now: Time) -> bool {
-        watched.barred_ns(now) == 0 && (self.gives_back(watched, now) || watched.is_over(now))
+        !self.is_closed(watched, now) && (self.gives_back(watched, now) || watched.is_over(now))
+    }
+
+    /// Whether its window has no tokens any more. A token bucket that has none refills, and its key is paid for
+    /// ahead as before.
+    fn is_closed(&self, watched: &Watched, now: Time) -> bool {
+        self.chunk.is_some() && watched.barred_ns(now) > 0
     }
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {

@@ -18,6 +18,16 @@ impl Watched {
         self.ratio = AdmitRatio::ONE;
     }
 
+    /// Begins the next epoch, of which it is known as before until when there are no tokens.
+    pub fn end_epoch(&mut self, now: Time) {
+        let known = (self.ratio, self.lease_until);
+        let is_barred = self.barred_ns(now) > 0;
+        self.begin_epoch(now);
+        if is_barred {
+            (self.ratio, self.lease_until) = known;
+        }
+    }
+
     /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
     pub fn is_over(&self, now: Time) -> bool {
         self.admitted.max(self.charged) > 0 && self.lease_until <= now

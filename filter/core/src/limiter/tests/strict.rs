@@ -130,6 +130,48 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
 }
 
+/// It is refused most of the time, and told to wait a moment; what refills is paid for ahead all the same.
+#[test]
+fn a_busy_key_that_is_told_to_wait_is_paid_for_ahead() {
+    let (mut limiter, mut slots) = hourly("100/s", 100, "deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    in_vain(&mut limiter, &mut slots, 10, T0);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 0);
+    let report = limiter.report(&mut slots, false, T0 + MS).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 11));
+    limiter.apply(report.sequence, &leased(report.sequence, 12, 2_000), &mut slots, T0 + 2 * MS).unwrap();
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, T0 + 2 * MS), 11);
+}
+
+/// I6 is paid for by what is outstanding: an epoch that ended for every short wait would hold up the refill.
+#[test]
+fn a_short_wait_ends_no_epoch() {
+    let (mut limiter, mut slots) = hourly("100/s", 100, "deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let epoch = report.keys[0].epoch;
+    limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    in_vain(&mut limiter, &mut slots, 10, T0);
+    let (report, _) = wait(&mut limiter, &mut slots, T0 + 20 * MS);
+    assert_eq!((report.keys[0].epoch, report.keys[0].admitted), (epoch, 1));
+}
+
+#[test]
+fn what_is_given_back_leaves_it_known_when_there_are_tokens() {
+    let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
+    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 0), "the epoch has ended");
+    limiter.note_heard(1, T0 + 2_000 * MS);
+    let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).strictest.unwrap().1;
+    assert_eq!(told_s(&standing), [3_598, 3_598]);
+}
+
 #[test]
 fn a_token_that_comes_sooner_ends_the_wait() {
     let (mut limiter, mut slots) = hourly("1/h", 3, "deny");
