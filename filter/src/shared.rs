@@ -20,8 +20,8 @@ const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
 /// The most slots a worker keeps in its own memory: 8 MiB, of the 1 GiB at most that a host gives it.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Holds what was last heard of weir-sync: how many POPs are live, as four bytes, and when, as eight
-/// bytes of the monotonic clock. What one worker hears, all believe, and a new one is not alone in the
+/// Holds what was last heard of weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
+/// guess), and when, as eight bytes of the monotonic clock. What one worker hears, all believe, and a new one is not alone in the
 /// world until its first answer.
 const HEARD_KEY: &[u8] = b"weir.heard";
 /// Holds when a worker last sent a report, as eight bytes of the monotonic clock.
@@ -75,18 +75,33 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// Live POPs, and when a worker of this process last heard of weir-sync.
-pub(crate) fn heard() -> Option<(u32, Time)> {
+/// Set in the number of POPs where that is a guess.
+const GUESS: u32 = 1 << 31;
+
+/// What a worker of this process last heard of weir-sync.
+pub(crate) struct Heard {
+    /// Live POPs.
+    pub(crate) pops: u32,
+    /// Whether weir-sync only guesses how many there are.
+    pub(crate) is_guess: bool,
+    /// When.
+    pub(crate) at: Time,
+}
+
+/// What was last heard, if anything was.
+pub(crate) fn heard() -> Option<Heard> {
     let (bytes, _) = host::shared_data(HEARD_KEY).ok()?;
     let (pops, at) = bytes.split_first_chunk::<4>()?;
     let at = u64::from_le_bytes(at.try_into().ok()?);
-    Some((u32::from_le_bytes(*pops), Time::from_nanos(at)))
+    let pops = u32::from_le_bytes(*pops);
+    Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at: Time::from_nanos(at) })
 }
 
-/// Tells the other workers how many POPs are live, and that weir-sync answered at `at`.
-pub(crate) fn set_heard(pops: u32, at: Time) {
+/// Tells the other workers what was heard.
+pub(crate) fn set_heard(heard: &Heard) {
     let mut bytes = [0; 12];
-    let word = pops.to_le_bytes().into_iter().chain(at.as_nanos().to_le_bytes());
+    let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
+    let word = pops.to_le_bytes().into_iter().chain(heard.at.as_nanos().to_le_bytes());
     bytes.iter_mut().zip(word).for_each(|(to, from)| *to = from);
     set_corrected_later(HEARD_KEY, &bytes);
 }

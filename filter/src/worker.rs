@@ -21,7 +21,7 @@ use crate::memory;
 use crate::metrics::Metrics;
 use crate::nginx;
 use crate::sample::Sample;
-use crate::shared::{self, Table};
+use crate::shared::{self, Heard, Table};
 use crate::sync::Caller;
 use live::Live;
 
@@ -60,9 +60,7 @@ impl Worker {
             limiter.hide_keys_with(sync.key_secret);
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
         }
-        if let Some((pops, at)) = shared::heard() {
-            limiter.note_heard(pops, at);
-        }
+        note_heard(&mut limiter);
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
         let (holding, live, clock) = (Holding::default(), Live::default(), Clock::default());
         let notes_filter_state = config.filter_state;
@@ -281,9 +279,7 @@ impl Worker {
     pub(crate) fn send_report(&mut self, interval_ns: u64) -> Option<Result<(u32, u64), String>> {
         let now = self.clock.now();
         let caller = self.caller.as_ref()?;
-        if let Some((pops, at)) = shared::heard() {
-            self.limiter.note_heard(pops, at);
-        }
+        note_heard(&mut self.limiter);
         let greet = shared::is_my_turn_to_greet(now, interval_ns);
         let report = self.limiter.report(&mut self.table, greet, now)?;
         let sent = caller.send(&report);
@@ -305,9 +301,10 @@ impl Worker {
     }
 
     fn share_what_was_heard(&self) {
-        let heard_at = self.limiter.ladder().and_then(Ladder::heard_at);
-        if let (Some(pops), Some(at)) = (self.limiter.pops(), heard_at) {
-            shared::set_heard(pops, at);
+        let ladder =
+            self.limiter.ladder().and_then(|ladder| Some((ladder.is_guessing(), ladder.heard_at()?)));
+        if let (Some(pops), Some((is_guess, at))) = (self.limiter.pops(), ladder) {
+            shared::set_heard(&Heard { pops, is_guess, at });
         }
     }
 
@@ -319,12 +316,26 @@ impl Worker {
         if self.step.replace(step).is_some_and(|before| before != step) {
             match step {
                 Step::Fresh => log::info!("in touch with weir-sync"),
+                Step::Stale if self.limiter.ladder().is_some_and(Ladder::is_guessing) => {
+                    log::warn!(
+                        "weir-sync does not know how many POPs the fleet has: it divides the whole quota"
+                    );
+                }
                 Step::Stale => {
                     log::info!("weir-sync is silent: allowances hold while leases last");
                 }
                 Step::Fallback => log::warn!("weir-sync is silent: each rule's when_unsynced decides now"),
             }
         }
+    }
+}
+
+/// What another worker has heard of weir-sync, if any has.
+fn note_heard(limiter: &mut Limiter) {
+    match shared::heard() {
+        Some(Heard { pops, is_guess: true, at }) => limiter.note_guessed(pops, at),
+        Some(Heard { pops, is_guess: false, at }) => limiter.note_heard(pops, at),
+        None => {}
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Locks are held for a moment each, never two at once and never while something is awaited.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,7 +16,7 @@ use weir_budget::divide::Terms;
 use weir_budget::escrow::Drawn;
 use weir_budget::region::{Entry, Plan, Region};
 use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Message, POPS_MAX, Reply, Report, WireError};
+use weir_limiter::wire::{AdmitRatio, Allowance, Message, Reply, Report, WireError};
 
 use crate::boxed::Boxes;
 use crate::figures::Figures;
@@ -37,6 +37,8 @@ pub struct Place {
     pub terms: Terms,
     /// How long a POP that says nothing counts as alive.
     pub pop_ttl: Duration,
+    /// How many POPs the fleet is expected to have, until the store or a POP says; 0 if that is not known.
+    pub pops_expected: u32,
 }
 
 impl Place {
@@ -65,8 +67,8 @@ pub struct Exchange {
     sequences: Mutex<Sequences>,
     boxed: Boxes,
     workers: Mutex<Workers>,
-    /// Live POPs, as last heard from the store.
-    pops: AtomicU32,
+    /// Whether it was logged that nobody knows how many POPs there are, and nobody has said it since.
+    is_guess_told: AtomicBool,
     /// Zero of the clock that demand is measured by.
     started: Instant,
 }
@@ -85,12 +87,12 @@ impl Exchange {
             store,
             metrics,
             figures: Figures::default(),
-            state: Mutex::new(Region::new(&place.member(), place.terms)),
+            state: Mutex::new(region(&place)),
             member: place.member(),
             sequences: Mutex::default(),
             boxed: Boxes::default(),
             workers: Mutex::default(),
-            pops: AtomicU32::new(1),
+            is_guess_told: AtomicBool::new(false),
             started: Instant::now(),
             place,
         }
@@ -175,16 +177,22 @@ impl Exchange {
         // An error shows in the metric itself.
         let _ = self.ready().await;
         let now = self.now();
-        let ((budgets, in_debt), owed, here) = {
+        let ((budgets, in_debt), owed, here, share) = {
             let mut state = lock(&self.state);
-            (state.debts(now), state.owed(now), self.pops_here(&mut state, now))
+            (
+                state.debts(now),
+                state.owed(now),
+                state.pops(now, self.pop_ttl_ns()),
+                self.share(&mut state, now),
+            )
         };
-        let pops = Share::new(here, self.pops.load(Ordering::Relaxed)).fleet();
+        let pops = share.fleet();
         self.metrics.budgets.set(gauge(budgets));
         self.metrics.budgets_in_debt.set(gauge(in_debt));
         let region = &self.metrics.region;
         region.pops_here.set(i64::from(here));
         region.pops.set(i64::from(pops));
+        region.pops_known.set(i64::from(!share.is_guess()));
         self.figures.show(now, region, &owed, pops, &self.place.terms);
     }
 
@@ -203,7 +211,7 @@ impl Exchange {
         plan.entries = batch.entries;
         self.metrics.store_latency.observe(took.as_secs_f64());
         if let Ok(pops) = pops {
-            self.pops.store(pops.clamp(1, POPS_MAX), Ordering::Relaxed);
+            lock(&self.state).count_pops(pops);
         }
         // Charged is charged; only where there was nothing else to do does the other word count. What was
         // charged or drawn while something else failed is found again by the next report.
@@ -242,6 +250,7 @@ impl Exchange {
         };
         let (mut rules, pushed) = state.pushes(now, report);
         drop(state);
+        self.tell_of_guess(share);
         let boxed = self.boxed.tell(now, report, &mut rules);
         if let Some(settled) = settled {
             self.observe(plan, &settled.accounts, &grants);
@@ -253,6 +262,7 @@ impl Exchange {
         Reply {
             sequence: report.sequence,
             pops: share.fleet(),
+            is_guess: share.is_guess(),
             settled: settled.is_some(),
             grants: of_keys,
             rule_set: self.rules.version(),
@@ -264,11 +274,23 @@ impl Exchange {
 
     /// The POPs that report here, as a part of the fleet as last known.
     fn share(&self, state: &mut Region, now: Time) -> Share {
-        Share::new(self.pops_here(state, now), self.pops.load(Ordering::Relaxed))
+        state.share(now, self.pop_ttl_ns())
     }
 
-    fn pops_here(&self, state: &mut Region, now: Time) -> u32 {
-        state.pops(now, u64::try_from(self.place.pop_ttl.as_nanos()).unwrap_or(u64::MAX))
+    fn pop_ttl_ns(&self) -> u64 {
+        u64::try_from(self.place.pop_ttl.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Says once that nobody knows how many POPs there are, each time that it is so.
+    fn tell_of_guess(&self, share: Share) {
+        let was_told = self.is_guess_told.swap(share.is_guess(), Ordering::Relaxed);
+        if share.is_guess() && !was_told {
+            tracing::warn!(
+                pops_here = share.fleet(),
+                "the store is out of reach, and no POP knows how many POPs the fleet has: those that report here \
+                 get the whole of each quota; set pops_expected"
+            );
+        }
     }
 
     fn observe(&self, plan: &Plan, accounts: &[Account], allowances: &[Allowance]) {
@@ -298,6 +320,13 @@ impl Exchange {
     fn now(&self) -> Time {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
+}
+
+/// A region that has heard nothing yet.
+fn region(place: &Place) -> Region {
+    let mut region = Region::new(&place.member(), place.terms);
+    region.expect_pops(place.pops_expected);
+    region
 }
 
 /// The wall clock, in microseconds since 1970.

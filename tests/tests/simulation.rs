@@ -52,6 +52,15 @@ fn random_worlds_keep_the_invariants() {
     assert!(violated.is_empty(), "{}", violated.join("\n"));
 }
 
+#[test]
+fn a_region_restarted_without_its_store_keeps_to_its_share_and_a_far_store_is_one_store() {
+    for name in ["region restarted while cut off", "store 800 ms away, 5x"] {
+        let scenario = scenarios::SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
+        let outcome = scenario.run(SMALL, 1);
+        assert!(outcome.holds, "{outcome:?}");
+    }
+}
+
 /// A burst, then nothing: the bucket of a POP that is on its own is exact.
 #[test]
 fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {

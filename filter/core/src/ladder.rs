@@ -14,7 +14,8 @@ pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 pub enum Step {
     /// weir-sync answers.
     Fresh,
-    /// It has not answered lately: allowances are kept to, as long as their leases last.
+    /// It has not answered lately: allowances are kept to, as long as their leases last. Or it answers, and does not
+    /// know how many POPs share a quota.
     Stale,
     /// It has not answered for too long, or never: each rule's `when_unsynced` decides.
     Fallback,
@@ -26,13 +27,15 @@ pub struct Ladder {
     heard_at: Option<Time>,
     /// Whether a first report went unanswered.
     missed: bool,
+    /// Whether weir-sync only guesses how many POPs there are.
+    is_guessing: bool,
     fallback_ns: u64,
 }
 
 impl Ladder {
     /// At the bottom: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
     pub const fn new(fallback_ns: u64) -> Self {
-        Self { heard_at: None, missed: false, fallback_ns }
+        Self { heard_at: None, missed: false, is_guessing: false, fallback_ns }
     }
 
     /// weir-sync answered at `at`; an earlier word than the last changes nothing.
@@ -40,9 +43,19 @@ impl Ladder {
         self.heard_at = self.heard_at.max(Some(at));
     }
 
+    /// Whether weir-sync only guesses how many POPs there are.
+    pub fn guess(&mut self, is_guessing: bool) {
+        self.is_guessing = is_guessing;
+    }
+
     /// A report came to nothing.
     pub fn miss(&mut self) {
         self.missed = true;
+    }
+
+    /// Whether weir-sync only guesses how many POPs there are.
+    pub fn is_guessing(&self) -> bool {
+        self.is_guessing
     }
 
     /// When it last answered.
@@ -53,7 +66,7 @@ impl Ladder {
     /// The step at `now`.
     pub fn step(&self, now: Time) -> Step {
         match self.heard_at.map(|at| now.nanos_since(at)) {
-            Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) => Step::Fresh,
+            Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) && !self.is_guessing => Step::Fresh,
             Some(silent_ns) if silent_ns < self.fallback_ns => Step::Stale,
             _ => Step::Fallback,
         }
@@ -95,6 +108,10 @@ mod tests {
         }
         ladder.hear(T0 + 60 * SECOND_NS);
         ladder.hear(T0);
+        assert_eq!(ladder.step(T0 + 60 * SECOND_NS), Step::Fresh);
+        ladder.guess(true);
+        assert_eq!(ladder.step(T0 + 60 * SECOND_NS), Step::Stale, "it does not know how many share a quota");
+        ladder.guess(false);
         assert_eq!(ladder.step(T0 + 60 * SECOND_NS), Step::Fresh);
     }
 }

@@ -23,7 +23,7 @@ use crate::quota::Quota;
 use crate::sharing::Sharing;
 
 /// The version of the messages; a receiver refuses any other.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// The media type both messages travel as.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// The path a report is sent to, by POST.
@@ -70,6 +70,9 @@ pub struct Report {
     pub table: u32,
     /// When it was made, in milliseconds of the POP's monotonic clock, the same for all workers of a table.
     pub made_ms: u64,
+    /// How many POPs the fleet has, as the POP last heard from who knew; 0 if it never did. A weir-sync that was
+    /// started without its store goes by it.
+    pub pops: u32,
     /// Which rule set the worker runs.
     pub running: Running,
     /// The rules that `keys` refer to.
@@ -154,6 +157,8 @@ pub struct Reply {
     pub sequence: u64,
     /// Live POPs in the fleet, at least 1: an even share is a quota divided by this.
     pub pops: u32,
+    /// Whether `pops` is a guess: nobody has told the sender of any POPs but those that report to it.
+    pub is_guess: bool,
     /// Whether the counts of the report are charged. If not, the budgets are out of reach: nothing is
     /// confirmed, and what is granted comes out of the region's own share.
     pub settled: bool,
@@ -355,6 +360,9 @@ impl Message for Report {
         let name_fits = |name: &str, max: usize| !name.is_empty() && name.len() <= max;
         if !name_fits(&self.pop, POP_NAME_MAX) {
             return Err(WireError::Limit("pop"));
+        }
+        if self.pops > POPS_MAX {
+            return Err(WireError::Limit("pops"));
         }
         if self.rules.len() > RULES_MAX {
             return Err(WireError::Limit("rules"));

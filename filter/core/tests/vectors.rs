@@ -94,6 +94,7 @@ fn messages() {
         sequence: 300,
         table: 1 << 20,
         made_ms: 1 << 31,
+        pops: 330,
         rules: vec![Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }],
         keys: vec![Key {
             rule: 0,
@@ -112,7 +113,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "04046672613107ac028080408080808008050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "05046672613107ac028080408080808008ca02050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -120,6 +121,7 @@ fn messages() {
     let reply = Reply {
         sequence: 300,
         pops: 3,
+        is_guess: false,
         settled: true,
         grants: vec![Allowance::Hot(grant)],
         rules: vec!["r".into()],
@@ -129,12 +131,12 @@ fn messages() {
     };
     assert_eq!(
         hex(&reply.encode()),
-        "04ac0203010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f00"
+        "05ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f00"
     );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "040101000102ac02c0cf2480b89929e44b00000000");
+    assert_eq!(hex(&reply.encode()), "05010100000102ac02c0cf2480b89929e44b00000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

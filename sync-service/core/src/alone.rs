@@ -37,13 +37,24 @@ const NOBODY: &str = "";
 pub struct Share {
     here: u32,
     fleet: u32,
+    is_guess: bool,
 }
 
 impl Share {
     /// `here` POPs of a fleet of `fleet`; at least one, and at most all.
     pub fn new(here: u32, fleet: u32) -> Self {
         let here = here.max(1);
-        Self { here, fleet: fleet.max(here) }
+        Self { here, fleet: fleet.max(here), is_guess: false }
+    }
+
+    /// `here` POPs of a fleet that nobody knows the size of: all of it, as far as is known.
+    pub fn guess(here: u32) -> Self {
+        Self { is_guess: true, ..Self::new(here, here) }
+    }
+
+    /// Whether the fleet may well be larger.
+    pub fn is_guess(self) -> bool {
+        self.is_guess
     }
 
     /// POPs of the fleet.

@@ -1,4 +1,4 @@
-//! The points of presence that report here.
+//! The points of presence that report here, and how many the fleet has.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -41,6 +41,39 @@ impl Pops {
     }
 }
 
+/// How many POPs the fleet has, as far as a weir-sync knows.
+///
+/// The store counts them. Before it has, since this process began without it, POPs say what they last heard, and the
+/// operator may have said how many to expect: of these the most, as a share too large is the dearer mistake. What the
+/// store counts replaces it all, and is believed from then on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FleetSize {
+    counted: Option<u32>,
+    said: u32,
+}
+
+impl FleetSize {
+    /// The operator expects so many; 0 is nothing said.
+    pub fn expect(&mut self, pops: u32) {
+        self.said = self.said.max(pops.min(POPS_MAX));
+    }
+
+    /// A POP has heard of so many; 0 is of none.
+    pub fn hear(&mut self, pops: u32) {
+        self.said = self.said.max(pops.min(POPS_MAX));
+    }
+
+    /// The store counts so many.
+    pub fn count(&mut self, pops: u32) {
+        self.counted = Some(pops.clamp(1, POPS_MAX));
+    }
+
+    /// How many there are; `None` if nobody has said.
+    pub fn known(&self) -> Option<u32> {
+        self.counted.or(Some(self.said).filter(|said| *said > 0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +95,23 @@ mod tests {
         assert_eq!(pops.live(at(17), 10 * SECOND_NS), 0);
         pops.hear(at(20), "b");
         assert_eq!(pops.live(at(20), 10 * SECOND_NS), 1);
+    }
+
+    #[test]
+    fn what_pops_say_of_the_fleet_counts_until_the_store_does() {
+        let mut fleet = FleetSize::default();
+        assert_eq!(fleet.known(), None);
+        for said in [0, 3, 0, 2] {
+            fleet.hear(said);
+        }
+        assert_eq!(fleet.known(), Some(3), "the most");
+        fleet.expect(30);
+        assert_eq!(fleet.known(), Some(30));
+        fleet.hear(u32::MAX);
+        assert_eq!(fleet.known(), Some(POPS_MAX));
+        fleet.count(2);
+        fleet.hear(30);
+        assert_eq!(fleet.known(), Some(2), "the store knows");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::escrow::{Claim, Drawn};
 use crate::floors::Floors;
 use crate::heard::{Heard, Last, Owed};
 use crate::hot::{Heat, HotKey, HotKeys};
-use crate::pops::Pops;
+use crate::pops::{FleetSize, Pops};
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -65,6 +65,7 @@ pub struct Region {
     heard: Heard,
     alone: Alone,
     pops: Pops,
+    fleet: FleetSize,
 }
 
 impl Region {
@@ -79,6 +80,7 @@ impl Region {
             heard: Heard::default(),
             alone: Alone::default(),
             pops: Pops::default(),
+            fleet: FleetSize::default(),
             floors: Floors::default(),
         }
     }
@@ -86,6 +88,7 @@ impl Region {
     /// Takes in a report at `now`: what is to be charged for it.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
         self.pops.hear(now, &report.pop);
+        self.fleet.hear(report.pops);
         let mut plan = Plan::default();
         plan.entries.reserve_exact(report.keys.len());
         plan.entry_of_key.reserve_exact(report.keys.len());
@@ -182,6 +185,22 @@ impl Region {
         let division = self.hot.divide(&entry.id, entry.quota, &entry.sharing, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
         division.allowance()
+    }
+
+    /// The operator expects the fleet to have so many POPs; 0 is nothing said.
+    pub fn expect_pops(&mut self, pops: u32) {
+        self.fleet.expect(pops);
+    }
+
+    /// The store counts so many live POPs.
+    pub fn count_pops(&mut self, pops: u32) {
+        self.fleet.count(pops);
+    }
+
+    /// The POPs that reported here within `ttl_ns` nanoseconds before `now`, as a part of the fleet as last known.
+    pub fn share(&mut self, now: Time, ttl_ns: u64) -> Share {
+        let here = self.pops(now, ttl_ns);
+        self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))
     }
 
     /// The POPs that reported here within `ttl_ns` nanoseconds before `now`.

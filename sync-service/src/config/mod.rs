@@ -53,6 +53,8 @@ pub struct Config {
     pub lease_max: Duration,
     /// How long a POP that says nothing counts as alive.
     pub pop_ttl: Duration,
+    /// How many POPs the fleet has, for a start without the store; 0 if that is not known.
+    pub pops_expected: u32,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.
@@ -79,7 +81,13 @@ impl Config {
     /// Who this weir-sync is; each call makes up another name for the replica, unless one is set.
     pub fn place(&self) -> Place {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
-        Place { region: self.region.clone(), replica, terms: self.terms(), pop_ttl: self.pop_ttl }
+        Place {
+            region: self.region.clone(),
+            replica,
+            terms: self.terms(),
+            pop_ttl: self.pop_ttl,
+            pops_expected: self.pops_expected,
+        }
     }
 
     /// The terms of every grant.
@@ -113,6 +121,7 @@ impl Default for Config {
             lease_min: Duration::from_secs(2),
             lease_max: Duration::from_mins(1),
             pop_ttl: Duration::from_secs(10),
+            pops_expected: 0,
             log_format: LogFormat::Text,
             log_level: LogLevel::Info,
             metrics_interval: Duration::from_secs(1),

@@ -1,7 +1,7 @@
 //! Every setting: its name, what it is for, how it is read. The one list that the file, the
 //! environment, the flags and `--help` come from.
 
-use weir_limiter::wire::MESSAGE_BYTES_MAX;
+use weir_limiter::wire::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::Token;
@@ -172,6 +172,14 @@ pub const SETTINGS: &[Setting] = &[
         "10000",
         "How long a POP that says nothing counts as alive",
         |text| values::millis(text, 100, 24 * HOUR_MS)
+    ),
+    setting!(
+        pops_expected,
+        "N",
+        "0",
+        "How many POPs the fleet has, for a start with the store out of reach and no POP that knows: by it the region's share of each \
+         quota is reckoned. 0 is not known, and then the region takes all",
+        |text| values::count(text, 0, POPS_MAX as usize).map(|pops| u32::try_from(pops).unwrap_or(POPS_MAX))
     ),
     setting!(log_format, "FORMAT", "text", "How log lines look: `text` or `json`", LogFormat::read),
     setting!(

@@ -45,6 +45,8 @@ pub struct RegionMetrics {
     pub pops_here: Gauge,
     /// Live POPs in the fleet.
     pub pops: Gauge,
+    /// Whether that is known, or a guess.
+    pub pops_known: Gauge,
     /// How old the oldest uncharged count of a report was when it was charged.
     pub lag: Histogram,
     /// Reports answered with the store out of reach.
@@ -67,6 +69,7 @@ impl Default for RegionMetrics {
             warm_keys: Gauge::default(),
             pops_here: Gauge::default(),
             pops: Gauge::default(),
+            pops_known: Gauge::default(),
             lag: Histogram::new(lags),
             reports_alone: Counter::default(),
             store_silence: FloatGauge::default(),
@@ -91,6 +94,8 @@ impl RegionMetrics {
         r.register("warm_keys", "Warm keys heard in the last interval", self.warm_keys.clone());
         r.register("pops_here", "Live POPs that report here", self.pops_here.clone());
         r.register("pops", "Live POPs in the fleet, as last known", self.pops.clone());
+        let help = "0 while nobody has said how many POPs the fleet has, and those here are taken for all";
+        r.register("pops_known", help, self.pops_known.clone());
         let help = "How old the oldest uncharged count of a report was when it was charged";
         r.register_with_unit("lag", help, Unit::Seconds, self.lag.clone());
         let help = "Reports answered out of the region's own share, with the store out of reach";

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_limiter::wire::{Allowance, Leased, Report};
+use weir_limiter::wire::{Allowance, Leased, POPS_MAX, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
 
 use crate::Server;
@@ -52,6 +52,45 @@ async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back()
     store.set_gone(true);
     assert_eq!(level(&fra, &one_key("fra1", 5, 12, 2, 12)).await, (15_500, 25, false));
     assert!(metric(&fra, r#"weir_sync_reports_alone_total{region="fra"}"#).await >= 5.0);
+}
+
+/// The burst granted to `said`, and the reply's POPs.
+async fn granted(server: &Server, said: &Report) -> (u32, u32, bool) {
+    let reply = reply(&report(server.address, "", said).await);
+    assert!(!reply.settled);
+    (reply.grants[0].grant().expect("a grant").burst, reply.pops, reply.is_guess)
+}
+
+#[tokio::test]
+async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() {
+    let known = r#"weir_sync_pops_known{region="fra"}"#;
+    let store = Shared::new(Config::default().pop_ttl);
+    store.set_gone(true);
+    let fra = Server::start_over(region("fra"), store.clone()).await;
+    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (100, 1, true), "nobody knows");
+    assert!(metric(&fra, known).await < 0.5);
+    let knowing = |sequence, pops| Report { pops, ..one_key("fra1", sequence, 40, 40, 40) };
+    assert_eq!(granted(&fra, &knowing(2, 2)).await, (50, 2, false));
+    assert!(metric(&fra, known).await > 0.5);
+    // A POP that was started anew: there are two of two here.
+    assert_eq!(granted(&fra, &one_key("fra2", 1, 10, 10, 10)).await, (100, 2, false));
+    // Once the store has counted them, old words are of no account.
+    store.set_gone(false);
+    for pop in ["fra1", "fra2"] {
+        assert_eq!(reply(&report(fra.address, "", &greeting(pop)).await).pops, 2);
+    }
+    store.set_gone(true);
+    assert_eq!(granted(&fra, &knowing(3, 4)).await, (100, 2, false));
+}
+
+#[tokio::test]
+async fn where_no_pop_knows_the_expected_number_counts() {
+    let store = Shared::new(Config::default().pop_ttl);
+    store.set_gone(true);
+    let fra = Server::start_over(Config { pops_expected: 2, ..region("fra") }, store.clone()).await;
+    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (50, 2, false));
+    let too_many = Report { pops: POPS_MAX + 1, ..one_key("fra1", 2, 0, 0, 0) };
+    assert_eq!(report(fra.address, "", &too_many).await.status, 400);
 }
 
 #[tokio::test]

@@ -58,6 +58,7 @@ fn report() -> Report {
         sequence: 4_321,
         table: 0xdead_beef,
         made_ms: 86_400_000,
+        pops: 330,
         running: Running { version: 3, refused: 0 },
         rules: vec![Rule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
         keys: (0..KEYS).map(key).collect(),
@@ -80,6 +81,7 @@ fn reply() -> Reply {
     Reply {
         sequence: 4_321,
         pops: 330,
+        is_guess: false,
         settled: true,
         grants: (0..KEYS).map(grant).collect(),
         rule_set: 3,

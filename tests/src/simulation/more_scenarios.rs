@@ -173,6 +173,25 @@ pub fn region_cut_off(size: Size) -> Plan {
     plan
 }
 
+/// The same; its weir-syncs end soon after, and start again long before the store is in reach.
+pub fn region_restarted_cut_off(size: Size) -> Plan {
+    let mut plan = region_cut_off(size);
+    for sync in 0..plan.setup.syncs_per_region {
+        plan.faults.push(((FAULT_AT + 2) * SECOND_NS, Fault::SyncCrash(sync)));
+        plan.faults.push(((FAULT_AT + 4) * SECOND_NS, Fault::SyncStart(sync)));
+    }
+    plan
+}
+
+/// Five times the rate; the store is as far away as the other side of the earth, twice over.
+pub fn store_far_away(size: Size) -> Plan {
+    let plan = Plan::of(size, 120, traffic::even(500.0, size.pops));
+    let far = Link { delay_ns: 400_000_000, ..plan.setup.far };
+    // The time-out of weir-sync, and the round trip that it allows for.
+    let store_timeout_ns = plan.setup.store_timeout_ns + 2 * far.delay_ns;
+    Plan { setup: Setup { store_timeout_ns, far, ..plan.setup }, ..plan }
+}
+
 /// What region 0 was admitted while it was cut off, as a part of its share: its POPs among all.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_share(world: &World) -> f64 {

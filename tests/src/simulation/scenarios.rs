@@ -72,6 +72,7 @@ const CUT_OFF: &[Limit] = &[
     limit("since start", more::since_start, 0.99, 1.01),
     BOUND,
 ];
+const FAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
 const OVERTAKEN: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 const LEASE: &[Limit] = &[limit("of its own quota", mechanisms::own_quota, 0.98, 1.01), BOUND];
 const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", mechanisms::own_bursts, 0.99, 1.0), BOUND];
@@ -137,6 +138,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
     plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
+    plain("region restarted while cut off", CUT_OFF, more::region_restarted_cut_off),
+    plain("store 800 ms away, 5x", FAR, more::store_far_away),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
     plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
     Scenario {

@@ -1,6 +1,5 @@
 //! A weir-sync: the real `Region`, as `sync-service/src/report.rs` drives it. Nothing else calls it.
 
-use weir_budget::alone::Share;
 use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::escrow::{Draw, Drawn};
@@ -38,8 +37,6 @@ pub struct Sync {
     clock: Clock,
     terms: Terms,
     state: Region,
-    /// Live POPs, as last heard from the store.
-    pops: u32,
 }
 
 /// A report that waits for the store.
@@ -67,7 +64,7 @@ impl Sync {
         let member =
             if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
         let state = Region::new(&member, terms);
-        Self { region, member, is_up: true, life: 0, clock, terms, state, pops: 1 }
+        Self { region, member, is_up: true, life: 0, clock, terms, state }
     }
 
     /// A report comes in.
@@ -81,9 +78,9 @@ impl Sync {
     pub fn answer(&mut self, heard: &Heard, settled: Option<&Settled>, now: u64) -> Vec<u8> {
         let (time, Heard { report, plan }) = (self.clock.at(now), heard);
         if let Some(settled) = settled {
-            self.pops = settled.pops.max(1);
+            self.state.count_pops(settled.pops);
         }
-        let share = Share::new(self.state.pops(time, POP_TTL_NS), self.pops);
+        let share = self.state.share(time, POP_TTL_NS);
         let grants = match settled {
             Some(Settled { accounts, drawn, .. }) => {
                 plan.of_keys(&self.state.grant(time, &plan.entries, accounts), drawn)
@@ -91,8 +88,9 @@ impl Sync {
             None => self.state.grant_alone(time, report, plan, share, &self.member),
         };
         let (rules, pushed) = self.state.pushes(time, report);
-        let (sequence, pops, settled) = (report.sequence, share.fleet(), settled.is_some());
-        Reply { sequence, pops, settled, grants, rules, pushed, ..Reply::default() }.encode()
+        let (sequence, pops, is_guess) = (report.sequence, share.fleet(), share.is_guess());
+        let settled = settled.is_some();
+        Reply { sequence, pops, is_guess, settled, grants, rules, pushed, ..Reply::default() }.encode()
     }
 
     /// The keys that are hot here, for the list that all regions share.
@@ -115,6 +113,5 @@ impl Sync {
         self.is_up = false;
         self.life += 1;
         self.state = Region::new(&self.member, self.terms);
-        self.pops = 1;
     }
 }

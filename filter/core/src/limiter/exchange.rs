@@ -19,7 +19,7 @@ use crate::rules::NO_RULE;
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, Boxed, KEYS_MAX, Report};
+use crate::wire::{self, Boxed, KEYS_MAX, POPS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -34,8 +34,10 @@ pub(super) struct Exchange {
     reporter: Reporter,
     table_id: u32,
     sequence: u64,
-    /// Live POPs, as weir-sync last said.
-    pub(super) pops: u32,
+    /// Live POPs, as weir-sync last said, or guessed.
+    pops: u32,
+    /// The same, as it was last said by who knew; 0 if it never was.
+    known_pops: u32,
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
     in_flight: Vec<InFlight>,
@@ -80,6 +82,7 @@ impl Exchange {
             table_id,
             sequence: 0,
             pops: 1,
+            known_pops: 0,
             ladder,
             versions: Versions::default(),
             in_flight: Vec::new(),
@@ -92,6 +95,17 @@ impl Exchange {
     /// Live POPs, at least 1.
     pub(super) fn pops(&self) -> u32 {
         self.pops
+    }
+
+    /// weir-sync has answered at `at`, and said how many POPs are live. Who knows it takes no guess.
+    pub(super) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
+        let pops = pops.clamp(1, POPS_MAX);
+        self.ladder.hear(at);
+        if !is_guess {
+            self.known_pops = pops;
+        }
+        self.pops = if is_guess { self.known_pops.max(pops) } else { pops };
+        self.ladder.guess(self.known_pops == 0);
     }
 
     /// In how many parts a quota is cut for cold keys: two for each POP. The other half is left for the
@@ -137,6 +151,7 @@ impl Exchange {
             sequence: self.sequence,
             table: self.table_id,
             made_ms: now.as_nanos() / 1_000_000,
+            pops: self.known_pops,
             running: self.versions.running(),
             rules,
             keys,
@@ -167,8 +182,14 @@ impl Limiter {
     /// Another worker heard of weir-sync at `at`, and how many POPs are live.
     pub fn note_heard(&mut self, pops: u32, at: Time) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.pops = pops.max(1);
-            exchange.ladder.hear(at);
+            exchange.hear(pops, false, at);
+        }
+    }
+
+    /// The same, where weir-sync only guesses how many POPs are live.
+    pub fn note_guessed(&mut self, pops: u32, at: Time) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.hear(pops, true, at);
         }
     }
 

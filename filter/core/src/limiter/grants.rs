@@ -63,8 +63,7 @@ impl Limiter {
         now: Time,
     ) {
         if let Some(exchange) = self.exchange.as_mut() {
-            exchange.pops = reply.pops;
-            exchange.ladder.hear(now);
+            exchange.hear(reply.pops, reply.is_guess, now);
             exchange.versions.hear(reply.rule_set, reply.sequence, now);
         }
         self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);

@@ -4,6 +4,7 @@ use super::*;
 use crate::address::Prefixes;
 use crate::key::KeyValue;
 use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
+use crate::wire::POPS_MAX;
 
 /// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
@@ -121,6 +122,29 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
     assert_eq!((again.keys[0].admitted, again.keys[0].unconfirmed), (4, 4));
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+}
+
+#[test]
+fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
+    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/m"}]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
+    let mut said_after = |limiter: &mut Limiter, pops, is_guess| {
+        let report = limiter.report(&mut slots, true, T0).unwrap();
+        let reply =
+            Reply { sequence: report.sequence, pops, is_guess, settled: !is_guess, ..Reply::default() };
+        limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
+        limiter.report(&mut slots, true, T0).map(|next| {
+            limiter.report_failed(next.sequence);
+            (next.pops, limiter.pops().unwrap(), limiter.ladder().unwrap().step(T0))
+        })
+    };
+    assert_eq!(said_after(&mut limiter, 3, true), Some((0, 3, Step::Stale)), "nobody knows");
+    assert_eq!(said_after(&mut limiter, 30, false), Some((30, 30, Step::Fresh)));
+    assert_eq!(said_after(&mut limiter, 3, true), Some((30, 30, Step::Fresh)), "it knows better");
+    assert_eq!(said_after(&mut limiter, 20, false), Some((20, 20, Step::Fresh)));
+    // What another worker has heard counts as well, and is bounded.
+    limiter.note_heard(u32::MAX >> 1, T0);
+    assert_eq!(limiter.report(&mut slots, true, T0).unwrap().pops, POPS_MAX);
 }
 
 #[test]
