@@ -40,6 +40,10 @@ pub const MEMBER_IDLE_US: u64 = 5_000_000;
 /// to find its record.
 pub const GRACE_US: u64 = 60_000_000;
 
+/// The longest that a budget of which nobody speaks is kept, in microseconds: as long as the slowest bucket takes to
+/// fill. Of a debt that would take longer to pay, what is left by then is forgiven.
+pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
+
 /// A report may speak of so much more time than it does, in microseconds, though never of more than twice: an
 /// interval. Charged to the moment, a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
@@ -215,9 +219,11 @@ impl Budget {
         }
     }
 
-    /// When nothing is lost by forgetting this budget, neither debt nor remembered spread, on the store's clock in microseconds.
+    /// When nothing is lost by forgetting this budget, neither debt nor remembered spread, on the store's clock in
+    /// microseconds; or, where that is farther away, [`KEPT_US_MAX`] after the last charge.
     pub fn expires_us(&self) -> u64 {
-        self.at_us.saturating_add(keep_us(self.deficit_ns)).max(self.spread.until_us())
+        let spread_us = self.spread.until_us().saturating_sub(self.at_us);
+        self.at_us.saturating_add(keep_us(self.deficit_ns).max(spread_us).min(KEPT_US_MAX))
     }
 
     /// Nanoseconds of refill until full, as of the last charge.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{
-    Budget, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US,
-    MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, keep_us,
+    Budget, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
+    MEMBER_IDLE_US, MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, keep_us,
 };
 use weir_budget::spread::SPREAD_KEPT_US;
 use weir_limiter::quota::{Period, Quota, Rate};
@@ -193,6 +193,20 @@ fn a_budget_is_kept_until_full_and_a_grace() {
     assert_eq!(keep_us(0), GRACE_US);
     assert_eq!(keep_us(1), GRACE_US + 1);
     assert_eq!(keep_us(5_000_000_000), GRACE_US + 5 * SECOND_US);
+}
+
+#[test]
+fn no_debt_is_remembered_for_longer_than_the_slowest_bucket_takes_to_fill() {
+    let (slow, mut budget) = (quota(1, Period::Day, 400), Budget::default());
+    charge(&mut budget, 0, slow, "a", &[(1, 400, 400)]);
+    assert_eq!(
+        budget.expires_us(),
+        KEPT_US_MAX,
+        "an empty bucket, whatever its quota, is kept until it is full"
+    );
+    charge(&mut budget, SECOND_US, slow, "a", &[(1, 1_000_000, 0)]);
+    assert_eq!(budget.deficit_ns(), DEFICIT_NS_MAX, "a debt of 280 years");
+    assert_eq!(budget.expires_us(), SECOND_US + KEPT_US_MAX);
 }
 
 #[test]

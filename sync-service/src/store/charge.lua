@@ -241,6 +241,6 @@ if redis.call('HLEN', key) > SOURCES_MAX + FIXED then
 end
 
 local until_full_us = deficit_us + (deficit_ns > 0 and 1 or 0)
-local keep_us = math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0)
+local keep_us = math.min(math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0), KEPT_US_MAX)
 redis.call('PEXPIRE', key, whole(math.ceil(keep_us / 1000)))
 return {deficit_us, deficit_ns, spread, charged, now, packed}

@@ -20,8 +20,8 @@ use std::time::Duration;
 use redis::{Client, Pipeline, RedisResult, TlsCertificates};
 use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::{
-    Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, LENIENCE_US,
-    MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
+    LENIENCE_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
 };
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
@@ -300,6 +300,7 @@ fn charge_script() -> String {
         ("MEMBERS_MAX", MEMBERS_MAX as u64),
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
+        ("KEPT_US_MAX", KEPT_US_MAX),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILLS_MAX", SPILLS_MAX as u64),
         ("DELAY_US_MAX", DELAY_US_MAX),

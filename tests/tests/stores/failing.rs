@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::budget::{GRACE_US, MEMBERS_MAX, SOURCES_MAX};
+use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX};
 use weir_budget::hot::HotKey;
 use weir_budget::spread::SPREAD_KEPT_US;
 use weir_limiter::quota::Period;
@@ -75,6 +75,22 @@ async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() 
     charge(&store, entry(b"a", quota, vec![])).await.unwrap();
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= SPREAD_KEPT_US / 1_000, "a clock that stepped back does not make it last: {ttl_ms}");
+}
+
+#[tokio::test]
+async fn what_a_pop_makes_up_is_not_kept_for_ever() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let slowest = quota(1, Period::Day, 400);
+    for tokens in [400, 1_000_000, u64::MAX] {
+        charge(&store, entry(b"a", slowest, vec![count(1, tokens, tokens)])).await.unwrap();
+        let ttl_ms: u64 = connection.pttl(budget_key(&id(b"a"))).await.unwrap();
+        let expected_ms = KEPT_US_MAX / 1_000;
+        assert!(
+            ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000,
+            "{tokens}: {ttl_ms} of {expected_ms}"
+        );
+    }
 }
 
 #[tokio::test]
