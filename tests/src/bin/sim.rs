@@ -1,7 +1,7 @@
 //! Runs the budget loop in simulation and prints what it reached: `make sim`.
 //!
 //! ```text
-//! make sim                                   the table, and random worlds of fixed and of fresh seeds
+//! make sim                                   the table with several seeds, and random worlds of fixed and of fresh ones
 //! make sim SCENARIO=hopping                  what of it has this in its name
 //! make sim SEED=7 SCENARIO='random world'    one run again
 //! make sim SEEDS=100000                      so many fresh random worlds
@@ -12,14 +12,15 @@ use std::panic;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use weir_tests::simulation::report::Seeds;
 use weir_tests::simulation::{random, report};
 
-/// The seed of the table.
-const SEED: u64 = 1;
+/// The seeds of the table.
+const SEEDS: Seeds = Seeds { first: 1, more: 4 };
 /// Random worlds that every run sees again.
-const FIXED_SEEDS: u64 = 60;
+const FIXED_SEEDS: u64 = 300;
 /// Random worlds that nobody has seen before.
-const FRESH_SEEDS: u64 = 60;
+const FRESH_SEEDS: u64 = 200;
 
 fn main() -> ExitCode {
     let filter = env::var("SCENARIO").unwrap_or_default();
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| {}));
     let mut failed = 0;
     if seeds.is_none() {
-        failed += report::table(&filter, seed.unwrap_or(SEED), |line| println!("{line}"));
+        let of_table = seed.map_or(SEEDS, |first| Seeds { first, more: 0 });
+        failed += report::table(&filter, of_table, |line| println!("{line}"));
     }
     if random::NAME.contains(&filter) {
         let worlds = match (seed, seeds) {

@@ -61,6 +61,14 @@ pub struct Tally {
     pub admitted: u64,
 }
 
+impl Tally {
+    /// What it grew by since it was `then`.
+    #[must_use]
+    pub fn since(self, then: Self) -> Self {
+        Self { offered: self.offered - then.offered, admitted: self.admitted - then.admitted }
+    }
+}
+
 /// What one POP did with the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtPop {
@@ -222,6 +230,15 @@ impl Account {
     pub fn overdrawn(&mut self, now: u64) -> f64 {
         let over_ns = self.debt.deficit_ns(now).saturating_sub(self.quota.fill_ns());
         over_ns as f64 / self.quota.token_ns() as f64
+    }
+
+    /// What was asked for and admitted in region 0 of `regions`.
+    pub fn region_0(&self, regions: usize) -> Tally {
+        let pops = self.pops.iter().step_by(regions);
+        pops.fold(Tally::default(), |sum, pop| Tally {
+            offered: sum.offered + pop.tally.offered,
+            admitted: sum.admitted + pop.tally.admitted,
+        })
     }
 
     /// Tokens per second.

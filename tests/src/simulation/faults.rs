@@ -72,7 +72,7 @@ pub fn random(setup: &Setup, count: usize, from: u64, until: u64, rng: &mut Rng)
 fn one(setup: &Setup, begin: u64, end: u64, rng: &mut Rng) -> Schedule {
     let (pop, region) = (rng.usize(0..setup.pops), rng.usize(0..setup.regions));
     let sync = rng.usize(0..setup.regions * setup.syncs_per_region);
-    match rng.u8(0..13) {
+    match rng.u8(0..14) {
         0 => vec![(begin, Fault::Near(bad(setup.near, rng))), (end, Fault::Near(setup.near))],
         1 => vec![(begin, Fault::Far(bad(setup.far, rng))), (end, Fault::Far(setup.far))],
         2 => vec![(begin, Fault::CutPop(pop, true)), (end, Fault::CutPop(pop, false))],
@@ -84,6 +84,7 @@ fn one(setup: &Setup, begin: u64, end: u64, rng: &mut Rng) -> Schedule {
         8 => vec![(begin, Fault::StoreLoses(rng.u64(0..=begin.min(2 * SECOND_NS))))],
         9 => failover(begin, end - begin, rng.u64(0..SECOND_NS)),
         10 => vec![(begin, Fault::PopCrash(pop)), (end, Fault::PopStart(pop))],
+        12 => vec![(begin, Fault::Silence(pop, end - begin))],
         11 => vec![(begin, Fault::SyncCrash(sync)), (end, Fault::SyncStart(sync))],
         _ if rng.u8(0..4) == 0 => vec![(begin, Fault::StoreFlushed)],
         _ => vec![(begin, Fault::Reload(pop))],

@@ -4,7 +4,8 @@
 //! [`super::stretch`]). What is allowed beside it is what docs/budgets.md states: some hundredths, and once in a
 //! stretch what the loop cannot know while news are under way.
 
-use super::account::Account;
+use super::account::{Account, Tally};
+use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
 use super::shapes::Shape;
 use super::stretch::Compared;
@@ -16,6 +17,10 @@ const STEADY: [f64; 2] = [0.97, 1.02];
 const JUMPING: f64 = 0.8;
 /// The least, of one that bursts everywhere: what it overshot once, its bursts are cut for.
 const BURSTING: f64 = 0.2;
+/// The least, of a strict rule.
+const STRICT: f64 = 0.4;
+/// The least of its floor that a region gets, or of what it asks for.
+const FLOOR: f64 = 0.95;
 /// A few tokens are no part.
 const FEW: f64 = 4.0;
 /// What was overdrawn is paid back within so many seconds, ...
@@ -32,13 +37,10 @@ pub fn judge(world: &World, shapes: &[Shape]) {
     for compared in &world.compared {
         let account = world.reference.account(compared.rule, compared.key);
         let shape = shapes[compared.key as usize];
-        // What strict rules admit, and when, I4 bounds; their requests wait.
-        if account.sharing.strict {
-            continue;
-        }
         // What lost data and clocks that jumped gave may be found out of later.
         let overdrawn = overdrawn(world, compared) + account.forgiven;
-        let wrong = too_little(compared, shape)
+        let wrong = too_little(compared, shape, account, world.setup())
+            .or_else(|| less_than_its_floor(compared, shape, account))
             .or_else(|| too_much(compared, shape, account, world.setup(), overdrawn))
             .or_else(|| not_paid_back(compared, shape, account, world.setup()));
         if let Some(wrong) = wrong {
@@ -56,15 +58,32 @@ pub fn judge(world: &World, shapes: &[Shape]) {
     }
 }
 
-fn too_little(compared: &Compared, shape: Shape) -> Option<String> {
+fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
     let part = match shape {
+        // A strict rule's requests wait for what others hold: how long says no ideal.
+        _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         // Each POP that a hopping client comes to may hold a part of the burst for it, where it has overshot.
         Shape::Jumping { .. } | Shape::Hopping { .. } => JUMPING,
         _ => STEADY[0],
     };
-    let least = part * tokens(compared.least) - FEW;
+    // No more than a burst of a strict rule is leased at a time, and a lease takes a round trip.
+    let news = seconds(setup.interval_ns + setup.round_trip_ns());
+    let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
+    let most = if account.sharing.strict { leased } else { f64::INFINITY };
+    let least = part * tokens(compared.least).min(most) - FEW;
     (tokens(compared.tally.admitted) < least).then(|| format!("too little, at least {least:.0}"))
+}
+
+/// Region 0 gets what it asks for, up to its floor.
+fn less_than_its_floor(compared: &Compared, shape: Shape, account: &Account) -> Option<String> {
+    let Shape::Floor { .. } = shape else { return None };
+    let Tally { offered, admitted } = compared.region_0;
+    let time = seconds(compared.span.1 - compared.span.0) - 1.0;
+    let floor = account.rate() * f64::from(FLOOR_PERCENT) / 100.0 * time;
+    let least = FLOOR * tokens(offered).min(floor) - FEW - 0.1 * account.rate();
+    let wrong = format!("{admitted} of {offered} in region 0, at least {least:.0}");
+    (tokens(admitted) < least).then_some(wrong)
 }
 
 fn too_much(
@@ -74,7 +93,7 @@ fn too_much(
     setup: &Setup,
     overdrawn: f64,
 ) -> Option<String> {
-    if !shape.is_steady() {
+    if !shape.is_steady() || account.sharing.strict {
         return None;
     }
     let late = account.rate() * (seconds(setup.interval_ns) + LENIENCE_SECONDS);
@@ -89,7 +108,7 @@ fn not_paid_back(compared: &Compared, shape: Shape, account: &Account, setup: &S
     let swing = account.rate() * SWINGS * news + tokens(setup.pops as u64) + FEW;
     let time = (seconds(compared.span.1 - compared.span.0) - SETTLES_SECONDS - SWINGS * news).max(0.0);
     let left = account.forgiven + swing.max(most - PAID_BACK * account.rate() * time);
-    (shape.is_steady() && end > left)
+    (shape.is_steady() && !account.sharing.strict && end > left)
         .then(|| format!("overdrawn by {most:.0} and {end:.0} at the end, at most {left:.0}"))
 }
 

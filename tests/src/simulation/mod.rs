@@ -17,7 +17,7 @@
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               mechanisms.rs, quotas.rs: the table
+//!               mechanisms.rs, quotas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; judge.rs: what they must admit
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
@@ -50,6 +50,7 @@ pub mod reference;
 pub mod report;
 pub mod scenario;
 pub mod scenarios;
+pub mod settings;
 pub mod setup;
 pub mod shapes;
 pub mod store;

@@ -76,13 +76,12 @@ pub fn floor(size: Size, asks: f64) -> Plan {
     plan
 }
 
-/// What region 0 was admitted, as a part of what it asked for, up to its floor; after settling.
+/// What region 0 was admitted, as a part of what an ideal bucket of its floor alone would have; after settling. That
+/// one too leaves out some of what is asked for at just its rate.
 pub fn of_floor(world: &World) -> f64 {
     let (from, to) = (5, 60);
-    let asked = world.reference.between(from, to, |sample| sample.regions[0].offered);
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-    let floor = FLOOR * world.reference.account(0, 0).rate() * (to - from) as f64;
-    world.reference.between(from, to, |sample| sample.regions[0].admitted) / asked.min(floor)
+    world.reference.between(from, to, |sample| sample.regions[0].admitted)
+        / world.reference.between(from, to, |sample| sample.by_floor)
 }
 
 /// Many clients that exceed their quota, one after the other.

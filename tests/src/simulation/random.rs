@@ -45,14 +45,16 @@ pub fn drawn(seed: u64) -> Drawn {
     let mut rng = Rng::with_seed(!seed);
     let pops = rng.usize(1..=12);
     let per_second = log_uniform(1.0, 2_000.0, &mut rng).round();
-    let burst = (per_second * log_uniform(0.1, 2.0, &mut rng)).round().clamp(10.0, 10_000.0);
+    let burst = (per_second * log_uniform(0.1, 10.0, &mut rng)).round().clamp(10.0, 10_000.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
     let (burst, seconds) = (burst as u32, (TOKENS / per_second) as u64);
     let seconds = seconds.clamp(SECONDS[0], SECONDS[1]);
-    let mut rules = vec![rule("r0", None, per_second, burst, &mut rng)];
-    if rng.u8(0..3) == 0 {
+    let regions = rng.usize(1..=pops.min(4));
+    let sharing = Sharing::random(pops, regions, burst, &mut rng);
+    let mut rules = vec![rule("r0", None, per_second, burst, &sharing.text(), &mut rng)];
+    if sharing == Sharing::Plain && rng.u8(0..3) == 0 {
         let part = log_uniform(0.2, 2.0, &mut rng);
-        rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, &mut rng));
+        rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, "", &mut rng));
     }
     let keys = rng.u32(1..=3);
     let interval_ns = [100_000_000, 250_000_000, 500_000_000][rng.usize(0..3)];
@@ -63,7 +65,7 @@ pub fn drawn(seed: u64) -> Drawn {
         rules,
         keys,
         pops,
-        regions: rng.usize(1..=pops.min(4)),
+        regions,
         syncs_per_region: rng.usize(1..=2),
         workers: rng.usize(1..=2),
         slots: rng.u32(1..=3),
@@ -97,9 +99,51 @@ pub fn drawn(seed: u64) -> Drawn {
     Drawn { plan, shapes }
 }
 
-fn rule(name: &str, path: Option<&'static str>, per_second: f64, burst: u32, rng: &mut Rng) -> RuleText {
-    let when = ["local", "share", "deny"][rng.usize(0..3)];
-    let options = format!(r#""when_unsynced": "{when}""#);
+/// How POPs share the first rule's quota.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sharing {
+    Plain,
+    Strict,
+    /// Region 0 has a floor.
+    Floor,
+    LocalBurst(u32),
+}
+
+/// The floor of region 0, in hundredths.
+pub const FLOOR_PERCENT: u8 = 30;
+
+impl Sharing {
+    fn random(pops: usize, regions: usize, burst: u32, rng: &mut Rng) -> Self {
+        match rng.u8(0..10) {
+            0 => Self::Strict,
+            1 if regions > 1 => Self::Floor,
+            2 | 3 if pops > 1 => Self::LocalBurst(rng.u32(burst.div_ceil(20)..=burst)),
+            _ => Self::Plain,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Plain => String::new(),
+            Self::Strict => r#", "strict": true"#.into(),
+            Self::Floor => format!(r#", "floors": {{"region-0": {FLOOR_PERCENT}}}"#),
+            Self::LocalBurst(tokens) => format!(r#", "local_burst": {tokens}"#),
+        }
+    }
+}
+
+fn rule(
+    name: &str,
+    path: Option<&'static str>,
+    per_second: f64,
+    burst: u32,
+    more: &str,
+    rng: &mut Rng,
+) -> RuleText {
+    let is_strict = more.contains("strict");
+    // A strict rule that is limited by more than its budget has no bound of zero.
+    let when = if is_strict { "deny" } else { ["local", "share", "deny"][rng.usize(0..3)] };
+    let options = format!(r#""when_unsynced": "{when}"{more}"#);
     RuleText { name: name.into(), path, rate: format!("{per_second}/s"), burst, options }
 }
 

@@ -1,6 +1,7 @@
 //! The reference: what was truly offered and admitted, of each key under each rule.
 
 use weir_budget::budget::BudgetId;
+use weir_limiter::quota::Quota;
 use weir_limiter::rules::cost::Cost;
 use weir_limiter::rules::{Rule, RuleSet};
 use weir_limiter::time::SECOND_NS;
@@ -26,6 +27,9 @@ pub struct Reference {
     names: Vec<String>,
     costs: Vec<Cost>,
     regions: usize,
+    /// The floor of region 0 in the first rule as a bucket of its own, and what that would have admitted of the first key.
+    floor: Option<(Quota, Meter)>,
+    by_floor: u64,
     /// The first key under the first rule, by region, and sampled.
     by_region: Vec<Tally>,
     samples: Vec<Sample>,
@@ -38,6 +42,8 @@ pub struct Sample {
     pub tally: Tally,
     /// What the ideal bucket would have admitted.
     pub ideally: u64,
+    /// What an ideal bucket of its floor alone would have admitted in region 0.
+    pub by_floor: u64,
     /// By region.
     pub regions: Vec<Tally>,
 }
@@ -58,6 +64,8 @@ impl Reference {
             stretches: Vec::new(),
             names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
             costs: rules.rules().iter().map(|rule| rule.cost.clone()).collect(),
+            floor: rules.rules().first().and_then(floor_of).map(|quota| (quota, Meter::default())),
+            by_floor: 0,
             regions: setup.regions,
             by_region: vec![Tally::default(); setup.regions],
             samples: Vec::new(),
@@ -74,9 +82,14 @@ impl Reference {
         &mut self.accounts[rule][key as usize]
     }
 
-    /// Which rules are strict.
-    pub fn strict(&self) -> Vec<bool> {
-        self.accounts.iter().map(|keys| keys.first().is_some_and(|account| account.sharing.strict)).collect()
+    /// What the local burst of each rule lacks of its burst, in nanoseconds of refill; none of a strict one.
+    pub fn withheld(&self) -> Vec<Option<u64>> {
+        let withheld = |account: &Account| {
+            let Account { quota, sharing, .. } = account;
+            let tokens = quota.burst().saturating_sub(sharing.local_burst);
+            (!sharing.strict).then(|| quota.token_ns() * u64::from(tokens))
+        };
+        self.accounts.iter().map(|keys| keys.first().and_then(withheld)).collect()
     }
 
     /// Every account, with its rule and key.
@@ -105,16 +118,21 @@ impl Reference {
         }
         for &(rule, cost) in costs {
             self.account_mut(rule, key).offer(pop, cost, ideally);
+            if (rule, key, pop % self.regions) == (0, 0, 0)
+                && let Some((quota, meter)) = &mut self.floor
+            {
+                self.by_floor += if meter.take_if_there(*quota, cost, now) { u64::from(cost) } else { 0 };
+            }
         }
     }
 
     /// Begins to compare, at `now`. `missing` is what a POP's bucket for a key under a rule misses.
     pub fn begin_stretch(&mut self, now: u64, mut missing: impl FnMut(usize, u32) -> Vec<Meter>) {
         let keys = 0..u32::try_from(self.ideals.len()).expect("few keys");
-        let accounts = &mut self.accounts;
+        let (accounts, regions) = (&mut self.accounts, self.regions);
         let of_key = |key: u32| {
             let missing = (0..accounts.len()).map(|rule| missing(rule, key)).collect();
-            Stretch::begin(accounts.iter_mut().map(|keys| &mut keys[key as usize]), missing, now)
+            Stretch::begin(accounts.iter_mut().map(|keys| &mut keys[key as usize]), missing, regions, now)
         };
         self.stretches = keys.map(of_key).collect();
     }
@@ -124,7 +142,8 @@ impl Reference {
         let stretches = std::mem::take(&mut self.stretches);
         let keyed = (0_u32..).zip(&stretches);
         let of_key = |(key, stretch): (u32, &Stretch)| {
-            let end = |rule| stretch.end(rule, key, &mut self.accounts[rule][key as usize], now);
+            let end =
+                |rule| stretch.end(rule, key, &mut self.accounts[rule][key as usize], self.regions, now);
             (0..self.names.len()).map(end).collect::<Vec<_>>()
         };
         keyed.flat_map(of_key).collect()
@@ -160,8 +179,8 @@ impl Reference {
     pub fn sample_until(&mut self, now: u64) {
         let Some(account) = self.accounts.first().and_then(|keys| keys.first()) else { return };
         while (self.samples.len() as u64 + 1) * SAMPLE_NS <= now {
-            let (tally, ideally, regions) = (account.tally, account.ideally, self.by_region.clone());
-            self.samples.push(Sample { tally, ideally, regions });
+            let (tally, ideally, by_floor) = (account.tally, account.ideally, self.by_floor);
+            self.samples.push(Sample { tally, ideally, by_floor, regions: self.by_region.clone() });
         }
     }
 
@@ -179,4 +198,12 @@ impl Reference {
         };
         (at(to_s) - at(from_s)) as f64
     }
+}
+
+/// The floor of region 0 as a quota.
+fn floor_of(rule: &Rule) -> Option<Quota> {
+    let percent = rule.sharing.floor("region-0");
+    let burst = u64::from(rule.quota.burst()) * u64::from(percent) / 100;
+    let token_ns = (rule.quota.token_ns() * 100).checked_div(u64::from(percent))?;
+    Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()
 }

@@ -12,25 +12,46 @@ use super::scenarios::SCENARIOS;
 /// Limits beyond this are none.
 const NO_LIMIT: f64 = 1e8;
 
+/// The seeds that a table is run with.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds {
+    /// That of the rows which are printed, in every fleet.
+    pub first: u64,
+    /// How many more after it, in fleets of at most [`SMALL_POPS`] POPs; of those only what fails is printed.
+    pub more: u64,
+}
+
+/// POPs of a fleet that is quickly simulated.
+const SMALL_POPS: usize = 20;
+
 /// Runs every scenario whose name in a fleet contains `filter`, and hands each outcome to `print` in
 /// the table's order, and at last how many hold and fail. How many fail.
-pub fn table(filter: &str, seed: u64, print: impl Fn(&str) + Sync) -> usize {
-    let runs: Vec<_> = SCENARIOS
-        .iter()
-        .flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)))
-        .filter(|(scenario, size)| scenario.label(*size).contains(filter))
-        .collect();
+pub fn table(filter: &str, seeds: Seeds, print: impl Fn(&str) + Sync) -> usize {
+    let rows =
+        || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
+    let of_seed = |seed: u64| {
+        let is_run = move |size: Size| seed == seeds.first || size.pops <= SMALL_POPS;
+        let rows =
+            rows().filter(move |(scenario, size)| is_run(*size) && scenario.label(*size).contains(filter));
+        rows.map(move |(scenario, size)| (scenario, size, seed))
+    };
+    let runs: Vec<_> = (seeds.first..=seeds.first + seeds.more).flat_map(of_seed).collect();
     let failed = AtomicUsize::new(0);
     in_order(
         &runs,
-        |(scenario, size)| scenario.run(*size, seed),
-        |(scenario, size), outcome| {
+        |(scenario, size, seed)| scenario.run(*size, *seed),
+        |(scenario, size, seed), outcome| {
             failed.fetch_add(usize::from(!outcome.holds), Ordering::Relaxed);
-            print(&line(scenario, *size, outcome));
+            if *seed == seeds.first {
+                print(&line(scenario, *size, outcome));
+            } else if !outcome.holds {
+                print(&format!("{}  (seed {seed})", line(scenario, *size, outcome)));
+            }
         },
     );
     let failed = failed.into_inner();
-    print(&format!("{} hold, {failed} fail (seed {seed})", runs.len() - failed));
+    let Seeds { first, more } = seeds;
+    print(&format!("{} runs hold, {failed} fail (seeds {first} to {})", runs.len() - failed, first + more));
     failed
 }
 

@@ -5,6 +5,7 @@ use weir_limiter::time::SECOND_NS;
 use super::mechanisms;
 use super::more_scenarios as more;
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
+use super::settings;
 use super::traffic;
 use super::world::World;
 use super::{many, quotas, reaction};
@@ -44,6 +45,7 @@ fn bound_part(world: &World) -> f64 {
 
 const BOUND: Limit = limit("of the bound", bound_part, 0.0, 1.0);
 const CONTENDED: &[Limit] = &[limit("ratio", ratio, 0.99, 1.01), limit("fullest", fullest, 0.0, 1.0), BOUND];
+const CONTENDED_FAR: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 const BELOW: &[Limit] = &[limit("passed", passed, 0.998, 1.0), BOUND];
 const ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 const HOPPING: &[Limit] = &[limit("ratio", ratio, 0.985, 1.01), BOUND];
@@ -55,11 +57,15 @@ const ATTACKER: &[Limit] = &[
     limit("since start", more::since_start, 0.0, 1.0),
     BOUND,
 ];
-/// Two intervals and a round trip.
+/// Two intervals and a round trip, and a fifth of an interval: of a hundred messages one is lost, and what a POP
+/// would have heard by it comes an interval later. So the last hundredth of the events is up to an interval late;
+/// over 20 seeds up to 640 ms.
 const REACTION: &[Limit] =
-    &[limit("p99 ms", reaction::p99_ms, 0.0, 600.0), limit("events", reaction::events, 300.0, 1e9)];
+    &[limit("p99 ms", reaction::p99_ms, 0.0, 650.0), limit("events", reaction::events, 300.0, 1e9)];
+/// A POP thins by ratios of half a second ago, so the last hundredths of a floor that is asked for at just its rate
+/// are the others': 0.980 to 1.04 over 20 seeds.
 const FLOOR: &[Limit] =
-    &[limit("of its floor", more::of_floor, 0.98, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+    &[limit("of its floor", more::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
 /// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
 /// the rule is alive.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
@@ -140,6 +146,10 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
     plain("region restarted while cut off", CUT_OFF, more::region_restarted_cut_off),
     plain("store 800 ms away, 5x", FAR, more::store_far_away),
+    plain("10/s, burst 20, 3x", CONTENDED_FAR, settings::slow),
+    plain("2,000/s, burst 200, 1.5x", CONTENDED_FAR, settings::fast),
+    plain("store 800 ms away, 3x", CONTENDED_FAR, settings::far_away),
+    plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, settings::long_burst),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
     plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
     Scenario {

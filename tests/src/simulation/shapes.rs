@@ -38,6 +38,15 @@ pub enum Shape {
         /// How long each, in nanoseconds.
         half_ns: u64,
     },
+    /// In region 0 at one rate, and everywhere else at another: a flood.
+    Floor {
+        /// Requests per second in region 0, ...
+        asks: f64,
+        /// ... and in the others.
+        flood: f64,
+        /// How many regions there are.
+        regions: usize,
+    },
     /// At all POPs at once, then at none.
     Bursts {
         /// Requests at each POP.
@@ -73,6 +82,12 @@ impl Shape {
         }
     }
 
+    /// One for a quota of `rate` tokens a second of which region 0 has a floor.
+    pub fn floor(rate: f64, regions: usize, most: f64, rng: &mut Rng) -> Self {
+        let asks = (rate * log_uniform(0.1, 1.0, rng)).min(most / 4.0);
+        Self::Floor { asks, flood: (rate * log_uniform(1.0, 20.0, rng)).min(most - asks), regions }
+    }
+
     /// Whether it asks at one rate.
     pub fn is_steady(self) -> bool {
         !matches!(self, Self::Jumping { .. } | Self::Bursts { .. })
@@ -86,6 +101,10 @@ impl Shape {
             Self::OnePop { rate, pop } => traffic::poisson(rate, move |_, _| pop),
             Self::Hopping { rate, dwell_ns } => traffic::hopping(rate, pops, dwell_ns),
             Self::Jumping { low, high, half_ns } => traffic::jumping(low, high, half_ns, pops),
+            Self::Floor { asks, flood, regions } => traffic::merged(vec![
+                traffic::at_pops(asks, pops, move |pop| pop % regions == 0),
+                traffic::at_pops(flood, pops, move |pop| pop % regions != 0),
+            ]),
             Self::Bursts { each, period_ns } => traffic::bursts(each, pops, period_ns),
         }
     }

@@ -92,6 +92,8 @@ pub struct Compared {
     pub span: Span,
     /// Tokens that were asked for, and admitted.
     pub tally: Tally,
+    /// The same in region 0.
+    pub region_0: Tally,
     /// What the ideal limiter admits that begins with what is owed at most, and keeps back what the loop steers for.
     pub least: u64,
     /// What the ideal limiter admits that begins with what is owed at least.
@@ -112,6 +114,7 @@ pub struct Stretch {
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     tally: Tally,
+    region_0: Tally,
     overdrawn: f64,
 }
 
@@ -122,6 +125,7 @@ impl Stretch {
     pub fn begin<'a>(
         accounts: impl Iterator<Item = &'a mut Account>,
         missing: Vec<Vec<Meter>>,
+        regions: usize,
         now: u64,
     ) -> Self {
         let accounts: Vec<_> = accounts.collect();
@@ -131,7 +135,7 @@ impl Stretch {
         let begun = |account: &mut Account| {
             let overdrawn = account.overdrawn(now);
             account.overshoot_of_stretch = overdrawn;
-            Begun { tally: account.tally, overdrawn }
+            Begun { tally: account.tally, region_0: account.region_0(regions), overdrawn }
         };
         Self { begin: now, least, most, rules: accounts.into_iter().map(begun).collect() }
     }
@@ -143,16 +147,14 @@ impl Stretch {
     }
 
     /// How it was at its end, at `now`, under `rule`.
-    pub fn end(&self, rule: usize, key: u32, account: &mut Account, now: u64) -> Compared {
-        let Begun { tally, overdrawn } = self.rules[rule];
+    pub fn end(&self, rule: usize, key: u32, account: &mut Account, regions: usize, now: u64) -> Compared {
+        let Begun { tally, region_0, overdrawn } = self.rules[rule];
         Compared {
             rule,
             key,
             span: (self.begin, now),
-            tally: Tally {
-                offered: account.tally.offered - tally.offered,
-                admitted: account.tally.admitted - tally.admitted,
-            },
+            tally: account.tally.since(tally),
+            region_0: account.region_0(regions).since(region_0),
             least: self.least.admitted(rule),
             most: self.most.admitted(rule),
             overdrawn: [overdrawn, account.overdrawn(now), account.overshoot_of_stretch],

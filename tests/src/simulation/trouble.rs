@@ -23,6 +23,9 @@ impl World {
                 for loss in self.store.lose(now) {
                     self.state_loss(&loss, since);
                 }
+                // What was leased before is leased again: a burst at most.
+                let strict = self.reference.accounts_mut().filter(|(_, _, account)| account.sharing.strict);
+                strict.for_each(|(_, _, account)| account.lend(account.quota.fill_ns()));
             }
             Fault::PopCrash(pop) => self.crash_pop(pop, since),
             Fault::PopStart(pop) if !self.pops[pop].is_up => self.pops[pop].start(&mut self.rng, now),

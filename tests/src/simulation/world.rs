@@ -200,10 +200,12 @@ impl World {
             }
         }
         let pops = &mut self.pops;
-        let strict = self.reference.strict();
+        // A strict rule's bucket is what was leased. Of a key that is new to it a POP gives the local burst.
+        let withheld = self.reference.withheld();
         let missing = |rule: usize, key| {
-            let of_pop =
-                |pop: &mut Pop| if strict[rule] { Meter::default() } else { pop.missing(rule, key, now) };
+            let of_pop = |pop: &mut Pop| {
+                withheld[rule].map_or_else(Meter::default, |least_ns| pop.missing(rule, key, least_ns, now))
+            };
             pops.iter_mut().map(of_pop).collect()
         };
         self.reference.begin_stretch(now, missing);
@@ -284,13 +286,17 @@ impl World {
         let ages: Vec<_> = self.pops.iter().map(|pop| pop.is_up.then(|| self.setup.age(pop, now))).collect();
         let is_late = ages.iter().flatten().any(|age| age.late_ns > 0);
         for (rule, _, account) in self.reference.accounts_mut() {
-            if !is_late {
-                account.pay_back(LOOK_NS as f64);
-            } else if !account.sharing.strict {
+            // What is leased twice may be spent at any time.
+            if account.sharing.strict {
+                continue;
+            }
+            if is_late {
                 for (pop, age) in ages.iter().enumerate().filter_map(|(pop, age)| Some((pop, age.as_ref()?)))
                 {
                     account.lend_to(pop, age.lent_ns(self.when_unsynced[rule], self.setup.pops));
                 }
+            } else {
+                account.pay_back(LOOK_NS as f64);
             }
         }
         self.queue.push(now + LOOK_NS, Event::Look);
