@@ -23,7 +23,7 @@
 //! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
 //!    others have drained it before, and those were told the level, and do not hold a burst themselves.
 //!
-//! Together `sum b_i + 3 N L R + L H - B`. With b = B that is `(N - 1) B` and what the news cost.
+//! Together `sum b_i + 3 N L R + L H - B`, and for a burst below `0.2 s L` what `x_target` is below half of it. With b = B that is `(N - 1) B` and what the news cost.
 //!
 //! # What it rests on
 //!
@@ -39,7 +39,7 @@ use weir_limiter::quota::Quota;
 use weir_limiter::sharing::{Sharing, WhenUnsynced};
 
 use crate::demand::WINDOW_NS;
-use crate::divide::HORIZON_NS;
+use crate::divide::{HORIZON_NS, target_below_ns};
 
 /// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stop it: twice for what is under
 /// way, once for the level being ahead of time.
@@ -79,7 +79,8 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     let (burst, local_burst) = (u64::from(quota.burst()), u64::from(sharing.local_burst.min(quota.burst())));
     let alone = reach_ns.div_ceil(WINDOW_NS).saturating_add(1).min(pops);
     let held = pops * local_burst + alone * (burst - local_burst);
-    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + u128::from(HORIZON_NS);
+    let known_ns = u128::from(HORIZON_NS) + u128::from(target_below_ns(quota));
+    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns;
     (held - burst).saturating_add(refill(quota, late_ns))
 }
 

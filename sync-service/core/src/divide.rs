@@ -3,7 +3,7 @@
 //! With level x, rate L, burst B, demand D of the whole fleet, horizon H:
 //!
 //! ```text
-//! x_target = min(0.1 B + 0.2 s x L, B / 2)
+//! x_target = min(0.1 B + 0.2 s x L, B / 2) - max(0, 0.1 s x L - B / 2)
 //! L_eff    = max(0, L + s (x - x_target) / H)     s = 4 above the target, 1 below
 //! p        = 0 if L_eff = 0, else min(1, L_eff / D)
 //! ```
@@ -204,7 +204,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less what is some region's own.
-    let beyond_ns = level_ns - i128::from(target_ns(quota));
+    let beyond_ns = level_ns - target_ns(quota);
     let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * SURPLUS } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
     let of_rest = quotient(rest, price * asked.milli - own_sum);
@@ -226,8 +226,16 @@ const UNEVEN: u64 = 5;
 /// A surplus is given out so many times faster than a lack is made up.
 const SURPLUS: i128 = 4;
 
-fn target_ns(quota: Quota) -> u64 {
-    (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns() / 2)
+/// The level that is steered for. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and
+/// what is not charged yet is more than it holds: there the charges' mean is below empty.
+fn target_ns(quota: Quota) -> i128 {
+    let fill_ns = quota.fill_ns();
+    i128::from((fill_ns / TARGET_PART + TARGET_NS).min(fill_ns / 2)) - i128::from(target_below_ns(quota))
+}
+
+/// How far the level that is steered for is below half of a small burst.
+pub(crate) fn target_below_ns(quota: Quota) -> u64 {
+    (TARGET_NS / 2).saturating_sub(quota.fill_ns() / 2)
 }
 
 /// `part / whole`: 0 where there is no part, 1 where it is the larger.

@@ -27,6 +27,13 @@ fn local_burst(size: Size, burst: u32, local_burst: u32, seconds: u64, per_secon
     Plan { drain_seconds: DRAIN_SECONDS, ..plan }
 }
 
+/// A burst that fills in less than an interval.
+pub fn small_burst(size: Size) -> Plan {
+    let mut plan = Plan::of(size, 60, traffic::even(150.0, size.pops));
+    plan.setup.rules = vec![RuleText { burst: 5, ..RuleText::default() }];
+    plan
+}
+
 /// What was admitted while the key was new, as a part of what the ideal bucket would have.
 pub fn while_new(world: &World) -> f64 {
     let admitted = world.reference.between(0, NEW_SECONDS, |sample| sample.tally.admitted);

@@ -87,6 +87,7 @@ const BUNCH: &[Limit] = &[
     limit("ratio", ratio, 0.99, 1.002),
     BOUND,
 ];
+const SMALL_BURST: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 /// While it is new, a key is not given what its budget steers for: 120 tokens of 1,500.
 const LOCAL_BURST: &[Limit] =
     &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
@@ -150,6 +151,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("2,000/s, burst 200, 1.5x", CONTENDED_FAR, settings::fast),
     plain("store 800 ms away, 3x", CONTENDED_FAR, settings::far_away),
     plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, settings::long_burst),
+    plain("burst 5, 1.5x", SMALL_BURST, quotas::small_burst),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
     plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
     Scenario {
