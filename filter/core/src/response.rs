@@ -2,7 +2,8 @@
 //!
 //! - `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
 //! - `RateLimit-Policy: "name";q=BURST;w=SECONDS` and `RateLimit: "name";r=LEFT;t=SECONDS`
-//!   (draft-ietf-httpapi-ratelimit-headers-10). For a token bucket, `q` is the burst and `w` the time
+//!   (draft-ietf-httpapi-ratelimit-headers-10). Where it is not requests that are counted, `qu` says so:
+//!   `"concurrent-requests"`, or `"content-bytes"`, of which `q` and `r` are then counts. For a token bucket, `q` is the burst and `w` the time
 //!   in which an empty bucket fills, so that q/w is the rate; `t` is the time until there is one more
 //!   token than now, rounded up, and is never later than `Retry-After`.
 //!   For a quota of the calendar, `q` is the count, `w` the length of a day or of thirty days, and `t` the
@@ -21,6 +22,7 @@ use alloc::vec::Vec;
 use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 use crate::decision::Standing;
+use crate::rules::after::After;
 use crate::rules::{Reset, Response, Rule};
 use crate::template::{Numbers, Template};
 use crate::time::SECOND_NS;
@@ -33,6 +35,8 @@ pub type Header<'a> = (&'a str, Cow<'a, str>);
 pub struct Answers {
     name: String,
     policy: String,
+    /// What one token is of the policy's units.
+    units: u64,
     limit: String,
     body: Body,
     content_type: String,
@@ -67,6 +71,7 @@ impl Answers {
         let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
         let seconds = rule.sharing.calendar.map(Calendar::nominal_s).or(seconds);
         let window = seconds.map_or(String::new(), |seconds| format!(";w={seconds}"));
+        let (unit, units) = quota_unit(rule);
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
         let problem = || {
             format!(
@@ -80,7 +85,8 @@ impl Answers {
         let set_headers = response.set_headers.iter();
         Self {
             name: name.clone(),
-            policy: format!("\"{name}\";q={}{window}", quota.burst()),
+            policy: format!("\"{name}\";q={}{unit}{window}", units.saturating_mul(quota.burst().into())),
+            units,
             content_type: content_type(response),
             set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
             body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
@@ -176,6 +182,7 @@ impl Answers {
         let Numbers { remaining, more_s, reset_s, .. } = numbers;
         if families.ratelimit {
             headers.push(("ratelimit-policy", self.policy.as_str().into()));
+            let remaining = self.units.saturating_mul(u64::from(*remaining));
             headers.push(("ratelimit", format!("\"{}\";r={remaining};t={more_s}", self.name).into()));
         }
         if families.x_ratelimit {
@@ -255,6 +262,15 @@ fn window_ns(rule: &Rule) -> Option<u64> {
         Algorithm::SlidingWindow(window) => Some(window.length_ns()),
         Algorithm::SlidingLog(log) => Some(log.length_ns()),
         Algorithm::Concurrency(_) => None,
+    }
+}
+
+/// What a policy says of the unit that it counts, unless that is requests, and how much of it a token is.
+fn quota_unit(rule: &Rule) -> (&'static str, u64) {
+    match (&rule.algorithm, rule.after.as_deref()) {
+        (Algorithm::Concurrency(_), _) => (";qu=\"concurrent-requests\"", 1),
+        (_, Some(After::Bytes { per })) => (";qu=\"content-bytes\"", u64::from(*per)),
+        _ => ("", 1),
     }
 }
 
@@ -347,6 +363,38 @@ mod tests {
         assert_eq!(headers.len(), 3);
         let none = rule(&json!({"headers": []}));
         assert!(Answers::of(&none).quota(&none, &standing, 0).is_empty());
+    }
+
+    #[test]
+    fn what_is_counted_is_said_where_it_is_not_requests() {
+        let of = |fields: serde_json::Value| {
+            let mut rule = json!({"name": "a", "key": ["client_address"]});
+            rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let mut errors = Errors::default();
+            let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+            let rules = errors.into_result(rules).unwrap();
+            let rule = &rules.rules()[0];
+            let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+            let answers = Answers::of(rule);
+            let headers = answers.quota(rule, &standing, 0);
+            (value_of(&headers, "ratelimit-policy"), value_of(&headers, "ratelimit"))
+        };
+        for (fields, policy, left) in [
+            (json!({"rate": "10/s"}), "\"a\";q=10;w=1", "\"a\";r=7;t=1"),
+            (
+                json!({"algorithm": "concurrency", "limit": 10}),
+                "\"a\";q=10;qu=\"concurrent-requests\"",
+                "\"a\";r=7;t=1",
+            ),
+            (
+                json!({"rate": "10/s", "cost": {"after": {"response_bytes_per": 1024}}}),
+                "\"a\";q=10240;qu=\"content-bytes\";w=1",
+                "\"a\";r=7168;t=1",
+            ),
+            (json!({"rate": "10/s", "cost": {"after": {"header": "x"}}}), "\"a\";q=10;w=1", "\"a\";r=7;t=1"),
+        ] {
+            assert_eq!(of(fields), (policy.into(), left.into()));
+        }
     }
 
     /// Six hours before the end of the 10th of September 2001.
