@@ -1,13 +1,16 @@
 //! `weir-sync check FILE`: judges a file of rules without a fleet, and explains it.
 
 pub mod explain;
+mod place;
 mod table;
 pub mod warn;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
+use place::Places;
 use weir_budget::bound::{Fleet, bound};
 use weir_limiter::algorithm::Algorithm;
+use weir_limiter::reading::ConfigError;
 use weir_limiter::rules::Rule;
 use weir_limiter::rules::mode::Mode;
 use weir_limiter::sharing::WhenUnsynced;
@@ -69,12 +72,22 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}"), number("newcomers")))
 }
 
-/// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong.
+/// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with
+/// its line in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
     Document::read_either(&bytes, Form::Either).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(|error| format!("{path}: {error}")).collect();
-        lines.join("\n")
+        let places = Places::of(&bytes);
+        let line = |error: &ConfigError| {
+            let ConfigError { place, problem } = error;
+            let line = places.line(place).filter(|_| !place.is_empty());
+            let line = line.map_or_else(String::new, |line| format!(":{line}"));
+            match places.rule(place) {
+                Some(rule) => format!("{path}{line}: {place} ({rule}): {problem}"),
+                None => format!("{path}{line}: {error}"),
+            }
+        };
+        errors.iter().map(line).collect::<Vec<_>>().join("\n")
     })
 }
 

@@ -117,7 +117,21 @@ fn yaml(bytes: &[u8]) -> Result<Value, String> {
     // Of YAML 1.2, in which `off` and `y` are texts.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| format!("expected YAML: {}", error.without_snippet()))
+        .map_err(|error| format!("expected YAML: {}", told(error.without_snippet())))
+}
+
+/// What is wrong with YAML, in words for its author; the library speaks to the program's.
+fn told(error: &serde_saphyr::Error) -> String {
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey { key, location } => {
+            let field = key.as_deref().unwrap_or("a field");
+            let (line, column) = (location.line(), location.column());
+            format!(
+                "{field} is given twice: expected it once, found the second at line {line}, column {column}"
+            )
+        }
+        error => error.render_with_formatter(&serde_saphyr::UserMessageFormatter),
+    }
 }
 
 /// An error that no field has.
@@ -201,7 +215,29 @@ mod tests {
             "{:?}",
             errors("rules: [\n", Form::Either)
         );
-        assert!(errors("a: 1\na: 2\n", Form::Yaml)[0].contains("duplicate"));
+        let twice = errors("a: 1\na: 2\n", Form::Yaml);
+        assert_eq!(
+            twice,
+            ["expected YAML: a is given twice: expected it once, found the second at line 2, column 1"]
+        );
+        // None of the texts of the library's own, which speak of its options.
+        for text in [
+            "rules: [\n",
+            "a: *b",
+            "a: !!binary x",
+            "\ta: 1",
+            "a: 'b",
+            "{a: 1",
+            "--- 1\n--- 2",
+            "- a\nb: 1",
+            "&a [*a]",
+        ] {
+            let found = errors(text, Form::Yaml);
+            assert!(
+                found.iter().all(|line| !line.contains("ption") && !line.contains("::")),
+                "{text:?}: {found:?}"
+            );
+        }
         assert_eq!(errors("", Form::Yaml), ["expected an object, found null"]);
         assert!(Document::read(&[0xff], Form::Either).is_err());
     }

@@ -1,0 +1,149 @@
+//! Where in a file an error's place is: its line, and the rule that it is in.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// A file of rules with the line of each value. JSON is read as YAML, which it is.
+pub(super) struct Places(Option<Spanned<Node>>);
+
+/// A value, as far as places go through it.
+enum Node {
+    Map(Vec<(String, Spanned<Node>)>),
+    List(Vec<Spanned<Node>>),
+    Text(String),
+    Other,
+}
+
+impl Places {
+    /// Of a file; without lines where it cannot be read.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(str::from_utf8(bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()))
+    }
+
+    /// The line of `place`, as in `rules[0].rate`, or of what it would be in.
+    pub(super) fn line(&self, place: &str) -> Option<u64> {
+        let mut at = self.0.as_ref()?;
+        for step in steps(place) {
+            let Some(next) = at.value.within(step) else { break };
+            at = next;
+        }
+        Some(at.referenced.line()).filter(|line| *line > 0)
+    }
+
+    /// The name of the rule that `place` is in.
+    pub(super) fn rule(&self, place: &str) -> Option<&str> {
+        let number = place.strip_prefix("rules[")?.split(']').next()?;
+        let rule = self.0.as_ref()?.value.within("rules")?.value.within(number)?;
+        match &rule.value.within("name")?.value {
+            Node::Text(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// `rules[0].rate`, step by step.
+fn steps(place: &str) -> impl Iterator<Item = &str> {
+    place.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
+}
+
+impl Node {
+    fn within(&self, step: &str) -> Option<&Spanned<Self>> {
+        match self {
+            Self::Map(fields) => fields.iter().find(|(name, _)| name == step).map(|(_, value)| value),
+            Self::List(items) => items.get(step.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Node::Map(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
+        Ok(Node::Text(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Other)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Node::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_its_line_and_its_rule() {
+        let yaml = "# rules\nrules:\n- name: api\n  key: [client_address]\n  match:\n    path: /x\n- {name: login,\n   rate: 5}\n";
+        let places = Places::of(yaml.as_bytes());
+        for (place, line, rule) in [
+            ("rules[0].match.path", Some(6), Some("api")),
+            ("rules[0].key[0]", Some(4), Some("api")),
+            ("rules[1].rate", Some(8), Some("login")),
+            ("rules[1].key", Some(7), Some("login")),
+            ("allow[0]", Some(2), None),
+        ] {
+            assert_eq!((places.line(place), places.rule(place)), (line, rule), "{place}");
+        }
+        let json = Places::of(
+            b"{\"rules\": [\n{\"name\": \"a\",\n \"rate\": null, \"burst\": 1.5, \"strict\": true}]}",
+        );
+        assert_eq!((json.line("rules[0].rate"), json.rule("rules[0]")), (Some(3), Some("a")));
+        assert_eq!(Places::of(b"a: [").line("a"), None);
+    }
+}
