@@ -11,7 +11,7 @@ use weir_tests::bench::summary::{TARGETS, Word};
 
 /// The pages that show rule sets to copy.
 /// (Those of docs/rules.md are tried in tests/rules.rs.)
-const PAGES: [&str; 2] = ["README.md", "docs/budgets.md"];
+const PAGES: [&str; 3] = ["README.md", "docs/budgets.md", "docs/envoy.md"];
 /// The page that names tests.
 const INVARIANTS: &str = "docs/invariants.md";
 /// The page that `make bench` writes its figures into.
@@ -133,4 +133,37 @@ fn the_benchmarks_summary_has_every_row_and_a_word_on_each_that_falls_short() {
         let is_said = why.lines().next().is_some_and(|line| !line.trim().is_empty());
         assert!(word != Word::Short.to_string() || is_said, "{BENCHMARKS} does not say why: {row}");
     }
+}
+
+/// The YAML examples of a page that begin so, read.
+fn examples(page: &str, first: &str) -> Vec<Value> {
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks = blocks.filter(|block| block.starts_with(first));
+    blocks.map(|block| serde_saphyr::from_str(block).unwrap_or_else(|e| panic!("{block}: {e}"))).collect()
+}
+
+/// Both bootstraps, and the page about Envoy, say the same of the cluster of weir-sync and of the stats.
+#[test]
+fn the_page_about_envoy_says_what_the_bootstraps_do() {
+    let text = page("docs/envoy.md");
+    let (clusters, stats) = (examples(&text, "- name: weir-sync"), examples(&text, "stats_config:"));
+    let of = |bootstrap: &Value| {
+        let clusters = bootstrap["static_resources"]["clusters"].as_array().cloned().unwrap_or_default();
+        let mut cluster =
+            clusters.into_iter().find(|cluster| cluster["name"] == "weir-sync").unwrap_or_default();
+        cluster["load_assignment"] = Value::Null;
+        cluster
+    };
+    let mut shown = clusters[0][0].clone();
+    shown["load_assignment"] = Value::Null;
+    assert!(shown["health_checks"].is_array() && shown["outlier_detection"].is_object());
+    for name in ["envoy/single/envoy.yaml", "envoy/regions/envoy.yaml"] {
+        let bootstrap: Value = serde_saphyr::from_str(&page(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(of(&bootstrap), shown, "{name}");
+        assert_eq!(bootstrap["stats_config"], stats[0]["stats_config"], "{name}");
+    }
+    let configuration = &examples(&text, "configuration:")[0]["configuration"];
+    assert_eq!(configuration["@type"], "type.googleapis.com/google.protobuf.StringValue");
+    let value = configuration["value"].as_str().unwrap_or_default();
+    Config::parse(value.as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
 }

@@ -67,7 +67,7 @@ impl Admin {
     }
 
     /// A page's text, if it is there.
-    async fn page(&self, path: &str) -> Option<String> {
+    pub(super) async fn page(&self, path: &str) -> Option<String> {
         let answer = Client::new(Target::Tcp(self.0)).try_send(&Ask::get(path)).await.ok()?;
         (answer.status == 200).then(|| answer.text())
     }

@@ -87,6 +87,12 @@ impl Envoy {
         self.admin.stat(name).await
     }
 
+    /// The lines of its Prometheus page that begin with `name`.
+    pub async fn prometheus(&self, name: &str) -> Vec<String> {
+        let page = self.admin.page("/stats/prometheus").await.unwrap_or_default();
+        page.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+    }
+
     /// A counter of the filter's; 0 until it exists. The filter hands its counts over at its tick, so a
     /// request shows some time after its answer.
     pub async fn counter(&self, name: &str) -> u64 {

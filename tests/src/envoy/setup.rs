@@ -1,5 +1,6 @@
 //! What a test asks of an Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -54,8 +55,12 @@ pub struct Setup {
     access_log: String,
     upstream: Option<SocketAddr>,
     clusters: Vec<(String, SocketAddr)>,
+    /// What a shipped bootstrap says beside its addresses and its filter, and where the weir-syncs are.
+    shipped: Option<(Value, Vec<SocketAddr>)>,
     /// HTTP filters in front of the filter.
     before: Vec<Value>,
+    /// Fields more of the connection manager, and of the virtual host.
+    more: [Value; 2],
     /// Names of routes, and the prefixes of their paths.
     routes: Vec<(String, String)>,
 }
@@ -76,7 +81,9 @@ impl Setup {
             access_log: "%RESPONSE_CODE%".into(),
             upstream: None,
             clusters: Vec::new(),
+            shipped: None,
             before: Vec::new(),
+            more: [Value::Null, Value::Null],
             routes: Vec::new(),
         }
     }
@@ -129,11 +136,26 @@ impl Setup {
         self
     }
 
+    /// With the cluster `weir-sync` and the stats' tags of envoy/single/envoy.yaml, for these weir-syncs.
+    #[must_use]
+    pub fn as_shipped(self, weir_syncs: &[SocketAddr]) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/single/envoy.yaml");
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let bootstrap = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        Self { shipped: Some((bootstrap, weir_syncs.into())), ..self }
+    }
+
     /// With this HTTP filter in front of the filter, behind those that are there.
     #[must_use]
     pub fn before(mut self, filter: Value) -> Self {
         self.before.push(filter);
         self
+    }
+
+    /// With these fields more of the HTTP connection manager, and of its virtual host.
+    #[must_use]
+    pub fn more(self, connection_manager: Value, virtual_host: Value) -> Self {
+        Self { more: [connection_manager, virtual_host], ..self }
     }
 
     /// With a route of this name for paths that begin with `prefix`. What is for no such route is for one without
@@ -172,6 +194,19 @@ impl Setup {
             "admin": {"address": tcp(FREE_PORT)},
             "static_resources": {"clusters": clusters},
         });
+        if let Some((shipped, weir_syncs)) = &self.shipped {
+            bootstrap["stats_config"] = shipped["stats_config"].clone();
+            let clusters = shipped["static_resources"]["clusters"].as_array().into_iter().flatten();
+            for mut cluster in clusters.filter(|cluster| cluster["name"] == "weir-sync").cloned() {
+                let endpoint = |address: &SocketAddr| json!({"endpoint": {"address": tcp(*address)}});
+                let endpoints: Vec<_> = weir_syncs.iter().map(endpoint).collect();
+                cluster["load_assignment"]["endpoints"] = json!([{"lb_endpoints": endpoints}]);
+                cluster["type"] = "STATIC".into();
+                if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
+                    clusters.push(cluster);
+                }
+            }
+        }
         match self.delivery {
             Delivery::Static => bootstrap["static_resources"]["listeners"] = json!([self.listener(folder)]),
             Delivery::File => {
@@ -229,7 +264,8 @@ impl Setup {
             route
         });
         let routes: Vec<_> = named.chain([route("/")]).collect();
-        json!({
+        let mut host = json!({"name": "all", "domains": ["*"], "routes": routes});
+        let mut manager = json!({
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": "edge",
             "use_remote_address": true,
@@ -240,8 +276,14 @@ impl Setup {
                 "log_format": {"text_format_source": {"inline_string": format!("{}\n", self.access_log)}},
             }}],
             "http_filters": filters,
-            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
-        })
+        });
+        for (object, more) in [&mut manager, &mut host].into_iter().zip(&self.more) {
+            if let (Some(object), Some(more)) = (object.as_object_mut(), more.as_object()) {
+                object.extend(more.clone());
+            }
+        }
+        manager["route_config"] = json!({"virtual_hosts": [host]});
+        manager
     }
 
     fn wasm_filter(&self, plugin: &Value) -> Value {

@@ -14,6 +14,7 @@ mod limiting;
 mod live;
 mod observing;
 mod outage;
+mod pages;
 mod penalties;
 mod plugin;
 mod quotas;

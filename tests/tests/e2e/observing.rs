@@ -46,3 +46,22 @@ async fn a_throttled_address_is_answered_from_the_deny_cache() {
     let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
     assert_eq!(edge.counters_of(names, 50).await, [1, 49]);
 }
+
+#[tokio::test]
+async fn the_prometheus_page_tells_rules_apart_whose_names_are_alike() {
+    let tiers = json!([{"name": "b", "when": {"path": {"exact": "/tier"}}, "unlimited": true}]);
+    let of = |name: &str, path: &str| with(rule(name, "1/h", 9), "match", json!({"path": {"exact": path}}));
+    let rules = rules([of("a-b", "/dash"), of("a_b", "/line"), with(rule("a", "1/h", 9), "tiers", tiers)]);
+    let edge = Envoy::start(Setup::with(rules).as_shipped(&[])).await;
+    let mut client = edge.client();
+    for (path, count) in [("/dash", 1), ("/line", 2), ("/tier", 4)] {
+        repeat(&mut client, &Ask::get(path).forwarded_for("203.0.113.7"), count).await;
+    }
+    edge.counter_reaches("weir.rule.a.allowed", 3).await;
+    edge.counter_reaches("weir.rule.a.b.allowed", 4).await;
+    edge.counter_reaches("weir.rule.a_b.allowed", 2).await;
+    let mut lines = edge.prometheus("wasmcustom_weir_rule_allowed").await;
+    lines.sort_unstable();
+    let line = |rule: &str, count: u32| format!("wasmcustom_weir_rule_allowed{{rule=\"{rule}\"}} {count}");
+    assert_eq!(lines, [line("a", 3), line("a-b", 1), line("a.b", 4), line("a_b", 2)]);
+}

@@ -1,8 +1,9 @@
 //! Strict rules in real Envoys: requests are held for one exchange, and the quota is never overshot.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::repeat;
@@ -75,4 +76,30 @@ async fn without_weir_sync_a_strict_rule_is_closed_and_says_so() {
     weir_sync.restart().await;
     edge.counter_grows("weir.sync.answered", 4).await;
     assert_eq!(client.send(&Ask::from("203.0.113.9")).await.status, 200);
+}
+
+/// Behind the cluster as it is shipped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_weir_syncs_the_one_that_dies_is_missed_by_few() {
+    let redis = Redis::start().await;
+    let (mut one, other) =
+        (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("fra1", &redis.url()).await);
+    let setup = Setup::with(login("fra1")).node("fra1").as_shipped(&[one.address(), other.address()]);
+    let edge = Envoy::start(setup).await;
+    edge.stat_reaches("cluster.weir-sync.membership_healthy", 2).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    let mut client = edge.client();
+    let (mut failed, mut slowest) = (0, Duration::ZERO);
+    for n in 0..200u32 {
+        if n == 20 {
+            one.kill();
+        }
+        let asked = Instant::now();
+        let answer = client.send(&Ask::from(&format!("203.0.113.{n}"))).await;
+        assert!([200, 503].contains(&answer.status), "{answer:?}");
+        failed += u32::from(answer.status == 503);
+        slowest = slowest.max(asked.elapsed());
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(failed <= 6, "{failed} of 180 logins failed, the slowest took {slowest:?}");
 }
