@@ -11,7 +11,7 @@ use weir_limiter::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_limiter::key::KeyValue;
 use weir_limiter::request::{Attributes, Fetched, Values};
 use weir_limiter::rules::key_spec::{Missing, MissingPart};
-use weir_limiter::rules::matching::Bits;
+use weir_limiter::rules::matching::{Bits, Condition, Holds};
 use weir_limiter::rules::mode::Mode;
 use weir_limiter::rules::{Listed, Rule};
 
@@ -86,20 +86,22 @@ fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> V
     let rules = document.rules();
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
-    let meets = |list: &[_], fetched: &mut Fetched<'_>| {
-        list.iter().position(|condition| why::not(condition, rules.attributes(), fetched).is_none())
+    let meets = |list: &[Condition], least: Holds, fetched: &mut Fetched<'_>| {
+        list.iter().position(|condition| condition.holds(fetched) >= least)
     };
     match rules.listed(&mut fetched, &mut room) {
         Listed::Off => {
             return vec!["enforce is false: it goes through; no rule and no list is looked at.".into()];
         }
         Listed::Allowed => {
-            let place = meets(rules.allow(), &mut fetched).unwrap_or_default();
+            let place = meets(rules.allow(), Holds::Yes, &mut fetched).unwrap_or_default();
             return vec![format!("It meets allow[{place}]: it goes through; no rule counts it.")];
         }
         Listed::Blocked => {
-            let place = meets(rules.deny(), &mut fetched).unwrap_or_default();
-            return vec![format!("It meets deny[{place}], and nothing of allow: it gets status 403.")];
+            let sure = meets(rules.deny(), Holds::Yes, &mut fetched);
+            let place = sure.or_else(|| meets(rules.deny(), Holds::Unsure, &mut fetched)).unwrap_or_default();
+            let meets = if sure.is_some() { "meets" } else { "may meet, which cannot be told," };
+            return vec![format!("It {meets} deny[{place}], and nothing of allow: it gets status 403.")];
         }
         Listed::No => {}
     }
@@ -107,10 +109,12 @@ fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> V
     let (mut counting, mut others) = (Vec::new(), Vec::new());
     for (place, rule) in (0u16..).zip(rules.rules()) {
         let written = document.written_of(rule).unwrap_or(&Value::Null);
-        let counted = if met.contains(&place) {
+        let counted = if met.contains(&place) && !rule.variant.is_unlimited {
             counted(rule, written, &mut fetched, secret)
         } else {
-            Err(uncounted(rule, rules.rules(), rules.attributes(), &mut fetched))
+            let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
+            let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
+            Err(uncounted(rule, chosen, rules.attributes(), &mut fetched))
         };
         let (list, line) = match counted {
             Ok(line) => (&mut counting, line),
@@ -154,6 +158,11 @@ fn counted(
         Err(lacking) => {
             let lacks = lacks(rule, written, lacking, request);
             match rule.missing {
+                _ if lacking == MissingPart::Repeated => {
+                    return Ok(format!(
+                        "has {lacks} more than once (duplicates: limit): limited at once; {mode}"
+                    ));
+                }
                 Missing::Skip => return Err(format!("lacks {lacks} (missing: skip)")),
                 Missing::Limit => {
                     return Ok(format!("lacks {lacks} (missing: limit): limited at once; {mode}"));
@@ -165,7 +174,11 @@ fn counted(
             }
         }
     };
-    Ok(format!("key {parts}; bytes {}; {cost}; {mode}", hex(key.as_bytes())))
+    let unsure = match rule.matches.holds(request).min(rule.variant.holds(&rule.key, request)) {
+        Holds::Yes => "",
+        _ => "; whether it is for the request cannot be told",
+    };
+    Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", hex(key.as_bytes())))
 }
 
 /// The key's parts and the request's values, in the order they were written.
@@ -205,8 +218,13 @@ fn lacks(rule: &Rule, written: &Value, lacking: MissingPart, request: &mut Fetch
     }
 }
 
-/// Why a rule does not match the request.
-fn uncounted(rule: &Rule, all: &[Rule], attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+/// Why a rule does not count the request; `chosen` is the variant of it that does.
+fn uncounted(
+    rule: &Rule,
+    chosen: Option<&Rule>,
+    attributes: &Attributes,
+    request: &mut Fetched<'_>,
+) -> String {
     if let Some(reason) = why::not(&rule.matches, attributes, request) {
         return format!("match: {reason}");
     }
@@ -214,16 +232,17 @@ fn uncounted(rule: &Rule, all: &[Rule], attributes: &Attributes, request: &mut F
     if let Some(reason) = reason {
         return format!("when: {reason}");
     }
-    if rule.variant.keys.is_some() && !rule.variant.holds(&rule.key, request) {
+    let holds = rule.variant.holds(&rule.key, request);
+    if rule.variant.keys.is_some() && holds == Holds::No {
         return "keys: the request's key is none of them".into();
     }
-    let is_for = |other: &&Rule| {
-        let is_tier = other.place() == rule.place() && other.variant.when.is_some();
-        is_tier && other.variant.holds(&other.key, request)
-    };
-    match all.iter().find(is_for) {
+    match chosen {
         Some(tier) if tier.variant == rule.variant => {
             "the request is of this tier, which is not limited".into()
+        }
+        Some(rule) if rule.variant.when.is_none() => {
+            let name = &rule.name;
+            format!("whether the request is of this tier cannot be told: it is for {name}, which allows less")
         }
         Some(tier) => format!("the request is for the tier {}", tier.name),
         None => "match does not hold".into(),

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::address;
+use crate::rules::matching::{Folding, path_of};
 
 /// The most attributes that one rule set may ask for.
 pub const ATTRIBUTES_MAX: usize = 1_000;
@@ -87,6 +88,15 @@ impl Attributes {
         u16::try_from(known.unwrap_or(self.list.len() - 1)).ok().map(AttributeId)
     }
 
+    /// Whether the attribute is credentials (RFC 9110, 11.4).
+    pub(crate) fn is_credentials(&self, id: AttributeId) -> bool {
+        let name = self.get(id).and_then(|attribute| match attribute {
+            Attribute::Header(name) => Some(name.as_str()),
+            _ => None,
+        });
+        matches!(name, Some("authorization" | "proxy-authorization"))
+    }
+
     /// The attribute of this number.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
         self.list.get(usize::from(id.0))
@@ -104,6 +114,18 @@ pub struct Values {
     /// What the host called the address that was read last, and what that was: the next request is often from
     /// the same connection.
     last_read: (Vec<u8>, Option<IpAddr>),
+    /// The path in each way of folding it.
+    paths: [Folded; Folding::COUNT],
+}
+
+/// A path as it is folded.
+#[derive(Clone, Debug, Default)]
+struct Folded {
+    /// The request that it was made of.
+    request: u64,
+    /// It is as long as this, and as it came; none: it is in `bytes`.
+    as_it_is: Option<usize>,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -139,8 +161,28 @@ impl<'a> Fetched<'a> {
         if value.request != values.request {
             value.is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
             value.request = values.request;
+            if attributes.is_credentials(id) {
+                normalise_credentials(&mut value.bytes);
+            }
         }
         value.is_there.then_some(value.bytes.as_slice())
+    }
+
+    /// The path without its query, folded, which is done on the first call; none where the host has none.
+    pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
+        self.get(AttributeId::PATH)?;
+        let Values { request, list, paths, .. } = &mut *self.values;
+        let target = &list.get(usize::from(AttributeId::PATH.0))?.bytes;
+        let folded = paths.get_mut(folding.number())?;
+        if folded.request != *request {
+            let path = path_of(target);
+            folded.as_it_is = folding.leaves(path).then_some(path.len());
+            if folded.as_it_is.is_none() {
+                folding.fold(path, &mut folded.bytes);
+            }
+            folded.request = *request;
+        }
+        folded.as_it_is.map_or(Some(&folded.bytes), |len| target.get(..len))
     }
 
     /// The client's address, read on the first call; none where the host has none that can be read.
@@ -161,9 +203,40 @@ impl<'a> Fetched<'a> {
     }
 }
 
+/// Credentials in one form of the many that say the same: the scheme in lower case and one blank behind it (RFC 9110,
+/// 11.1 and 11.4). What has no scheme is left as it is.
+pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+    value.truncate(value.trim_ascii_end().len());
+    value.drain(..value.len() - value.trim_ascii_start().len());
+    let Some(end) = value.iter().position(is_blank) else { return };
+    let rest = value.iter().skip(end).position(|b| !is_blank(b)).map_or(value.len(), |len| end + len);
+    for (at, byte) in value.iter_mut().take(end + 1).enumerate() {
+        *byte = if at == end { b' ' } else { byte.to_ascii_lowercase() };
+    }
+    value.drain(end + 1..rest);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_have_one_form() {
+        for (value, expected) in [
+            ("Bearer aB", "bearer aB"),
+            ("  BEARER \t aB c ", "bearer aB c"),
+            ("bearer\taB", "bearer aB"),
+            ("aB", "aB"),
+            (" aB\t", "aB"),
+            ("", ""),
+            ("  ", ""),
+        ] {
+            let mut bytes = value.as_bytes().to_vec();
+            normalise_credentials(&mut bytes);
+            assert_eq!(bytes, expected.as_bytes(), "{value:?}");
+        }
+    }
 
     /// Answers every attribute but a header, and counts how often it is asked.
     struct Counting(u32);

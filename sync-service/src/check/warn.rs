@@ -3,6 +3,7 @@
 //! Only what is certain is warned of; a rule set without a warning may have such rules all the same.
 
 mod contradiction;
+mod spellings;
 mod tiers;
 
 use serde_json::Value;
@@ -14,8 +15,8 @@ use weir_limiter::sharing::WhenUnsynced;
 
 use crate::document::Document;
 
-/// A line for each rule, list entry and tier that can never match, and each rule that can never be the one that
-/// limits.
+/// A line for each rule, list entry and tier that can never match, each rule that can never be the one that limits, and
+/// what lets a client by that writes the same in another way.
 pub fn warnings(document: &Document) -> Vec<String> {
     let rules = document.rules().rules();
     let mut warnings = of_lists(document);
@@ -45,7 +46,18 @@ fn of_lists(document: &Document) -> Vec<String> {
     let mut warnings = Vec::new();
     for name in ["allow", "deny"] {
         for (i, condition) in document.value()[name].as_array().into_iter().flatten().enumerate() {
-            warnings.extend(of_condition(condition, &|field| format!("{name}[{i}]{field}")));
+            let at = |field: &str| format!("{name}[{i}]{field}");
+            warnings.extend(of_condition(condition, &at));
+            if name == "deny" {
+                warnings.extend(spellings::of_condition(condition, &at));
+            }
+            if name == "allow" && is_everybody(condition) {
+                let problem = "every client of IPv4 or IPv6 is counted by no rule";
+                warnings.push(format!(
+                    "{}: {problem}: expected the networks of those who are meant",
+                    at(".addresses")
+                ));
+            }
         }
     }
     let (allow, deny) = (document.rules().allow(), document.rules().deny());
@@ -66,6 +78,13 @@ fn of_lists(document: &Document) -> Vec<String> {
     warnings
 }
 
+/// Whether a condition holds for every client's address of a family, and asks for nothing else.
+fn is_everybody(condition: &Value) -> bool {
+    let is_all = |network: &Value| network.as_str().is_some_and(|text| text.ends_with("/0"));
+    let fields = condition.as_object().map_or(0, serde_json::Map::len);
+    fields == 1 && condition["addresses"].as_array().is_some_and(|networks| networks.iter().any(is_all))
+}
+
 /// What stands above the rules and is decided before them wherever this one matches.
 fn before(rule: &Rule, document: &Document) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
@@ -83,6 +102,8 @@ fn of_rule(rule: &Rule, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<Str
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
         warnings.push(format!("{}: never limits: mode: shadow says the same", at("enforced_percent")));
     }
+    warnings.extend(spellings::of_condition(matches, &|field| at(&format!("match{field}"))));
+    warnings.extend(spellings::of_key(&written["key"], at));
     warnings.extend(tiers::of(matches, written, at));
     warnings
 }
@@ -196,7 +217,7 @@ fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
     let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = wide;
     (hosts.is_none() || *hosts == narrow.hosts)
         && list_contains(methods, &narrow.methods, PartialEq::eq)
-        && list_contains(paths, &narrow.paths, path_contains)
+        && list_contains(paths, &narrow.paths, PathMatch::contains)
         && headers.iter().all(|test| narrow.headers.contains(test))
         && cookies.iter().all(|test| narrow.cookies.contains(test))
         && query.iter().all(|test| narrow.query.contains(test))
@@ -209,13 +230,6 @@ fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
 fn list_contains<T>(wide: &[T], narrow: &[T], contains: impl Fn(&T, &T) -> bool) -> bool {
     let has = |item: &T| wide.iter().any(|one| contains(one, item));
     wide.is_empty() || !narrow.is_empty() && narrow.iter().all(has)
-}
-
-fn path_contains(wide: &PathMatch, narrow: &PathMatch) -> bool {
-    match (wide, narrow) {
-        (PathMatch::Prefix(wide), PathMatch::Exact(path) | PathMatch::Prefix(path)) => path.starts_with(wide),
-        _ => wide == narrow,
-    }
 }
 
 #[cfg(test)]

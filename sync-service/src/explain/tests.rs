@@ -44,7 +44,7 @@ fn the_key_is_told_in_the_clear_and_in_bytes() {
     assert_eq!(
         start,
         "  r: key header X-Key \"abc\", client address 2001:db8::/64, cookie sid \"s1\", query parameter q \"A\", \
-         host \"a.example\", method \"PUT\", path \"/a//b/c\", the first 2 segments of the path \"a/b\""
+         host \"a.example\", method \"PUT\", path \"/a/b/c\", the first 2 segments of the path \"a/b\""
     );
     assert!(bytes.starts_with("064020010db80000000001"), "{bytes}");
     assert!(bytes.ends_with("; costs what its response says; in shadow"), "{bytes}");
@@ -157,6 +157,28 @@ fn the_lists_come_first() {
     assert_eq!(denied, ["It meets deny[0], and nothing of allow: it gets status 403."]);
     let off = told(&document(false), &["--method", "POST"]);
     assert_eq!(off, ["enforce is false: it goes through; no rule and no list is looked at."]);
+}
+
+#[test]
+fn what_cannot_be_told_is_said() {
+    let rule = "key: [all], match: {path: {exact: /login}}, tiers: [{name: a, when: {path: {prefix: /LOGIN}}, times: 2}]";
+    let found = of_rule(rule, &["--path", "/Login"]);
+    let reason = "whether the request is of this tier cannot be told: it is for r, which allows less";
+    assert_eq!(found[3], format!("  r.a: {reason}"), "{found:?}");
+    assert!(found[1].ends_with("; enforced; whether it is for the request cannot be told"), "{found:?}");
+    let denied = told(
+        "{deny: [{methods: [PUT]}, {path: {prefix: /a}}], rules: [{name: a, key: [all], rate: 1/s}]}",
+        &["--path", "/A"],
+    );
+    assert_eq!(
+        denied,
+        ["It may meet, which cannot be told, deny[1], and nothing of allow: it gets status 403."]
+    );
+    let found = of_rule("key: [{query: q, duplicates: limit}]", &["--path", "/?q=1&q=1"]);
+    assert_eq!(
+        found[1],
+        "  r: has only query parameter q more than once (duplicates: limit): limited at once; enforced"
+    );
 }
 
 #[test]

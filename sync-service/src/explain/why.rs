@@ -3,7 +3,7 @@
 use weir_limiter::request::{Attribute, AttributeId, Attributes, Fetched};
 use weir_limiter::rules::matching::{AttributeTest, Clause, Condition};
 
-/// Which part of `condition` the request does not meet, and what it is instead; none if it meets all.
+/// Which part of `condition` the request surely does not meet, and what it is instead; none if it meets all.
 pub(super) fn not(
     condition: &Condition,
     attributes: &Attributes,
@@ -12,11 +12,11 @@ pub(super) fn not(
     clause(&condition.all, attributes, request)
         .or_else(|| {
             let any = Condition { any: condition.any.clone(), ..Condition::default() };
-            (!any.holds(request)).then(|| "none of any holds".into())
+            (!any.holds(request).may()).then(|| "none of any holds".into())
         })
         .or_else(|| {
             let not = Condition { not: condition.not.clone(), ..Condition::default() };
-            (!not.holds(request)).then(|| "not does not hold: the request is one of those".into())
+            (!not.holds(request).may()).then(|| "not does not hold: the request is one of those".into())
         })
 }
 
@@ -47,7 +47,7 @@ fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -
         tests.push((name_of(&claim, attributes), Clause { claims: vec![claim], ..none() }));
     }
     let fails = |(_, all): &(String, Clause), request: &mut Fetched<'_>| {
-        !Condition { all: all.clone(), ..Condition::default() }.holds(request)
+        !Condition { all: all.clone(), ..Condition::default() }.holds(request).may()
     };
     let (field, test) = tests.into_iter().find(|test| fails(test, request))?;
     let id = match field.as_str() {

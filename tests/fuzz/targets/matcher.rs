@@ -10,7 +10,7 @@ use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::request::{Attribute, Fetched, Request, Values};
 use weir_limiter::rules::Listed;
-use weir_limiter::rules::matching::{Bits, Condition};
+use weir_limiter::rules::matching::{Bits, Condition, Holds};
 use weir_limiter::table::LocalSlots;
 use weir_limiter::time::Time;
 
@@ -37,6 +37,7 @@ fuzz_target!(|input: Input| {
         let key = request.clone().attribute(&Attribute::Header(NAMES[0].to_owned()));
         let mut plain: Vec<u16> = Vec::new();
         let mut chosen = None;
+        let mut is_unsure = false;
         for (place, rule) in (0..).zip(rules.rules()) {
             let tier = rule.name.split_once('.').map(|(_, tier)| tier);
             let keys = tier.map(|tier| {
@@ -48,15 +49,21 @@ fuzz_target!(|input: Input| {
                     keys.iter().any(|one| one.as_str().is_some_and(|one| one.as_bytes() == key))
                 })
             });
-            let when = rule.variant.when.as_ref().is_none_or(|when| when.holds(&mut fetched));
-            if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched) && when && has_key {
+            let when = rule.variant.when.as_ref().map_or(Holds::Yes, |when| when.holds(&mut fetched));
+            // Where nobody can say which tier it is, the limiter's own tests say what is to come out.
+            is_unsure |= when == Holds::Unsure;
+            if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched).may() && when.may() && has_key {
                 chosen = Some(rule.place());
                 plain.push(place);
             }
         }
-        assert_eq!(met, plain, "{request:?}\n{document}");
-        let mut any = |list: &[Condition]| list.iter().any(|condition| condition.holds(&mut fetched));
-        let listed = match (any(rules.allow()), any(rules.deny())) {
+        if !is_unsure {
+            assert_eq!(met, plain, "{request:?}\n{document}");
+        }
+        let mut any = |list: &[Condition], least: Holds| {
+            list.iter().any(|condition| condition.holds(&mut fetched) >= least)
+        };
+        let listed = match (any(rules.allow(), Holds::Yes), any(rules.deny(), Holds::Unsure)) {
             (true, _) => Listed::Allowed,
             (_, true) => Listed::Blocked,
             _ => Listed::No,

@@ -9,7 +9,7 @@ use crate::request::{AttributeId, Fetched};
 use crate::rules::Rule;
 use crate::rules::cost::Cost;
 use crate::rules::key_spec::Missing;
-use crate::rules::mode::{Enforcement, Mode};
+use crate::rules::mode::Enforcement;
 use crate::slot::{Cold, Entry};
 use crate::table::Loaded;
 use crate::time::Time;
@@ -62,7 +62,7 @@ impl Limiter {
         let (mut whose, mut rules, mut by_other) = (Whose::NOBODY, 0, None);
         for &rule in met {
             let terms = terms.get(usize::from(rule))?;
-            if terms.enforcement.mode == Mode::Off {
+            if terms.is_off() {
                 continue;
             }
             let batch = terms.batch.as_ref()?;

@@ -6,23 +6,43 @@ use super::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::bucket::Bucket;
 use crate::counters::Event;
 use crate::decision::{Decision, Outcome, Standing};
+use crate::key::KeyHash;
 use crate::request::{Fetched, Request};
 use crate::rules::Listed;
 use crate::rules::key_spec::{Missing, MissingPart};
-use crate::rules::mode::{Enforcement, Mode};
+use crate::rules::mode::Mode;
 use crate::slot::Tag;
 use crate::time::Time;
 
 /// What there is to be done about a request once its rules are known.
 pub(super) enum Met {
-    /// To judge the hits, of which there may be none.
+    /// To judge the hits, of which there may be none. Some are enough where they are known to be denied.
     Counted,
     /// To refuse it for what it is.
     Blocked,
-    /// To limit it by this rule, of whose key it lacks a part.
+    /// To limit it by this rule, of whose key it lacks a part, or has one too often.
     Lacking(u16),
     /// Nothing: it is paid for.
     Paid(Decision),
+}
+
+impl Hit {
+    fn of(rule: u16, key: KeyId, hash: KeyHash, salt: u64, slot_count: u32, cost: u32) -> Self {
+        Self {
+            rule,
+            key,
+            tag: Tag::of_key(hash.tag, salt),
+            slot: slot_of(hash.place, slot_count),
+            cost,
+            unused: None,
+            after: Bucket::FULL,
+            withdrawn: None,
+            is_shadow: false,
+            watched: false,
+            thinned: false,
+            judged: Judged::NOT_YET,
+        }
+    }
 }
 
 impl Limiter {
@@ -34,11 +54,34 @@ impl Limiter {
         slot_count: u32,
         now: Time,
     ) -> Met {
-        let Scratch { values, conditions, met, hits, shadow, whose, .. } = scratch;
+        let Scratch { values, conditions, met, unlimited, hits, shadow, whose, .. } = scratch;
+        unlimited.clear();
         hits.clear();
         shadow.clear();
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
-        match self.rules.listed(request, conditions) {
+        self.keys.next_request();
+        let mut listed = self.rules.allowed(request, conditions);
+        if listed == Listed::No {
+            // A client without tokens under rules that are looked at quickly is not worth a look at the others.
+            for &i in self.rules.meet_cheaply(request, conditions, met).unwrap_or_default() {
+                let place = usize::from(i);
+                let rule_terms = self.rules.rules().get(place).zip(self.terms.get(place));
+                let Some((rule, terms)) = rule_terms.filter(|(_, terms)| terms.is_enforced()) else {
+                    continue;
+                };
+                let secrets = (&self.fleet_secret, &self.secret);
+                if let Ok(hash) = self.keys.hash(terms.key, &rule.key, request, secrets) {
+                    let cost = terms.cost.of(request);
+                    hits.push(Hit::of(i, terms.key, hash, terms.salt, slot_count, cost));
+                }
+            }
+            if hits.iter().any(|hit| self.deny_cache.get(hit.tag, hit.cost, now).is_some()) {
+                return Met::Counted;
+            }
+            hits.clear();
+            listed = self.rules.blocked(request, conditions);
+        }
+        match listed {
             Listed::No => {}
             Listed::Off => return Met::Counted,
             Listed::Allowed => {
@@ -51,6 +94,11 @@ impl Limiter {
             }
         }
         let met = self.rules.meet(request, conditions, met);
+        let is_unlimited = |i: &u16| {
+            let terms = self.terms.get(usize::from(*i));
+            terms.is_some_and(|terms| terms.is_unlimited && terms.enforcement.mode != Mode::Off)
+        };
+        unlimited.extend(met.iter().copied().filter(is_unlimited));
         *whose = Self::whose(&self.terms, met, request);
         if let Some(whose) = whose.as_ref()
             && let Some(strictest) = self.batches.pay(whose, now)
@@ -59,14 +107,13 @@ impl Limiter {
             whose.rules().for_each(|rule| self.counters.allowed(rule));
             return Met::Paid(Decision { outcome: Outcome::Allow, strictest: Some(strictest), hold_ns: 0 });
         }
-        self.keys.next_request();
         let mut is_address_missing = false;
         for &i in met {
             let place = usize::from(i);
             let (Some(rule), Some(terms)) = (self.rules.rules().get(place), self.terms.get(place)) else {
                 continue;
             };
-            if terms.enforcement.mode == Mode::Off {
+            if terms.is_off() {
                 continue;
             }
             let secrets = (&self.fleet_secret, &self.secret);
@@ -76,10 +123,11 @@ impl Limiter {
                     let is_news = part == MissingPart::ClientAddress && !is_address_missing;
                     self.counters.add(Event::AddressUnreadable, u32::from(is_news));
                     is_address_missing |= is_news;
-                    match rule.missing {
+                    let is_repeated = part == MissingPart::Repeated;
+                    match if is_repeated { Missing::Limit } else { rule.missing } {
                         Missing::Skip => continue,
                         Missing::Share => (KeyId::LACKING, self.keys.hash_of_lacking()),
-                        Missing::Limit if terms.enforcement == Enforcement::default() => {
+                        Missing::Limit if terms.is_enforced() => {
                             hits.clear();
                             shadow.clear();
                             return Met::Lacking(i);
@@ -91,32 +139,17 @@ impl Limiter {
                     }
                 }
             };
-            let slot = slot_of(hash.place, slot_count);
-            let tag = Tag::of_key(hash.tag, terms.salt);
+            let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             // A request that has waited was counted before.
             let watched = self.touch.asked != Asked::NotYet;
-            let (cost, judged) = (terms.cost.of(request), Judged::NOT_YET);
-            let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
-            list.push(Hit {
-                rule: i,
-                key,
-                tag,
-                slot,
-                cost,
-                unused: None,
-                after: Bucket::FULL,
-                withdrawn: None,
-                is_shadow,
-                watched,
-                thinned: false,
-                judged,
-            });
+            let cost = terms.cost.of(request);
+            list.push(Hit { is_shadow, watched, ..Hit::of(i, key, hash, terms.salt, slot_count, cost) });
         }
         Met::Counted
     }
 
-    /// A request that lacks a part of the rule's key is told to wait for one token's time.
+    /// A request that lacks a part of the rule's key, or has one too often, is told to wait for one token's time.
     pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Decision {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
         self.refused(rule, Standing::refused(wait_ns, wait_ns))

@@ -139,6 +139,8 @@ struct Scratch {
     conditions: Bits,
     /// Rules that it does.
     met: Vec<u16>,
+    /// Those of them that are tiers without a limit.
+    unlimited: Vec<u16>,
     hits: Vec<Hit>,
     /// Hits of rules that are not enforced for their keys.
     shadow: Vec<Hit>,
@@ -249,6 +251,9 @@ impl Limiter {
         };
         if decision.outcome == Outcome::Allow && !scratch.shadow.is_empty() {
             self.judge_shadows(&mut scratch, slots, now);
+        }
+        if decision.outcome == Outcome::Allow {
+            scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
         }
         self.scratch = Some(scratch);
         self.in_hand.clear();

@@ -8,7 +8,7 @@ use crate::algorithm::Algorithm;
 use crate::key::Secret;
 use crate::quota::Quota;
 use crate::rules::cost::Cost;
-use crate::rules::mode::Enforcement;
+use crate::rules::mode::{Enforcement, Mode};
 use crate::rules::{Rule, RuleSet};
 use crate::sharing::WhenUnsynced;
 use crate::slot::{Tag, Unheard};
@@ -30,6 +30,8 @@ pub(super) struct Terms {
     pub(super) is_calendar: bool,
     pub(super) has_box: bool,
     pub(super) is_charged_after: bool,
+    /// It counts no tokens, only the requests that it is for.
+    pub(super) is_unlimited: bool,
     pub(super) when_unsynced: WhenUnsynced,
     /// Where its requests may be paid from batches.
     pub(super) batch: Option<BatchTerms>,
@@ -50,6 +52,16 @@ impl Terms {
         Unheard { quota: self.quota, local_burst: self.local_burst, parts }
     }
 
+    /// Whether it is enforced for all of its keys.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.enforcement == Enforcement::default() && !self.is_unlimited
+    }
+
+    /// Whether a request goes by without a look at its buckets.
+    pub(super) fn is_off(&self) -> bool {
+        self.enforcement.mode == Mode::Off || self.is_unlimited
+    }
+
     fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {
         Self {
             key,
@@ -64,6 +76,7 @@ impl Terms {
             is_calendar: rule.sharing.calendar.is_some(),
             has_box: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
+            is_unlimited: rule.variant.is_unlimited,
             when_unsynced: rule.when_unsynced,
             batch: if is_in_fleet { None } else { BatchTerms::of(rule) },
         }

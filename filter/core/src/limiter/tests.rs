@@ -6,6 +6,7 @@ mod keys;
 mod lists;
 mod local_burst;
 mod quota;
+mod regexes;
 mod replace;
 mod reports;
 mod rollback;

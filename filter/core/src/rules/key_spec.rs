@@ -6,19 +6,18 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub(super) use parse::{claim_names, key, prefixes, token};
+pub(super) use parse::{claim_names, duplicates, key, prefixes, token};
 
-use super::matching::{Texts, cookie, host_of, path_of};
+use super::matching::{Duplicates, Folding, Repeated, Texts, cookies, host_of, of_header, parameters};
 use crate::address::Prefixes;
 use crate::fleet_secret::{FleetSecret, PartsHash};
 use crate::key::KeyValue;
-use crate::request::{AttributeId, Fetched};
+use crate::request::{AttributeId, Attributes, Fetched, normalise_credentials};
 use among::Among;
-use extract::{query, segments};
+use extract::segments;
 
 /// The most parts of a key.
 pub const PARTS_MAX: usize = 8;
@@ -44,17 +43,17 @@ pub struct KeySpec {
 /// A part of a key that is not the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// An attribute as it is: a header, the method, the route, a claim.
-    Attribute(AttributeId),
+    /// An attribute: a header, the method, the route, a claim. Duplicates are those of a header.
+    Attribute(AttributeId, Duplicates),
     /// The value of a cookie, as it is, in this attribute.
-    Cookie(AttributeId, String),
-    /// The first value of a query parameter, decoded.
-    Query(String),
+    Cookie(AttributeId, String, Duplicates),
+    /// The value of a query parameter, decoded.
+    Query(String, Duplicates),
     /// The host, in lower case and without its port.
     Host,
-    /// The path, without its query.
+    /// The path, without its query, folded.
     Path,
-    /// So many leading segments of the path; empty ones do not count.
+    /// So many leading segments of that; empty ones do not count.
     PathSegments(u8),
 }
 
@@ -65,6 +64,14 @@ pub enum MissingPart {
     ClientAddress,
     /// Another.
     Other,
+    /// It has one that is not to be there twice more than once.
+    Repeated,
+}
+
+impl From<Repeated> for MissingPart {
+    fn from(_: Repeated) -> Self {
+        Self::Repeated
+    }
 }
 
 /// What a rule does with a request that lacks a part of its key.
@@ -100,7 +107,7 @@ impl KeySpec {
     pub(crate) fn plain_parts(&self) -> Option<(bool, Option<AttributeId>)> {
         let other = match self.others.as_slice() {
             [] => None,
-            [Part::Attribute(id)] => Some(*id),
+            [Part::Attribute(id, _)] => Some(*id),
             _ => return None,
         };
         Some((self.address.is_some(), other))
@@ -130,7 +137,7 @@ impl KeySpec {
         }
         let mut hash = secret.begin(&self.description);
         for part in &self.others {
-            part.put(request, &mut hash).ok_or(MissingPart::Other)?;
+            part.put(request, &mut hash)?;
         }
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
@@ -140,7 +147,7 @@ impl KeySpec {
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
-            part.put(request, &mut values).map(|()| values)
+            part.put(request, &mut values).ok().map(|()| values)
         };
         self.others.iter().map(in_clear).collect()
     }
@@ -151,11 +158,18 @@ impl KeySpec {
     }
 
     /// A value as its operator wrote it, in the form that requests have it in.
-    pub(super) fn as_requests_have(&self, written: &str) -> String {
-        match self.others.as_slice() {
-            [Part::Host] => written.to_ascii_lowercase(),
-            _ => written.to_owned(),
+    pub(super) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
+        let mut bytes = match self.others.as_slice() {
+            [Part::Host] => written.to_ascii_lowercase().into_bytes(),
+            [Part::Path | Part::PathSegments(_)] => Folding::ALL.of(written.as_bytes()),
+            _ => written.as_bytes().to_vec(),
+        };
+        if let [Part::Attribute(id, _)] = self.others.as_slice()
+            && attributes.is_credentials(*id)
+        {
+            normalise_credentials(&mut bytes);
         }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Whether the request's value of the one part beside the client's address is among `values`; never where it
@@ -163,7 +177,7 @@ impl KeySpec {
     pub(super) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
         let [part] = self.others.as_slice() else { return false };
         let mut among = Among::new(values);
-        part.put(request, &mut among).is_some() && among.is_found()
+        part.put(request, &mut among).is_ok() && among.is_found()
     }
 
     /// What makes a rule's buckets others than those of the same rule with another key.
@@ -199,21 +213,36 @@ impl Put for Vec<Vec<u8>> {
 }
 
 impl Part {
-    /// Puts the request's value into `hash`; none where it has none.
-    fn put(&self, request: &mut Fetched<'_>, hash: &mut impl Put) -> Option<()> {
+    /// Puts the request's value into `hash`; an error where it has none, or more than it may.
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut impl Put) -> Result<(), MissingPart> {
         match self {
-            Self::Attribute(id) => hash.put(request.get(*id)?),
-            Self::Cookie(id, name) => hash.put(cookie(request.get(*id)?, name.as_bytes())?),
-            Self::Query(name) => hash.put(&query(request.get(AttributeId::PATH)?, name.as_bytes())?),
-            Self::Host => hash.put(&host_of(request.get(AttributeId::AUTHORITY)?).to_ascii_lowercase()),
-            Self::Path => hash.put(path_of(request.get(AttributeId::PATH)?)),
+            Self::Attribute(id, Duplicates::Unsaid) => hash.put(attribute(request, *id)?),
+            Self::Attribute(id, duplicates) => {
+                hash.put(duplicates.pick(of_header(attribute(request, *id)?))?.unwrap_or_default());
+            }
+            Self::Cookie(id, name, duplicates) => {
+                let values = cookies(attribute(request, *id)?, name.as_bytes());
+                hash.put(duplicates.pick(values)?.ok_or(MissingPart::Other)?);
+            }
+            Self::Query(name, duplicates) => {
+                let values = parameters(attribute(request, AttributeId::PATH)?, name, usize::MAX);
+                hash.put(&duplicates.pick(values)?.flatten().ok_or(MissingPart::Other)?);
+            }
+            Self::Host => {
+                hash.put(&host_of(attribute(request, AttributeId::AUTHORITY)?).to_ascii_lowercase());
+            }
+            Self::Path => hash.put(request.path(Folding::ALL).ok_or(MissingPart::Other)?),
             Self::PathSegments(most) => {
-                let path = path_of(request.get(AttributeId::PATH)?);
+                let path = request.path(Folding::ALL).ok_or(MissingPart::Other)?;
                 let leading = segments(path).take(usize::from(*most));
                 hash.put_count(leading.clone().count());
                 leading.for_each(|segment| hash.put(segment));
             }
         }
-        Some(())
+        Ok(())
     }
+}
+
+fn attribute<'a>(request: &'a mut Fetched<'_>, id: AttributeId) -> Result<&'a [u8], MissingPart> {
+    request.get(id).ok_or(MissingPart::Other)
 }

@@ -20,6 +20,7 @@ pub mod wider;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use self::algorithm::Limit;
 use crate::algorithm::Algorithm;
@@ -34,7 +35,7 @@ use crate::wire::RULES_MAX;
 use after::After;
 use cost::Cost;
 use key_spec::{KeySpec, Missing};
-use matching::{Bits, Condition, Index};
+use matching::{Bits, Condition, Holds, Index};
 use mode::Enforcement;
 use penalty::Penalty;
 pub use response::{HeaderFamilies, Reset, Response};
@@ -81,6 +82,8 @@ pub const CONDITIONS_MAX: usize = 100;
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
+    /// The rules of which no condition takes long, where there are others.
+    cheap: Option<Bits>,
     /// The rules that count a request, where that is the same for all requests.
     always: Option<Vec<u16>>,
     allow: Conditions,
@@ -139,11 +142,12 @@ impl RuleSet {
     ) -> Self {
         let index = Index::new(rules.iter().map(|rule| &rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
-        let mut set = Self { rules, index, always: None, allow, deny, is_enforced, attributes };
+        let cheap = cheap(&rules);
+        let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, attributes };
         let is_open = |rule: &Rule| rule.matches == Condition::default() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             let mut always = Vec::new();
-            set.choose(0..set.rules.len(), &mut always, |_| true);
+            set.choose(0..set.rules.len(), &mut always, |_| Holds::Yes);
             set.always = Some(always);
         }
         set
@@ -164,21 +168,32 @@ impl RuleSet {
         &self.deny.list
     }
 
-    /// What the lists say of the request. `room` is used on the way.
+    /// What the lists say of the request: who may be allowed is not, who may be refused is. `room` is used on the way.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        match self.allowed(request, room) {
+            Listed::No => self.blocked(request, room),
+            listed => listed,
+        }
+    }
+
+    /// The same of a request that is not allowed.
+    pub(crate) fn blocked(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        if self.deny.any_holds(request, room, Holds::Unsure) { Listed::Blocked } else { Listed::No }
+    }
+
+    /// The same, but for those that are refused.
+    pub(crate) fn allowed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if !self.is_enforced {
             Listed::Off
-        } else if self.allow.any_holds(request, room) {
+        } else if self.allow.any_holds(request, room, Holds::Yes) {
             Listed::Allowed
-        } else if self.deny.any_holds(request, room) {
-            Listed::Blocked
         } else {
             Listed::No
         }
     }
 
-    /// The places of the rules that count the request, in the order they were written. Both rooms are used on the
-    /// way.
+    /// The places of the rules that count the request, and of tiers without a limit that it is of, in the order they
+    /// were written. Both rooms are used on the way.
     pub fn meet<'a>(
         &'a self,
         request: &mut Fetched<'_>,
@@ -189,34 +204,60 @@ impl RuleSet {
             return always;
         }
         self.index.candidates(request, room);
-        self.choose(room.iter(), out, |rule| {
-            rule.matches.holds(request) && rule.variant.holds(&rule.key, request)
-        });
+        self.choose(room.iter(), out, |rule| rule.is_for(request));
         out
     }
 
-    /// Leaves in `out`, of each written rule among those at `places`, the first variant that `is_for` the request.
+    /// Of these, the places of the rules that count the request without a look at what takes long; none where that is
+    /// all of them.
+    pub(crate) fn meet_cheaply<'a>(
+        &self,
+        request: &mut Fetched<'_>,
+        room: &mut Bits,
+        out: &'a mut Vec<u16>,
+    ) -> Option<&'a [u16]> {
+        let cheap = self.cheap.as_ref()?;
+        self.index.candidates(request, room);
+        room.intersect(cheap);
+        self.choose(room.iter(), out, |rule| rule.is_for(request));
+        Some(out)
+    }
+
+    /// Leaves in `out`, of each written rule among those at `places`, the first variant that `is_for` the request. Of
+    /// those that it may be for, it is the one that allows the least.
     fn choose(
         &self,
         places: impl Iterator<Item = usize>,
         out: &mut Vec<u16>,
-        mut is_for: impl FnMut(&Rule) -> bool,
+        mut is_for: impl FnMut(&Rule) -> Holds,
     ) {
         out.clear();
-        let mut chosen = None;
+        // The variant, where in `out` it begins, and whether it is one for sure, or the first that may be.
+        let mut chosen: Option<(&Rule, usize, bool)> = None;
         for place in places {
             let Some(rule) = self.rules.get(place) else { continue };
-            let Variant { group, number, is_unlimited, .. } = &rule.variant;
-            let is_chosen = match chosen {
-                Some((of, variant)) if of == *group => variant == *number,
-                _ => is_for(rule),
-            };
-            if is_chosen {
-                chosen = Some((*group, *number));
-                if !is_unlimited {
-                    out.extend(u16::try_from(place));
+            let before = chosen.filter(|(other, ..)| other.variant.group == rule.variant.group);
+            let is_more_of_it = before.is_some_and(|(other, ..)| other.variant.number == rule.variant.number);
+            if !is_more_of_it {
+                if before.is_some_and(|(.., is_sure)| is_sure) {
+                    continue;
+                }
+                let holds = is_for(rule);
+                let (is_less, begin) = before
+                    .map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
+                match before {
+                    _ if !holds.may() => continue,
+                    Some((other, ..)) if !is_less => {
+                        chosen = Some((other, begin, holds == Holds::Yes));
+                        continue;
+                    }
+                    _ => {
+                        out.truncate(begin);
+                        chosen = Some((rule, begin, holds == Holds::Yes));
+                    }
                 }
             }
+            out.extend(u16::try_from(place));
         }
     }
 
@@ -250,14 +291,28 @@ impl Conditions {
     }
 
     #[inline]
-    fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits) -> bool {
-        !self.list.is_empty() && self.finds_one(request, room)
+    fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
+        !self.list.is_empty() && self.finds_one(request, room, least)
     }
 
-    fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits) -> bool {
+    fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
         self.index.candidates(request, room);
-        room.iter().any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request)))
+        room.iter()
+            .any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request) >= least))
     }
+}
+
+/// The places of those rules of which no variant's condition takes long; none where that is all of them, or no rule.
+fn cheap(rules: &[Rule]) -> Option<Bits> {
+    let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
+    let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
+    let mut cheap = Bits::none(rules.len());
+    for (place, rule) in rules.iter().enumerate() {
+        if !dear.contains(&rule.place()) {
+            cheap.add(place);
+        }
+    }
+    (!dear.is_empty() && cheap.iter().next().is_some()).then_some(cheap)
 }
 
 impl Rule {
@@ -269,6 +324,18 @@ impl Rule {
     /// Whether POPs share its quota: what other algorithms than the token bucket count, each counts for itself.
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
+    /// Whether it counts the request, as far as its conditions and those of its variant say.
+    fn is_for(&self, request: &mut Fetched<'_>) -> Holds {
+        if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }
+    }
+
+    /// Whether it allows less in the long run than another variant of the same rule, or as much and less at once.
+    fn allows_less_than(&self, other: &Self) -> bool {
+        let order =
+            |rule: &Self| (rule.variant.is_unlimited, Reverse(rule.quota.token_ns()), rule.quota.burst());
+        order(self) < order(other)
     }
 
     /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.

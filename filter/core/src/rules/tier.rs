@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 
 use super::algorithm::{self, Kind, Limit};
 use super::key_spec::KeySpec;
-use super::matching::{Condition, Texts};
+use super::matching::{Condition, Holds, Texts};
 use super::parse::{Reader, condition, long_texts, rule_name};
 use super::{Rule, calendar};
 use crate::reading::{Errors, Fields};
-use crate::request::Fetched;
+use crate::request::{Attributes, Fetched};
 use crate::sharing::Sharing;
 use crate::wire::RULE_NAME_MAX;
 
@@ -42,9 +42,17 @@ impl Variant {
     }
 
     /// Whether it is for the request, which its rule counts by `key`.
-    pub fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> bool {
-        self.when.as_ref().is_none_or(|when| when.holds(request))
-            && self.keys.as_ref().is_none_or(|keys| key.is_among(keys, request))
+    pub fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> Holds {
+        let is_among = self.keys.as_ref().is_none_or(|keys| key.is_among(keys, request));
+        match &self.when {
+            Some(when) if is_among => when.holds(request),
+            _ => Holds::of(is_among),
+        }
+    }
+
+    /// Whether its condition takes long.
+    pub(super) fn is_dear(&self) -> bool {
+        self.when.as_ref().is_some_and(Condition::is_dear)
     }
 }
 
@@ -85,7 +93,7 @@ pub(super) fn tiers(
             Some(value) => condition(value, &when_place, reader, errors),
             None => Some(Condition::default()),
         };
-        let keys = keys(&mut fields, key, errors);
+        let keys = keys(&mut fields, key, &reader.attributes, errors);
         if fields.take("when").is_none() && fields.take("keys").is_none() {
             let expected = "missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, or \
                             keys, a list of the key's values, or both";
@@ -101,9 +109,15 @@ pub(super) fn tiers(
 }
 
 /// Reads the field `keys`, of values of a rule's key.
-fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, errors: &mut Errors) -> Option<Texts> {
+fn keys(
+    fields: &mut Fields<'_>,
+    key: Option<&KeySpec>,
+    attributes: &Attributes,
+    errors: &mut Errors,
+) -> Option<Texts> {
     fields.take("keys")?;
-    let as_requests_have = |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text));
+    let as_requests_have =
+        |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text, attributes));
     let keys = long_texts(fields, "keys", errors, as_requests_have);
     if key.is_some_and(|key| !key.has_one_value()) {
         let expected = "expected a key with one part beside client_address, whose values these are";

@@ -44,7 +44,25 @@ fn path(path: &Value) -> String {
     let says =
         [("exact", "the path "), ("prefix", "a path that begins with "), ("glob", "a path of the form ")];
     let told = says.into_iter().find_map(|(kind, says)| Some(format!("{says}{}", path[kind].as_str()?)));
-    told.unwrap_or_default()
+    told.unwrap_or_default() + &spellings(path)
+}
+
+/// What counts of how a path is written, as far as it is said.
+fn spellings(path: &Value) -> String {
+    let said = |what: &str| {
+        let words = [
+            ("case", "case"),
+            ("slashes", "slashes"),
+            ("parameters", "parameters"),
+            ("encoding", "encoding"),
+        ];
+        let said = words.iter().filter(|(field, _)| path[*field] == what).map(|(_, word)| (*word).to_owned());
+        named(said, "and")
+    };
+    let of = |said: String, says: &str| if said.is_empty() { said } else { format!("{says} {said}") };
+    let told = [of(said("ignore"), "whatever its"), of(said("exact"), "to the letter in")];
+    let told: Vec<_> = told.into_iter().filter(|told| !told.is_empty()).collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
 }
 
 fn test(what: &str, test: &Value) -> String {
@@ -52,7 +70,12 @@ fn test(what: &str, test: &Value) -> String {
         Some(names) => names.iter().map(plain).collect::<Vec<_>>().join("."),
         None => plain(&test["name"]),
     };
-    let name = format!("{what} {name}");
+    let of = match test["duplicates"].as_str() {
+        Some("limit") => "only ".to_owned(),
+        Some(which) => format!("{which} "),
+        None => String::new(),
+    };
+    let name = format!("{of}{what} {name}");
     let quoted = |field: &str| test[field].to_string();
     if test.get("equals").is_some() {
         format!("whose {name} is {}", quoted("equals"))
@@ -103,6 +126,14 @@ mod tests {
                 "requests for the host a.example or *.b.example",
             ),
             (json!({"path": {"exact": "/x"}}), "requests with the path /x"),
+            (
+                json!({"path": {"prefix": "/x", "case": "ignore", "slashes": "ignore", "encoding": "exact"}}),
+                "requests with a path that begins with /x (whatever its case and slashes, to the letter in encoding)",
+            ),
+            (
+                json!({"cookies": [{"name": "a", "equals": "b", "duplicates": "last"}]}),
+                "requests whose last cookie a is \"b\"",
+            ),
             (
                 json!({"paths": [{"prefix": "/x/"}, {"glob": "/u/*"}]}),
                 "requests with a path that begins with /x/ or a path of the form /u/*",

@@ -47,7 +47,12 @@ pub fn part(part: &Value, prefixes: Option<Prefixes>) -> String {
     if let Some(name) = part.as_str() {
         return name.into();
     }
-    let of_name = |field: &str, says: &str| Some(format!("{says} {}", plain(part.get(field)?)));
+    let of = match part["duplicates"].as_str() {
+        Some("limit") => "only ".to_owned(),
+        Some(which) => format!("{which} "),
+        None => String::new(),
+    };
+    let of_name = |field: &str, says: &str| Some(format!("{of}{says} {}", plain(part.get(field)?)));
     let claim = || {
         let names: Vec<_> = part.get("jwt_claim")?.as_array()?.iter().map(plain).collect();
         Some(format!("JWT claim {}", names.join(".")))
@@ -80,6 +85,8 @@ mod tests {
             (json!("client_address"), "client address (IPv4 /32, IPv6 /64)"),
             (json!({"header": "x-key"}), "header x-key"),
             (json!({"cookie": "sid"}), "cookie sid"),
+            (json!({"header": "x-key", "duplicates": "limit"}), "only header x-key"),
+            (json!({"query": "q", "duplicates": "last"}), "last query parameter q"),
             (json!({"query": "q"}), "query parameter q"),
             (json!("host"), "host"),
             (json!("method"), "method"),

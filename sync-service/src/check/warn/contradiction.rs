@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use weir_limiter::rules::matching::Folding;
+
 use crate::check::explain::condition::plain;
 
 /// Why no request meets `condition`, and `also` as well; none where one might.
@@ -77,7 +79,11 @@ impl<'a> Lists<'a> {
 
 /// Whether no path meets both; of globs nothing is said.
 fn paths_are_apart(a: &Value, b: &Value) -> bool {
-    let text = |path: &Value, kind: &str| path[kind].as_str().map(str::to_owned);
+    // What one of them takes for the same path, the other may not.
+    let text = |path: &Value, kind: &str| {
+        let folded = Folding::ALL.of(path[kind].as_str()?.as_bytes());
+        Some(String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned())
+    };
     match ((text(a, "exact"), text(a, "prefix")), (text(b, "exact"), text(b, "prefix"))) {
         ((Some(a), _), (Some(b), _)) => a != b,
         ((Some(exact), _), (_, Some(prefix))) | ((_, Some(prefix)), (Some(exact), _)) => {
@@ -166,7 +172,7 @@ mod tests {
             ),
             (json!({"path": {"exact": "/a"}, "any": [{"path": {"prefix": "/b"}}]}), Some("path")),
             (
-                json!({"paths": [{"prefix": "/a/"}], "any": [{"paths": [{"prefix": "/b"}, {"exact": "/a"}]}]}),
+                json!({"paths": [{"prefix": "/a/"}], "any": [{"paths": [{"prefix": "/b"}, {"exact": "/c"}]}]}),
                 Some("path"),
             ),
             (json!({"routes": ["a"], "any": [{"routes": ["b"]}]}), Some("routes")),

@@ -214,3 +214,38 @@ fn tiers_that_never_apply_are_warned_of() {
         ["rules[0].enforced_percent (r): never limits: mode: shadow says the same"]
     );
 }
+
+#[test]
+fn what_a_client_can_walk_around_is_warned_of() {
+    let found = of_match("{path: {exact: /login, case: exact, slashes: ignore}}");
+    assert_eq!(
+        found,
+        [
+            "rules[0].match.path.case (r0): a client gets past it in another spelling, as /login is /LOGIN, unless the upstream \
+          tells them apart: leave case away, or say ignore"
+        ]
+    );
+    let found = of_match("{any: [{paths: [{exact: /a}, {prefix: /b, encoding: exact}]}]}");
+    assert!(found[0].starts_with("rules[0].match.any[0].paths[1].encoding (r0): "), "{found:?}");
+    assert_eq!(of_match("{methods: [GET], not: {path: {exact: /login, case: exact}}}"), [""; 0]);
+    let found = of_document("deny: [{path: {prefix: /admin, slashes: exact}}]\nrules: [{RULE}]");
+    assert!(found.len() == 1 && found[0].starts_with("deny[0].path.slashes: "), "{found:?}");
+    let allowed = of_document("allow: [{path: {prefix: /pub, slashes: exact}}]\nrules: [{RULE}]");
+    assert_eq!(allowed, [""; 0]);
+    let found = warnings(&["key: [client_address, {header: Authorization}], rate: 5/s"]);
+    assert!(
+        found.len() == 1 && found[0].starts_with("rules[0].key[1] (r0): a client that sends it twice"),
+        "{found:?}"
+    );
+    assert_eq!(warnings(&["key: [{header: authorization, duplicates: first}], rate: 5/s"]), [""; 0]);
+}
+
+#[test]
+fn everybody_on_the_list_of_those_allowed_is_warned_of() {
+    for all in ["[0.0.0.0/0]", "[10.0.0.0/8, '::/0']"] {
+        let found = of_document(&format!("allow: [{{addresses: {all}}}]\nrules: [{{RULE}}]"));
+        assert!(found.iter().any(|line| line.starts_with("allow[0].addresses: every client")), "{found:?}");
+    }
+    let found = of_document("allow: [{addresses: [0.0.0.0/0], methods: [GET]}]\nrules: [{RULE}]");
+    assert_eq!(found, [""; 0]);
+}

@@ -7,7 +7,7 @@ use super::{many, matching, rule_with, x};
 /// What only the parser sees: it reads texts, and compares values and rules with one another.
 pub(super) fn refused_by_the_parser_alone() -> Vec<Value> {
     let rule = json!({"name": "r", "key": ["all"], "rate": "1/s"});
-    let patterns = many(67, |_| json!({"name": "x", "regex": "a"}));
+    let patterns = many(99, |_| json!({"name": "x", "regex": "a"}));
     let mut bad = vec![
         // Names, each once.
         json!({"rules": [rule, rule]}),

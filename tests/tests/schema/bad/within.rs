@@ -25,6 +25,8 @@ pub(super) fn conditions() -> Vec<Value> {
         json!({"path": {"exact": "/x", "prefix": "/y"}}),
         json!({"path": {"regex": "/x"}}),
         json!({"path": {"glob": "*"}}),
+        json!({"path": {"exact": "/x", "case": "lower"}}),
+        json!({"path": {"slashes": "ignore"}}),
         json!({"path": {"glob": format!("/{}", x(255))}}),
         json!({"path": {"prefix": format!("/{}", x(1_024))}}),
         json!({"path": {"exact": "/a"}, "paths": [{"exact": "/b"}]}),
@@ -64,6 +66,8 @@ pub(super) fn tests() -> Vec<Value> {
         json!({"name": "a", "regex": x(257)}),
         json!({"name": "a", "present": "yes"}),
         json!({"name": "a", "suffix": "b"}),
+        json!({"name": "a", "equals": "b", "duplicates": "all"}),
+        json!({"name": "a", "duplicates": "first"}),
     ]
 }
 

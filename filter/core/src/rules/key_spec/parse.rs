@@ -9,16 +9,17 @@ use serde_json::Value;
 
 use super::{CLAIM_NAMES_MAX, KeySpec, PART_NAME_BYTES_MAX, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
-use crate::reading::{Errors, Fields, choice, text};
+use crate::reading::{Errors, Fields, choice, shown, text};
 use crate::request::{Attribute, AttributeId, Attributes};
+use crate::rules::matching::Duplicates;
 
 /// Parts that have nothing to say but their name.
 const PLAIN: [(&str, Plain); 6] = [
     ("client_address", Plain::ClientAddress),
     ("host", Plain::Part("host", Part::Host)),
-    ("method", Plain::Part("method", Part::Attribute(AttributeId::METHOD))),
+    ("method", Plain::Part("method", Part::Attribute(AttributeId::METHOD, Duplicates::Unsaid))),
     ("path", Plain::Part("path", Part::Path)),
-    ("route", Plain::Part("route", Part::Attribute(AttributeId::ROUTE))),
+    ("route", Plain::Part("route", Part::Attribute(AttributeId::ROUTE, Duplicates::Unsaid))),
     ("all", Plain::All),
 ];
 
@@ -35,7 +36,11 @@ pub(in crate::rules) fn key(
     errors: &mut Errors,
 ) -> Option<KeySpec> {
     let place = fields.place("key");
-    fields.require("key", "a list, as in [client_address]", errors)?;
+    let written = fields.require("key", "a list, as in [client_address]", errors)?;
+    if written.is_string() || written.is_object() {
+        errors.note(&place, format!("expected a list: did you mean [{}]?", as_written(written)));
+        return None;
+    }
     let items: Vec<_> = fields.list("key", PARTS_MAX, errors).collect();
     let mut reader = Reader { spec: KeySpec::default(), described: Vec::new(), is_all: false, attributes };
     for (place, item) in &items {
@@ -51,6 +56,17 @@ pub(in crate::rules) fn key(
     }
     spec.description = described.concat();
     Some(spec)
+}
+
+/// A part as YAML has it.
+fn as_written(part: &Value) -> String {
+    match part.as_object() {
+        Some(part) => {
+            let fields = part.iter().map(|(name, value)| format!("{name}: {}", as_written(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        None => part.as_str().map_or_else(|| shown(part), ToOwned::to_owned),
+    }
 }
 
 /// Reads prefix lengths; what is not written is as in `default`.
@@ -89,7 +105,8 @@ impl Reader<'_> {
             return;
         }
         let Some(mut fields) = Fields::of(value, place, errors) else { return };
-        if value.as_object().is_none_or(|object| object.len() != 1) {
+        let parts = value.as_object().into_iter().flatten().filter(|(name, _)| *name != "duplicates");
+        if parts.count() != 1 {
             errors.note(place, "expected one part, as in {header: x-api-key}");
         }
         self.field(&mut fields, place, errors);
@@ -106,24 +123,28 @@ impl Reader<'_> {
             self.address(prefixes, place, errors);
         }
         if let Some(name) = token(fields, "header", errors) {
-            let name = name.to_ascii_lowercase();
-            let part = self.attribute(Attribute::Header(name.clone()), place, errors).map(Part::Attribute);
+            let (name, duplicates) = (name.to_ascii_lowercase(), duplicates(fields, errors));
+            let part = self.attribute(Attribute::Header(name.clone()), place, errors);
+            let part = part.map(|id| Part::Attribute(id, duplicates));
             self.named(part, "header", &name, place, errors);
         }
         if let Some(name) = token(fields, "cookie", errors) {
             let header = self.attribute(Attribute::Header("cookie".to_owned()), place, errors);
-            let part = header.map(|header| Part::Cookie(header, name.to_owned()));
+            let duplicates = duplicates(fields, errors);
+            let part = header.map(|header| Part::Cookie(header, name.to_owned(), duplicates));
             self.named(part, "cookie", name, place, errors);
         }
         if let Some(name) = fields.text("query", PART_NAME_BYTES_MAX, errors) {
-            self.named(Some(Part::Query(name.to_owned())), "query", name, place, errors);
+            let part = Part::Query(name.to_owned(), duplicates(fields, errors));
+            self.named(Some(part), "query", name, place, errors);
         }
         let segments = fields.number("path_segments", 1..=u32::from(SEGMENTS_MAX), errors);
         if let Some(segments) = segments.and_then(|n| u8::try_from(n).ok()) {
             self.other(Part::PathSegments(segments), &[b"path_segments", &[segments]], place, errors);
         }
         if let Some(names) = claim_names(fields, "jwt_claim", errors) {
-            let part = self.attribute(Attribute::Claim(names.clone()), place, errors).map(Part::Attribute);
+            let part = self.attribute(Attribute::Claim(names.clone()), place, errors);
+            let part = part.map(|id| Part::Attribute(id, Duplicates::Unsaid));
             let names = names.iter().map(String::as_bytes);
             let names: Vec<_> = core::iter::once(&b"jwt_claim"[..]).chain(names).collect();
             if let Some(part) = part {
@@ -160,6 +181,11 @@ impl Reader<'_> {
         self.described.push(description);
         self.spec.others.push(part);
     }
+}
+
+/// The field `duplicates`: which of several of one name counts.
+pub(in crate::rules) fn duplicates(fields: &mut Fields<'_>, errors: &mut Errors) -> Duplicates {
+    fields.choice("duplicates", &Duplicates::NAMES, errors).unwrap_or_default()
 }
 
 /// Names and counts are bounded, and so fit a byte each.

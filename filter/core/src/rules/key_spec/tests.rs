@@ -137,7 +137,8 @@ fn every_error_has_its_place() {
     let kinds = "client_address, header, cookie, query, path_segments, jwt_claim";
     let cases = [
         (json!([]), "rules[0].key: expected a list of 1 to 8 items, found 0"),
-        (json!("host"), "rules[0].key: expected a list of 1 to 8 items, found \"host\""),
+        (json!("host"), "rules[0].key: expected a list: did you mean [host]?"),
+        (json!(7), "rules[0].key: expected a list of 1 to 8 items, found 7"),
         (
             json!(["host", "all"]),
             "rules[0].key: expected all to be the only part: it is one bucket for every request",
@@ -227,7 +228,7 @@ proptest! {
 fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
     let (rules, mut values) = (parsed(key).unwrap(), Values::default());
     let key = &rules.rules()[0].key;
-    let list = list.iter().map(|text| key.as_requests_have(text)).collect();
+    let list = list.iter().map(|text| key.as_requests_have(text, rules.attributes())).collect();
     key.is_among(&list, &mut Fetched::new(request, rules.attributes(), &mut values))
 }
 
@@ -271,4 +272,49 @@ fn what_is_hashed_is_told_in_the_clear() {
     let told = rules.rules()[0].key.others_in_clear(&mut fetched);
     let texts = |list: &[&str]| Some(list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
     assert_eq!(told, [texts(&["k"]), texts(&["a", "b"]), None]);
+}
+
+#[test]
+fn one_path_and_one_credential_is_one_key_however_it_is_written() {
+    let authorization = header("authorization");
+    for (part, attribute, written, same_as, other) in [
+        (json!({"header": "Authorization"}), &authorization, "Bearer aB", " BEARER\t  aB ", "Bearer ab"),
+        (json!({"header": "x-key"}), &header("x-key"), "Bearer a", "Bearer a", "bearer a"),
+        (json!("path"), &Attribute::Path, "/login", "/;a/LOGIN%20/?b", "/logins"),
+        (json!({"path_segments": 1}), &Attribute::Path, "/a/b", "/A;x/c", "/ab/c"),
+    ] {
+        assert_eq!(same(&part, attribute, [written, same_as]), Some(true), "{part}");
+        assert_eq!(same(&part, attribute, [written, other]), Some(false), "{part}");
+    }
+    let among = |list, value: &str| {
+        let mut request = Has::default().with(header("authorization"), value);
+        is_among(&json!([{"header": "authorization"}]), &[list], &mut request)
+    };
+    assert!(among("Bearer  aB", "bearer aB") && !among("Bearer aB", "bearer ab"));
+}
+
+#[test]
+fn which_of_several_is_the_key_is_said() {
+    for (kind, attribute, values) in [
+        ("header", header("k"), ["a, b", "a", "b", ""]),
+        ("cookie", header("cookie"), ["k=a; k=b", "k=a", "k=b", "x=a"]),
+        ("query", Attribute::Path, ["/?k=a&k=b", "/?k=a", "/?k=b", "/?x=a"]),
+    ] {
+        let of = |duplicates: Option<&str>, value_of: &str| {
+            let mut part = json!({kind: "k"});
+            part.as_object_mut().unwrap().extend(duplicates.map(|said| ("duplicates".into(), json!(said))));
+            value(&json!([part]), &mut Has::default().with(attribute.clone(), value_of))
+        };
+        let [both, a, b, none] = values;
+        assert_eq!(of(Some("first"), both), of(None, a), "{kind}");
+        assert_eq!(of(Some("last"), both), of(None, b), "{kind}");
+        assert_eq!(of(Some("limit"), both), Err(MissingPart::Repeated), "{kind}");
+        assert_eq!(of(Some("limit"), a), of(None, a), "{kind}");
+        if kind != "header" {
+            assert_eq!(of(None, both), of(None, a), "{kind}");
+            assert_eq!(of(Some("limit"), none), Err(MissingPart::Other), "{kind}");
+        }
+    }
+    let found = parsed(&json!([{"client_address": {}, "duplicates": "first"}])).unwrap_err();
+    assert!(found[0].starts_with("rules[0].key[0].duplicates: unknown field"), "{found:?}");
 }

@@ -8,7 +8,7 @@ pub struct Bits(Vec<u64>);
 
 impl Bits {
     /// None of `len` places.
-    pub(super) fn none(len: usize) -> Self {
+    pub(in crate::rules) fn none(len: usize) -> Self {
         Self(alloc::vec![0; len.div_ceil(64)])
     }
 
@@ -21,7 +21,7 @@ impl Bits {
         bits
     }
 
-    pub(super) fn add(&mut self, place: usize) {
+    pub(in crate::rules) fn add(&mut self, place: usize) {
         if let Some(word) = self.0.get_mut(place / 64) {
             *word |= 1 << (place % 64);
         }
@@ -43,7 +43,7 @@ impl Bits {
         }
     }
 
-    pub(super) fn intersect(&mut self, other: &Self) {
+    pub(in crate::rules) fn intersect(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word &= other;
         }

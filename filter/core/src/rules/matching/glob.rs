@@ -3,10 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::Holds;
+
 /// The longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
-/// A longer path meets no glob, in bytes.
-pub const GLOB_PATH_BYTES_MAX: usize = 8_192;
+/// Of a longer path no glob can tell, in bytes.
+pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
 /// Words of a set of places in a glob.
 const WORDS: usize = 4;
@@ -64,22 +66,22 @@ impl Glob {
         Some(Self { head: head.into(), tokens })
     }
 
-    /// What every path that meets the glob begins with.
-    pub fn head(&self) -> &str {
-        &self.head
-    }
-
-    /// Whether the whole path meets the glob.
-    pub fn holds(&self, path: &[u8]) -> bool {
-        let Some(rest) = path.strip_prefix(self.head.as_bytes()) else { return false };
+    /// Whether the whole path meets the glob, or if `has_slash`, the path and a slash.
+    pub fn holds(&self, path: &[u8], has_slash: bool) -> Holds {
+        let (head, end) = (self.head.as_bytes(), if has_slash { &b"/"[..] } else { &[] });
+        let (rest, end) = match path.strip_prefix(head) {
+            Some(rest) => (rest, end),
+            None if has_slash && head.strip_suffix(b"/") == Some(path) => (&[][..], &[][..]),
+            None => return Holds::No,
+        };
         if path.len() > GLOB_PATH_BYTES_MAX {
-            return false;
+            return Holds::Unsure;
         }
         let mut places = Places::default();
         self.enter(&mut places, 0);
-        for &byte in rest {
+        for &byte in rest.iter().chain(end) {
             if places.is_empty() {
-                return false;
+                return Holds::No;
             }
             let mut next = Places::default();
             places.each(|place| match self.tokens.get(place) {
@@ -96,7 +98,12 @@ impl Glob {
             });
             places = next;
         }
-        places.has(self.tokens.len())
+        Holds::of(places.has(self.tokens.len()))
+    }
+
+    /// How many wildcards it has: at most so many more places it may be at with each byte of a path.
+    pub fn wildcards(&self) -> usize {
+        self.tokens.iter().filter(|token| !matches!(token, Token::Byte(_))).count()
     }
 
     /// Adds a place, and those behind wildcards that need no byte.
@@ -145,7 +152,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     fn holds(glob: &str, path: &str) -> bool {
-        Glob::new(glob).unwrap().holds(path.as_bytes())
+        Glob::new(glob).unwrap().holds(path.as_bytes(), false) == Holds::Yes
     }
 
     /// The definition, byte by byte.
@@ -196,7 +203,22 @@ pub(super) mod tests {
         assert!(Glob::new(&"a".repeat(GLOB_BYTES_MAX + 1)).is_none());
         let path = |len: usize| "/".repeat(len);
         assert!(holds("/**", &path(GLOB_PATH_BYTES_MAX)));
-        assert!(!holds("/**", &path(GLOB_PATH_BYTES_MAX + 1)));
+        let long = path(GLOB_PATH_BYTES_MAX + 1);
+        assert_eq!(Glob::new("/**").unwrap().holds(long.as_bytes(), false), Holds::Unsure);
+        assert_eq!(Glob::new("/a/**").unwrap().holds(long.as_bytes(), false), Holds::No);
+    }
+
+    #[test]
+    fn a_slash_may_be_added() {
+        for (glob, path, expected) in [
+            ("/a/*/", "/a/b", Holds::Yes),
+            ("/a/*", "/a", Holds::Yes),
+            ("/a/", "/a", Holds::Yes),
+            ("/a/b", "/a", Holds::No),
+            ("/a", "/a", Holds::No),
+        ] {
+            assert_eq!(Glob::new(glob).unwrap().holds(path.as_bytes(), true), expected, "{glob} {path}");
+        }
     }
 
     #[test]
@@ -215,7 +237,7 @@ pub(super) mod tests {
         #[test]
         fn any_text_and_any_bytes_give_an_answer(glob in ".{0,80}", path in prop::collection::vec(any::<u8>(), 0..99)) {
             if let Some(glob) = Glob::new(&glob) {
-                glob.holds(&path);
+                glob.holds(&path, true);
             }
         }
     }

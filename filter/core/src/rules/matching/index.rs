@@ -12,8 +12,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::path::{PathMatch, path_of};
-use super::{Bits, Clause, Condition, HOST_BYTES_MAX, host_of};
+use super::path::Indexed;
+use super::{Bits, Clause, Condition, Folding, HOST_BYTES_MAX, host_of};
 use crate::request::{AttributeId, Fetched};
 
 /// An index over a list of conditions.
@@ -63,10 +63,9 @@ impl Index {
             methods: texts(|clause| &clause.methods),
             paths: Asked::dimension(&clauses, |clause, asked| {
                 for path in &clause.paths {
-                    match path {
-                        PathMatch::Exact(exact) => asked.exact(exact.as_bytes().to_vec()),
-                        PathMatch::Prefix(prefix) => asked.head(prefix.as_bytes().to_vec()),
-                        PathMatch::Glob(glob) => asked.head(glob.head().as_bytes().to_vec()),
+                    match path.indexed() {
+                        Indexed::Exact(exact) => asked.exact(exact.clone()),
+                        Indexed::Head(head) => asked.head(head.clone()),
                     }
                 }
             }),
@@ -84,7 +83,7 @@ impl Index {
         }
     }
 
-    /// Leaves in `out` the conditions that the request can meet: every one that it does, and few others.
+    /// Leaves in `out` the conditions that the request can meet: every one that it does or may, and few others.
     ///
     /// Asks for no attribute that none of the conditions left needs.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
@@ -93,7 +92,7 @@ impl Index {
             dimension.meet(request.get(AttributeId::METHOD), out);
         });
         narrow(self.paths.as_ref(), out, |dimension, out| {
-            dimension.meet(request.get(AttributeId::PATH).map(path_of), out);
+            dimension.meet(request.path(Folding::ALL), out);
         });
         narrow(self.hosts.as_ref(), out, |dimension, out| {
             let mut room = [0; HOST_BYTES_MAX];

@@ -6,7 +6,10 @@
 mod addresses;
 mod bits;
 mod cookie;
+mod duplicates;
+mod folding;
 mod glob;
+mod holds;
 mod host;
 mod index;
 mod path;
@@ -21,16 +24,20 @@ use alloc::vec::Vec;
 
 pub use addresses::{AddressSet, AddressSetError, Range};
 pub use bits::Bits;
-pub(crate) use cookie::cookie;
+pub(crate) use cookie::cookies;
+pub use duplicates::Duplicates;
+pub(crate) use duplicates::{Repeated, of_header};
+pub use folding::Folding;
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
+pub use holds::Holds;
 pub(crate) use host::host_of;
 pub use host::{HOST_BYTES_MAX, Hosts};
 pub use index::Index;
-pub use path::PathMatch;
 pub(crate) use path::path_of;
+pub use path::{PathMatch, Written};
 pub use query::QUERY_BYTES_MAX;
-pub(crate) use query::parameter;
-pub use value::{PATTERN_BYTES_MAX, Pattern, REGEX_VALUE_BYTES_MAX, Test, Texts};
+pub(crate) use query::parameters;
+pub use value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, REGEX_VALUE_BYTES_MAX, Test, Texts};
 
 use crate::request::{AttributeId, Fetched};
 
@@ -75,6 +82,8 @@ pub struct Clause {
 pub struct AttributeTest {
     /// The header, of which the host joins several of one name, or the claim.
     pub attribute: AttributeId,
+    /// Which of several headers counts.
+    pub duplicates: Duplicates,
     /// What its value must be.
     pub test: Test,
 }
@@ -84,8 +93,10 @@ pub struct AttributeTest {
 pub struct CookieTest {
     /// The header that cookies are in.
     pub header: AttributeId,
-    /// The cookie; the first of this name counts.
+    /// The cookie.
     pub name: String,
+    /// Which of several of this name counts.
+    pub duplicates: Duplicates,
     /// What its value must be, as it is.
     pub test: Test,
 }
@@ -93,33 +104,65 @@ pub struct CookieTest {
 /// A test of a query parameter's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryTest {
-    /// The parameter; the first of this name counts.
+    /// The parameter.
     pub name: String,
+    /// Which of several of this name counts.
+    pub duplicates: Duplicates,
     /// What its value must be, percent-decoded.
     pub test: Test,
 }
 
 impl Condition {
-    /// Whether the request meets the condition.
-    pub fn holds(&self, request: &mut Fetched<'_>) -> bool {
-        self.all.holds(request)
-            && (self.any.is_empty() || self.any.iter().any(|clause| clause.holds(request)))
-            && !self.not.as_ref().is_some_and(|clause| clause.holds(request))
+    /// Whether the request meets the condition. What costs little is tested first.
+    pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        let any = |request: &mut Fetched<'_>| {
+            if self.any.is_empty() {
+                Holds::Yes
+            } else {
+                Holds::any(&self.any, |clause| clause.holds(request))
+            }
+        };
+        let all = self.all.cheap_tests(request);
+        if !all.may() {
+            return all;
+        }
+        all.and(|| any(request))
+            .and(|| self.not.as_ref().map_or(Holds::Yes, |clause| !clause.holds(request)))
+            .and(|| self.all.dear_tests(request))
+    }
+
+    /// Whether any of its tests takes long.
+    pub fn is_dear(&self) -> bool {
+        self.all.is_dear() || self.any.iter().chain(self.not.as_deref()).any(Clause::is_dear)
     }
 }
 
 impl Clause {
     /// Whether the request passes every test.
-    fn holds(&self, request: &mut Fetched<'_>) -> bool {
-        self.method_holds(request)
-            && self.path_holds(request)
-            && self.host_holds(request)
-            && self.route_holds(request)
-            && self.address_holds(request)
-            && attributes_hold(&self.headers, request)
-            && self.cookies_hold(request)
-            && self.query_holds(request)
-            && attributes_hold(&self.claims, request)
+    fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        self.cheap_tests(request).and(|| self.dear_tests(request))
+    }
+
+    fn cheap_tests(&self, request: &mut Fetched<'_>) -> Holds {
+        Holds::of(self.method_holds(request))
+            .and(|| self.path_holds(request))
+            .and(|| {
+                Holds::of(
+                    self.host_holds(request) && self.route_holds(request) && self.address_holds(request),
+                )
+            })
+            .and(|| self.values_hold(request, false))
+    }
+
+    /// Whether the request passes the tests that take long.
+    fn dear_tests(&self, request: &mut Fetched<'_>) -> Holds {
+        self.values_hold(request, true)
+    }
+
+    fn is_dear(&self) -> bool {
+        self.headers.iter().chain(&self.claims).any(|test| test.test.is_dear())
+            || self.cookies.iter().any(|test| test.test.is_dear())
+            || self.query.iter().any(|test| test.test.is_dear())
     }
 
     fn method_holds(&self, request: &mut Fetched<'_>) -> bool {
@@ -129,12 +172,8 @@ impl Clause {
                 .is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method))
     }
 
-    fn path_holds(&self, request: &mut Fetched<'_>) -> bool {
-        self.paths.is_empty()
-            || request.get(AttributeId::PATH).is_some_and(|target| {
-                let path = path_of(target);
-                self.paths.iter().any(|test| test.holds(path))
-            })
+    fn path_holds(&self, request: &mut Fetched<'_>) -> Holds {
+        if self.paths.is_empty() { Holds::Yes } else { Holds::any(&self.paths, |test| test.holds(request)) }
     }
 
     fn host_holds(&self, request: &mut Fetched<'_>) -> bool {
@@ -156,20 +195,56 @@ impl Clause {
             .is_none_or(|set| request.client_address().is_some_and(|address| set.contains(address)))
     }
 
-    fn cookies_hold(&self, request: &mut Fetched<'_>) -> bool {
-        self.cookies.iter().all(|CookieTest { header, name, test }| {
-            test.holds(request.get(*header).and_then(|header| cookie(header, name.as_bytes())))
-        })
-    }
-
-    fn query_holds(&self, request: &mut Fetched<'_>) -> bool {
-        self.query.iter().all(|query| {
-            let target = request.get(AttributeId::PATH).unwrap_or_default();
-            query.test.holds(parameter(target, &query.name).as_deref())
-        })
+    /// Whether the request passes those tests of values that take long, or those that do not.
+    fn values_hold(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
+        Holds::all(&self.headers, |test| test.holds(request, is_dear))
+            .and(|| Holds::all(&self.cookies, |test| test.holds(request, is_dear)))
+            .and(|| Holds::all(&self.query, |test| test.holds(request, is_dear)))
+            .and(|| Holds::all(&self.claims, |test| test.holds(request, is_dear)))
     }
 }
 
-fn attributes_hold(tests: &[AttributeTest], request: &mut Fetched<'_>) -> bool {
-    tests.iter().all(|AttributeTest { attribute, test }| test.holds(request.get(*attribute)))
+// Each holds where it is not asked for: where it takes long, and only those are asked for that do not, or the other
+// way round.
+impl AttributeTest {
+    fn holds(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
+        let Self { attribute, duplicates, test } = self;
+        if test.is_dear() != is_dear {
+            return Holds::Yes;
+        }
+        match request.get(*attribute) {
+            Some(value) if *duplicates != Duplicates::Unsaid => {
+                // There is always one.
+                let holds = duplicates.holds(of_header(value), |value| test.holds(Some(value)));
+                holds.unwrap_or(Holds::Unsure)
+            }
+            value => test.holds(value),
+        }
+    }
+}
+
+impl CookieTest {
+    fn holds(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
+        let Self { header, name, duplicates, test } = self;
+        if test.is_dear() != is_dear {
+            return Holds::Yes;
+        }
+        let header = request.get(*header).unwrap_or_default();
+        let holds = duplicates.holds(cookies(header, name.as_bytes()), |value| test.holds(Some(value)));
+        holds.unwrap_or_else(|| test.holds(None))
+    }
+}
+
+impl QueryTest {
+    fn holds(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
+        let Self { name, duplicates, test } = self;
+        if test.is_dear() != is_dear {
+            return Holds::Yes;
+        }
+        let target = request.get(AttributeId::PATH).unwrap_or_default();
+        let holds = duplicates.holds(parameters(target, name, QUERY_BYTES_MAX), |value| {
+            value.map_or(Holds::Unsure, |value| test.holds(Some(&value)))
+        });
+        holds.unwrap_or_else(|| test.holds(None))
+    }
 }

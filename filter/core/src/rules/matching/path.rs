@@ -1,27 +1,141 @@
 //! Tests of a path.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use super::glob::Glob;
+use super::folding::Folding;
+use super::{Glob, Holds};
+use crate::request::Fetched;
 
 /// A test of the path, without its query.
+///
+/// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. What the
+/// operator says does not count is folded away on both sides; of what he says nothing, a path that meets the test
+/// only when that is folded away as well is one of which nobody can say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathMatch {
+pub struct PathMatch {
+    sure: Form,
+    /// The same as `sure` where nothing is left open.
+    open: Form,
+    /// What every path that meets it is, or begins with, when all is folded that can be.
+    indexed: Indexed,
+}
+
+/// By what an index finds a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Indexed {
+    Exact(Vec<u8>),
+    Head(Vec<u8>),
+}
+
+/// What is asked of a path that is folded so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Form {
+    folding: Folding,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
     /// Exactly this.
-    Exact(String),
+    Exact(Vec<u8>),
     /// Anything that begins with this.
-    Prefix(String),
+    Prefix(Vec<u8>),
     /// Anything that this describes.
     Glob(Glob),
 }
 
+/// What is asked of a path, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Written<'a> {
+    /// Exactly this.
+    Exact(&'a str),
+    /// Anything that begins with this.
+    Prefix(&'a str),
+    /// Anything that this describes.
+    Glob(&'a str),
+}
+
 impl PathMatch {
-    pub(super) fn holds(&self, path: &[u8]) -> bool {
-        match self {
-            Self::Exact(exact) => path == exact.as_bytes(),
-            Self::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
-            Self::Glob(glob) => glob.holds(path),
+    /// A test for `written`, with what surely does not count, and what may not; none of a glob that is too long.
+    pub fn new(written: Written<'_>, sure: Folding, open: Folding) -> Option<Self> {
+        let form = |folding| Some(Form { folding, kind: Kind::new(written, folding)? });
+        let indexed = match written {
+            Written::Exact(exact) => Indexed::Exact(Folding::ALL.of(exact.as_bytes())),
+            Written::Prefix(head) => Indexed::Head(Folding::ALL.of_head(head.as_bytes())),
+            Written::Glob(glob) => {
+                let head = glob.split('*').next().unwrap_or_default();
+                Indexed::Head(Folding::ALL.of_head(head.as_bytes()))
+            }
+        };
+        Some(Self { sure: form(sure)?, open: form(sure.with(open))?, indexed })
+    }
+
+    pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        let sure = self.sure.holds(request);
+        if sure == Holds::No && self.open != self.sure && self.open.holds(request).may() {
+            return Holds::Unsure;
         }
+        sure
+    }
+
+    /// Whether this holds wherever `narrow` does, and is unsure nowhere else.
+    pub fn contains(&self, narrow: &Self) -> bool {
+        self.sure.contains(&narrow.sure) && self.open.contains(&narrow.open)
+    }
+
+    pub(super) fn indexed(&self) -> &Indexed {
+        &self.indexed
+    }
+}
+
+impl Form {
+    fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        let Some(path) = request.path(self.folding) else { return Holds::No };
+        let is_open = self.folding.has(Folding::SLASHES);
+        match &self.kind {
+            Kind::Exact(exact) => Holds::of(path == exact),
+            Kind::Prefix(prefix) => {
+                Holds::of(path.starts_with(prefix) || is_open && is_but_for_slash(prefix, path))
+            }
+            Kind::Glob(glob) => match glob.holds(path, false) {
+                Holds::No if is_open => glob.holds(path, true),
+                holds => holds,
+            },
+        }
+    }
+
+    fn contains(&self, narrow: &Self) -> bool {
+        let is_within = match (&self.kind, &narrow.kind) {
+            (Kind::Prefix(wide), Kind::Exact(path) | Kind::Prefix(path)) => {
+                path.starts_with(wide) || narrow.folding.has(Folding::SLASHES) && is_but_for_slash(wide, path)
+            }
+            _ => false,
+        };
+        self == narrow || self.folding == narrow.folding && is_within
+    }
+}
+
+/// Whether `prefix` is the path and a slash.
+fn is_but_for_slash(prefix: &[u8], path: &[u8]) -> bool {
+    prefix.strip_suffix(b"/") == Some(path)
+}
+
+impl Kind {
+    fn new(written: Written<'_>, folding: Folding) -> Option<Self> {
+        Some(match written {
+            Written::Exact(exact) => Self::Exact(folding.of(exact.as_bytes())),
+            Written::Prefix(prefix) => {
+                let mut folded = folding.of(prefix.as_bytes());
+                if prefix.ends_with('/') && !folded.ends_with(b"/") {
+                    folded.push(b'/');
+                }
+                Self::Prefix(folded)
+            }
+            Written::Glob(glob) => {
+                Self::Glob(Glob::new(&String::from_utf8_lossy(&folding.of(glob.as_bytes())))?)
+            }
+        })
     }
 }
 

@@ -3,91 +3,126 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-/// How much of a query is looked at, in bytes; a parameter that goes beyond it is not there.
+/// How much of a query a condition looks at, in bytes; of a parameter that goes beyond it nothing can be told.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
-/// The value of the first parameter of this name in a request target, decoded.
-pub(crate) fn parameter<'a>(target: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
-    let at = target.iter().position(|&b| b == b'?')?;
-    let query = target.get(at + 1..)?;
+/// The values of the parameters of this name in a request target, decoded. A query is looked at up to `bytes_max`;
+/// where it goes on, there may be more of them: a none at the end.
+pub(crate) fn parameters<'a>(
+    target: &'a [u8],
+    name: &'a str,
+    bytes_max: usize,
+) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
+    let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
+    let query = target.get(at..).unwrap_or_default();
     // A fragment is no part of the query.
     let query = query.split(|&b| b == b'#').next().unwrap_or(query);
-    let is_cut = query.len() > QUERY_BYTES_MAX;
-    let mut pairs = query.get(..QUERY_BYTES_MAX).unwrap_or(query).split(|&b| b == b'&').peekable();
-    while let Some(pair) = pairs.next() {
-        if is_cut && pairs.peek().is_none() {
-            return None;
-        }
+    let seen = query.get(..bytes_max).map(|seen| {
+        let whole = seen.iter().rposition(|&b| b == b'&').unwrap_or(0);
+        seen.get(..whole).unwrap_or_default()
+    });
+    let cut = seen.filter(|_| query.len() > bytes_max);
+    let pairs = cut.unwrap_or(query).split(|&b| b == b'&');
+    let values = pairs.filter_map(move |pair| {
         let mut halves = pair.splitn(2, |&b| b == b'=');
         let (key, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
-        if !pair.is_empty() && Decoded(key).eq(name.bytes()) {
-            let is_plain = !value.iter().any(|b| matches!(b, b'%' | b'+'));
-            return Some(if is_plain {
-                Cow::Borrowed(value)
-            } else {
-                Decoded(value).collect::<Vec<_>>().into()
-            });
-        }
-    }
-    None
+        (!pair.is_empty() && decoded(key).eq(name.bytes())).then(|| Some(form_value(value)))
+    });
+    values.chain(cut.map(|_| None))
 }
 
-/// Bytes as they were before encoding; a `%` that encodes nothing stands for itself.
-struct Decoded<'a>(&'a [u8]);
-
-impl Iterator for Decoded<'_> {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        if let [b'%', high, low, rest @ ..] = self.0
-            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
-        {
-            self.0 = rest;
-            return Some(high << 4 | low);
-        }
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(if *first == b'+' { b' ' } else { *first })
+/// A value of a form, decoded.
+fn form_value(text: &[u8]) -> Cow<'_, [u8]> {
+    if text.iter().any(|b| matches!(b, b'%' | b'+')) {
+        decoded(text).collect::<Vec<_>>().into()
+    } else {
+        Cow::Borrowed(text)
     }
+}
+
+/// Bytes as they were before a form was encoded.
+fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        let (byte, is_itself) = unescaped(&mut rest)?;
+        Some(if is_itself && byte == b'+' { b' ' } else { byte })
+    })
+}
+
+/// The next byte of `text`, which is left without it, and whether it was written as itself; `%` with two hexadecimal
+/// digits is the byte that they say (RFC 3986, 2.1), any other `%` itself.
+pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    if let [b'%', high, low, rest @ ..] = *text
+        && let (Some(high), Some(low)) = (digit(*high), digit(*low))
+    {
+        *text = rest;
+        return Some((high << 4 | low, false));
+    }
+    let (first, rest) = text.split_first()?;
+    *text = rest;
+    Some((*first, true))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::format;
     use std::string::String;
 
-    fn value(target: &str, name: &str) -> Option<String> {
-        parameter(target.as_bytes(), name).map(|value| String::from_utf8_lossy(&value).into_owned())
+    fn values(target: &str, name: &str) -> Vec<Option<String>> {
+        let text = |value: Cow<'_, [u8]>| String::from_utf8_lossy(&value).into_owned();
+        parameters(target.as_bytes(), name, QUERY_BYTES_MAX).map(|value| value.map(text)).collect()
     }
 
     #[test]
-    fn the_first_of_a_name_counts_decoded() {
+    fn each_of_a_name_is_found_decoded() {
         for (target, expected) in [
-            ("/?a=1", Some("1")),
-            ("/?a=1&a=2", Some("1")),
-            ("/?b=2&a=1=3", Some("1=3")),
-            ("/?a", Some("")),
-            ("/?a=", Some("")),
-            ("/?%61=x+y%2Fz", Some("x y/z")),
-            ("/?a=%zz%4", Some("%zz%4")),
-            ("/?a=%2B", Some("+")),
-            ("/?b=?a=1", None),
-            ("/?aa=1&=2&&", None),
-            ("/a=1", None),
-            ("/?b#&a=1", None),
-            ("", None),
+            ("/?a=1", &["1"][..]),
+            ("/?a=1&a=2", &["1", "2"]),
+            ("/?b=2&a=1=3", &["1=3"]),
+            ("/?a", &[""]),
+            ("/?a=", &[""]),
+            ("/?%61=x+y%2Fz", &["x y/z"]),
+            ("/?a=%zz%4", &["%zz%4"]),
+            ("/?a=%2B", &["+"]),
+            ("/?a=1#a=2", &["1"]),
+            ("/?a=?b", &["?b"]),
+            ("/?b=?a=1", &[]),
+            ("/?aa=1&=2&&A=1", &[]),
+            ("/a=1", &[]),
+            ("/?b#&a=1", &[]),
+            ("", &[]),
         ] {
-            assert_eq!(value(target, "a").as_deref(), expected, "{target}");
+            let expected: Vec<_> = expected.iter().map(|value| Some((*value).into())).collect();
+            assert_eq!(values(target, "a"), expected, "{target}");
         }
     }
 
     #[test]
-    fn what_goes_beyond_the_limit_is_not_there() {
+    fn of_what_goes_beyond_the_limit_nothing_is_told() {
         let padded = |n: usize| format!("/?{}&a=1", "x".repeat(n));
-        assert_eq!(value(&padded(QUERY_BYTES_MAX - 4), "a").as_deref(), Some("1"));
-        assert_eq!(value(&padded(QUERY_BYTES_MAX - 3), "a"), None);
-        assert_eq!(value(&format!("/?a=1&{}", "x".repeat(QUERY_BYTES_MAX)), "a").as_deref(), Some("1"));
+        let one = Some(String::from("1"));
+        assert_eq!(values(&padded(QUERY_BYTES_MAX - 4), "a"), std::slice::from_ref(&one));
+        assert_eq!(values(&padded(QUERY_BYTES_MAX - 3), "a"), [None]);
+        assert_eq!(values(&format!("/?a=1&{}", "x".repeat(QUERY_BYTES_MAX)), "a"), [one, None]);
+        assert_eq!(values(&format!("/?{}", "a".repeat(QUERY_BYTES_MAX + 1)), "a"), [None]);
+    }
+
+    proptest! {
+        /// Whatever is written with every byte escaped is read again.
+        #[test]
+        fn reads_what_was_escaped(value: Vec<u8>) {
+            let escaped = value.iter().fold(String::new(), |text, b| text + &format!("%{b:02X}"));
+            let target = format!("/?key={escaped}");
+            let found: Vec<_> = parameters(target.as_bytes(), "key", usize::MAX).collect();
+            prop_assert_eq!(found, [Some(value.into())]);
+        }
+
+        #[test]
+        fn nothing_panics(text: Vec<u8>, name: String, bytes_max in 0usize..20) {
+            let _ = parameters(&text, &name, bytes_max).count();
+        }
     }
 }

@@ -1,4 +1,6 @@
 mod agreement;
+mod spellings;
+mod unsure;
 
 use super::*;
 use crate::reading::Errors;
@@ -57,7 +59,7 @@ pub(super) fn met(rules: &RuleSet, sample: &mut Sample) -> (Vec<u16>, Vec<u16>) 
     let (mut values, mut room, mut out) = (Values::default(), Bits::default(), vec![7]);
     let mut plain = sample.clone();
     let mut request = Fetched::new(&mut plain, rules.attributes(), &mut values);
-    let holds = |(i, rule): (u16, &crate::rules::Rule)| rule.matches.holds(&mut request).then_some(i);
+    let holds = |(i, rule): (u16, &crate::rules::Rule)| rule.matches.holds(&mut request).may().then_some(i);
     let without: Vec<u16> = (0..).zip(rules.rules()).filter_map(holds).collect();
     let mut request = Fetched::new(sample, rules.attributes(), &mut values);
     (rules.meet(&mut request, &mut room, &mut out).to_vec(), without)
@@ -172,8 +174,10 @@ fn a_cookie_and_a_claim_are_tested_as_they_are() {
     for (header, expected) in [
         ("plan=gold; sid=12", true),
         ("a=b;sid=1;plan= vip ", true),
+        // It is not for us to say which one counts.
         ("plan=gold; plan=free; sid=1", true),
-        ("plan=free; plan=gold; sid=1", false),
+        ("plan=free; plan=gold; sid=1", true),
+        ("plan=free; plan=no; sid=1", false),
         ("plan=gold", false),
         ("Plan=gold; sid=1", false),
         ("xplan=gold; sid=1", false),

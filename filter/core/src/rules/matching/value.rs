@@ -1,17 +1,23 @@
 //! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
 
+use alloc::borrow::Cow;
 use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use regex_lite::{Regex, RegexBuilder};
 
+use super::Holds;
+
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// A longer value meets no regular expression, in bytes; nor does one that is not UTF-8.
-pub const REGEX_VALUE_BYTES_MAX: usize = 4_096;
-/// The most that a compiled expression takes, in bytes: a repetition of repetitions does not fit.
-const PROGRAM_BYTES_MAX: usize = 32 * 1_024;
+/// Of a longer value no regular expression can tell, in bytes; nor of one that is not UTF-8.
+pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
+/// The most that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
+/// value's length and to what the expression takes; so this is what a request can cost.
+pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
+/// The least that an expression is counted as.
+const PROGRAM_BYTES_MIN: usize = 128;
 /// How deep groups may be within each other.
 const PATTERN_DEPTH_MAX: u32 = 16;
 
@@ -22,6 +28,8 @@ pub enum Test {
     In(Texts),
     /// It begins with this.
     Prefix(String),
+    /// It begins with this, in any case.
+    PrefixInAnyCase(String),
     /// This is found in it.
     Regex(Pattern),
     /// It is there, or it is not.
@@ -30,14 +38,22 @@ pub enum Test {
 
 impl Test {
     /// Whether the value passes; `None` is one that is not there.
-    pub(super) fn holds(&self, value: Option<&[u8]>) -> bool {
-        let Some(value) = value else { return *self == Self::Present(false) };
-        match self {
+    pub(super) fn holds(&self, value: Option<&[u8]>) -> Holds {
+        let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
+        Holds::of(match self {
             Self::In(texts) => texts.contains(value),
             Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
-            Self::Regex(pattern) => pattern.is_in(value),
+            Self::PrefixInAnyCase(prefix) => {
+                value.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix.as_bytes()))
+            }
+            Self::Regex(pattern) => return pattern.is_in(value),
             Self::Present(is_there) => *is_there,
-        }
+        })
+    }
+
+    /// Whether it takes long.
+    pub(in crate::rules) fn is_dear(&self) -> bool {
+        matches!(self, Self::Regex(_))
     }
 }
 
@@ -63,11 +79,16 @@ impl Texts {
 
 /// A regular expression, compiled. Its search takes time in proportion to the value's length.
 #[derive(Clone, Debug)]
-pub struct Pattern(Regex);
+pub struct Pattern {
+    regex: Regex,
+    program_bytes: usize,
+    /// Whether values begin with a scheme, whose case does not count.
+    is_of_credentials: bool,
+}
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
+        self.regex.as_str() == other.regex.as_str() && self.is_of_credentials == other.is_of_credentials
     }
 }
 
@@ -75,15 +96,44 @@ impl Eq for Pattern {}
 
 impl Pattern {
     /// Compiles an expression; what is wrong with it, where it cannot be.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub fn new(text: &str, is_of_credentials: bool) -> Result<Self, String> {
         let mut builder = RegexBuilder::new(text);
-        let built = builder.size_limit(PROGRAM_BYTES_MAX).nest_limit(PATTERN_DEPTH_MAX).build();
-        built.map(Self).map_err(|error| error.to_string())
+        builder.nest_limit(PATTERN_DEPTH_MAX);
+        // What a program takes shows only in whether it fits.
+        let mut program_bytes = PROGRAM_BYTES_MIN;
+        loop {
+            match builder.size_limit(program_bytes).build() {
+                Ok(regex) => return Ok(Self { regex, program_bytes, is_of_credentials }),
+                Err(error) if program_bytes >= PROGRAMS_BYTES_MAX => return Err(error.to_string()),
+                Err(_) => program_bytes = (program_bytes + program_bytes / 2).min(PROGRAMS_BYTES_MAX),
+            }
+        }
     }
 
-    fn is_in(&self, value: &[u8]) -> bool {
-        value.len() <= REGEX_VALUE_BYTES_MAX
-            && core::str::from_utf8(value).is_ok_and(|text| self.0.is_match(text))
+    /// What it takes, in bytes, or up to half as much again.
+    pub fn program_bytes(&self) -> usize {
+        self.program_bytes
+    }
+
+    fn is_in(&self, value: &[u8]) -> Holds {
+        if value.len() > REGEX_VALUE_BYTES_MAX {
+            return Holds::Unsure;
+        }
+        core::str::from_utf8(value).map_or(Holds::Unsure, |text| {
+            let text = if self.is_of_credentials { self.as_it_spells(text) } else { text.into() };
+            Holds::of(self.regex.is_match(&text))
+        })
+    }
+
+    /// Credentials with their scheme in the case that the expression has it in.
+    fn as_it_spells<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spelled = || {
+            let (scheme, _) = text.split_once(' ')?;
+            let mut heads = (0..self.regex.as_str().len())
+                .filter_map(|at| self.regex.as_str().get(at..)?.get(..scheme.len()));
+            Some((heads.find(|head| head.eq_ignore_ascii_case(scheme))?, text.get(scheme.len()..)?))
+        };
+        spelled().map_or(text.into(), |(scheme, rest)| [scheme, rest].concat().into())
     }
 }
 
@@ -92,7 +142,7 @@ mod tests {
     use super::*;
 
     fn pattern(text: &str) -> Pattern {
-        Pattern::new(text).unwrap()
+        Pattern::new(text, false).unwrap()
     }
 
     #[test]
@@ -105,6 +155,8 @@ mod tests {
             (Test::Prefix("y".into()), Some("yes"), true),
             (Test::Prefix("y".into()), Some("ay"), false),
             (Test::Prefix("y".into()), None, false),
+            (Test::PrefixInAnyCase("Ye".into()), Some("yEs"), true),
+            (Test::PrefixInAnyCase("Ye".into()), Some("y"), false),
             (Test::Regex(pattern("^[a-z]+$")), Some("abc"), true),
             (Test::Regex(pattern("^[a-z]+$")), Some("a1"), false),
             (Test::Regex(pattern("b")), Some("abc"), true),
@@ -114,21 +166,37 @@ mod tests {
             (Test::Present(false), Some(""), false),
             (Test::Present(false), None, true),
         ] {
-            assert_eq!(test.holds(value.map(str::as_bytes)), expected, "{test:?} {value:?}");
+            assert_eq!(test.holds(value.map(str::as_bytes)), Holds::of(expected), "{test:?} {value:?}");
         }
     }
 
     #[test]
     fn what_a_regular_expression_may_cost_is_limited() {
         let any = pattern("^a*$");
-        assert!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()));
-        assert!(!any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()));
-        assert!(!pattern(".*").is_in(&[0xff, 0xfe]));
+        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()), Holds::Yes);
+        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()), Holds::Unsure);
+        assert_eq!(pattern(".*").is_in(&[0xff, 0xfe]), Holds::Unsure);
+        assert!(any.program_bytes() < 512 && pattern("(a?){50}").program_bytes() > 2_048);
         for text in ["a{1000}{1000}", "(a{100}){100}", "(", "[z-a]", r"\k", &"(".repeat(60)] {
-            assert!(Pattern::new(text).is_err(), "{text}");
+            assert!(Pattern::new(text, false).is_err(), "{text}");
         }
         let nested = "(".repeat(17) + "a" + &")".repeat(17);
-        assert!(Pattern::new(&nested).is_err());
-        assert!(Pattern::new("(((a)))").is_ok());
+        assert!(Pattern::new(&nested, false).is_err());
+        assert!(Pattern::new("(((a)))", false).is_ok());
+    }
+
+    #[test]
+    fn a_scheme_is_spelled_as_the_expression_has_it() {
+        for (text, value, expected) in [
+            ("^Bearer sk_", "bearer sk_1", true),
+            ("^(Basic|DPoP) a$", "dpop a", true),
+            ("^[bB]earer a$", "bearer a", true),
+            ("^Bearer a$", "bearer A", false),
+            ("^Bearer", "bearer", false),
+            ("bü", "bü x", true),
+        ] {
+            let pattern = Pattern::new(text, true).unwrap();
+            assert_eq!(pattern.is_in(value.as_bytes()), Holds::of(expected), "{text} {value}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::Reader;
 use crate::reading::{Errors, Fields, shown, text};
 use crate::rules::CONDITIONS_MAX;
 use crate::rules::matching::{
-    AddressSet, Clause, Condition, GLOB_BYTES_MAX, Glob, HOST_BYTES_MAX, Hosts, PathMatch, Range,
+    AddressSet, Clause, Condition, Folding, GLOB_BYTES_MAX, HOST_BYTES_MAX, Hosts, PathMatch, Range, Written,
 };
 pub(in crate::rules) use values::texts as long_texts;
 use values::{claims, cookies, headers, query};
@@ -25,6 +25,8 @@ use values::{claims, cookies, headers, query};
 const LIST_MAX: usize = 100;
 /// The most networks, and the most values, in one list.
 const LONG_LIST_MAX: usize = 10_000;
+/// The most wildcards in all globs of one rule set.
+const WILDCARDS_MAX: usize = 4_096;
 /// The longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
 /// The longest path in a rule, in bytes.
@@ -88,7 +90,7 @@ fn clause(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> 
     Clause {
         hosts: hosts(fields, errors),
         methods: texts(fields, "methods", METHOD_BYTES_MAX, errors),
-        paths: paths(fields, errors),
+        paths: paths(fields, reader, errors),
         headers: headers(fields, reader, errors),
         cookies: cookies(fields, reader, errors),
         query: query(fields, reader, errors),
@@ -123,7 +125,7 @@ fn hosts(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Hosts> {
     Some(hosts)
 }
 
-fn paths(fields: &mut Fields<'_>, errors: &mut Errors) -> Vec<PathMatch> {
+fn paths(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<PathMatch> {
     let (one_place, many_place) = (fields.place("path"), fields.place("paths"));
     let one = fields.take("path");
     if one.is_some() && fields.take("paths").is_some() {
@@ -131,10 +133,17 @@ fn paths(fields: &mut Fields<'_>, errors: &mut Errors) -> Vec<PathMatch> {
     }
     let one = one.map(|value| (one_place, value));
     let items: Vec<_> = one.into_iter().chain(fields.list("paths", LIST_MAX, errors)).collect();
-    items.iter().filter_map(|(place, item)| path(item, place, errors)).collect()
+    items.iter().filter_map(|(place, item)| path(item, place, reader, errors)).collect()
 }
 
-fn path(value: &Value, place: &str, errors: &mut Errors) -> Option<PathMatch> {
+fn path(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<PathMatch> {
+    if let Some(path) = value.as_str().filter(|path| path.starts_with('/')) {
+        errors.note(
+            place,
+            format!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"),
+        );
+        return None;
+    }
     let mut fields = Fields::of(value, place, errors)?;
     let given = ["exact", "prefix", "glob"].map(|name| fields.take(name).is_some());
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
@@ -145,17 +154,44 @@ fn path(value: &Value, place: &str, errors: &mut Errors) -> Option<PathMatch> {
     let exact = fields.text("exact", PATH_BYTES_MAX, errors);
     let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
     let glob = fields.text("glob", GLOB_BYTES_MAX, errors);
-    let result = match (exact, prefix, glob) {
-        (Some(exact), ..) => Some(PathMatch::Exact(exact.to_owned())),
-        (_, Some(prefix), _) => Some(PathMatch::Prefix(prefix.to_owned())),
-        (.., glob) => glob.and_then(Glob::new).map(PathMatch::Glob),
-    };
+    let written = exact.map(Written::Exact).or(prefix.map(Written::Prefix)).or(glob.map(Written::Glob));
     let text = exact.or(prefix).or(glob);
-    if result.is_some() && !text.is_some_and(|text| text.starts_with('/')) {
+    if text.is_some_and(|text| !text.starts_with('/')) {
         errors.note(place, "expected a path that begins with /");
     }
+    reader.wildcards += glob.map_or(0, |glob| glob.bytes().filter(|b| *b == b'*').count());
+    if reader.wildcards > WILDCARDS_MAX {
+        errors.note(place, format!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+    }
+    let (sure, open) = folding(text.unwrap_or_default(), &mut fields, errors);
     fields.finish(errors);
-    result
+    PathMatch::new(written?, sure, open)
+}
+
+/// What of a path surely does not count, and what may not, as nothing is said of it.
+fn folding(path: &str, fields: &mut Fields<'_>, errors: &mut Errors) -> (Folding, Folding) {
+    let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
+    let parameters_place = fields.place("parameters");
+    // A path that has parameters is not meant to be any without.
+    if path.contains(';') {
+        open = open.without(Folding::PARAMETERS);
+    }
+    for (name, folding) in [
+        ("case", Folding::CASE),
+        ("slashes", Folding::SLASHES),
+        ("parameters", Folding::PARAMETERS),
+        ("encoding", Folding::ENCODING),
+    ] {
+        match fields.choice(name, &[("exact", false), ("ignore", true)], errors) {
+            Some(true) => sure = sure.with(folding),
+            Some(false) => open = open.without(folding),
+            None => {}
+        }
+    }
+    if sure.has(Folding::PARAMETERS) && path.contains(';') {
+        errors.note(&parameters_place, "expected exact: the path has parameters");
+    }
+    (sure, open)
 }
 
 fn addresses(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<AddressSet> {

@@ -43,8 +43,10 @@ const MISSING: [(&str, Missing); 3] =
 pub(super) struct Reader {
     /// What is asked of a request.
     pub(super) attributes: Attributes,
-    /// Regular expressions so far.
-    patterns: usize,
+    /// What regular expressions take so far, compiled, in bytes.
+    programs_bytes: usize,
+    /// Wildcards of globs so far.
+    wildcards: usize,
 }
 
 pub(super) fn rules(

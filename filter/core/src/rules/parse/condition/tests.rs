@@ -1,4 +1,3 @@
-use super::values::PATTERNS_MAX;
 use super::*;
 use crate::config::Config;
 use crate::request::ATTRIBUTES_MAX;
@@ -78,7 +77,7 @@ fn every_error_has_its_place_and_says_what_was_expected() {
         ),
         (
             json!({"query": [{"name": "a", "contains": "b", "prefix": "c"}]}),
-            "query[0].contains: unknown field: expected name, equals, in, prefix, regex, present",
+            "query[0].contains: unknown field: expected name, equals, in, prefix, regex, present, duplicates",
         ),
         (
             json!({"addresses": ["10.0.0.0/8", "10.0.0.0/33"]}),
@@ -208,15 +207,47 @@ fn every_list_and_text_has_its_limit() {
 }
 
 #[test]
+fn what_is_nearly_right_is_answered_with_the_right_form() {
+    let of = |fields: &Value| {
+        let mut rule = json!({"name": "a", "key": ["client_address"], "rate": "1/s"});
+        rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        errors(&json!({"rules": [rule]}))
+    };
+    for (fields, expected) in [
+        (
+            json!({"match": {"path": "/login"}}),
+            "rules[0].match.path: expected an object: did you mean {exact: /login} or {prefix: /login}?",
+        ),
+        (json!({"key": "client_address"}), "rules[0].key: expected a list: did you mean [client_address]?"),
+        (
+            json!({"key": {"header": "x-key"}}),
+            "rules[0].key: expected a list: did you mean [{header: x-key}]?",
+        ),
+    ] {
+        assert_eq!(of(&fields), [expected]);
+    }
+}
+
+#[test]
 fn a_rule_set_has_only_so_many_expressions_and_headers() {
     let rules = |n: usize, condition: &dyn Fn(usize) -> Value| {
         let rule = |i: usize| json!({"name": i.to_string(), "match": condition(i), "key": ["client_address"], "rate": "1/s"});
         json!({"rules": (0..n).map(rule).collect::<Vec<_>>()})
     };
     let regexes = |i: usize| json!({"query": [{"name": "a", "regex": format!("{i}")}]});
-    assert_eq!(errors(&rules(PATTERNS_MAX, &regexes)), Vec::<String>::new());
-    let found = errors(&rules(PATTERNS_MAX + 1, &regexes));
-    assert_eq!(found, ["rules[200].match.query[0].regex: expected at most 200 regular expressions in all"]);
+    assert_eq!(errors(&rules(100, &regexes)), Vec::<String>::new());
+    let found = errors(&rules(300, &regexes));
+    let asked = "expected regular expressions that take at most 32768 bytes in all, compiled; this one takes";
+    assert!(found[0].contains(asked), "{found:?}");
+    let large = |i: usize| json!({"query": [{"name": "a", "regex": format!("{i}(?:a?){{100}}")}]});
+    assert_eq!(errors(&rules(2, &large)), Vec::<String>::new());
+    assert!(errors(&rules(4, &large))[0].contains(asked));
+    let globs = |i: usize| json!({"path": {"glob": format!("/{i}{}", "/*".repeat(10))}});
+    assert_eq!(errors(&rules(409, &globs)), Vec::<String>::new());
+    assert_eq!(
+        errors(&rules(410, &globs)),
+        ["rules[409].match.path: expected at most 4096 wildcards of globs in all"]
+    );
     // Of claims each counts, of cookies the header alone. Five attributes are there from the start.
     let claims = |i: usize| json!({"claims": [{"name": ["a", format!("{i}")], "present": true}]});
     assert_eq!(errors(&rules(ATTRIBUTES_MAX - 5, &claims)), Vec::<String>::new());

@@ -10,12 +10,13 @@ use serde_json::Value;
 use super::super::Reader;
 use super::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX};
 use crate::reading::{Errors, Fields, text};
-use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId};
-use crate::rules::key_spec::claim_names;
-use crate::rules::matching::{AttributeTest, CookieTest, PATTERN_BYTES_MAX, Pattern, QueryTest, Test, Texts};
+use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId, normalise_credentials};
+use crate::rules::key_spec::{claim_names, duplicates};
+use crate::rules::matching::{
+    AttributeTest, CookieTest, Duplicates, PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, QueryTest, Test,
+    Texts,
+};
 
-/// The most regular expressions in one rule set.
-pub(super) const PATTERNS_MAX: usize = 200;
 /// The longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 
@@ -29,28 +30,30 @@ pub(super) fn headers(
 ) -> Vec<AttributeTest> {
     each(fields, "headers", errors, |fields, errors| {
         let name = test_name(fields, "the header's name", errors).map(str::to_ascii_lowercase);
-        let test = test(fields, reader, errors);
-        let name = token(name?, "header", "x-api-key", fields, errors)?;
-        let attribute = attribute(Attribute::Header(name), fields, reader, errors);
-        Some(AttributeTest { attribute: attribute?, test: test? })
+        let name = name.and_then(|name| token(name, "header", "x-api-key", fields, errors));
+        let attribute = name.and_then(|name| attribute(Attribute::Header(name), fields, reader, errors));
+        let is_of_credentials = attribute.is_some_and(|id| reader.attributes.is_credentials(id));
+        let test = test(fields, is_of_credentials, reader, errors);
+        let duplicates = duplicates(fields, errors);
+        Some(AttributeTest { attribute: attribute?, duplicates, test: test? })
     })
 }
 
 pub(super) fn cookies(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<CookieTest> {
     each(fields, "cookies", errors, |fields, errors| {
         let name = test_name(fields, "the cookie's name", errors).map(ToOwned::to_owned);
-        let test = test(fields, reader, errors);
+        let (test, duplicates) = test_of_several(fields, reader, errors);
         let name = token(name?, "cookie", "sid", fields, errors)?;
         let header = attribute(Attribute::Header(COOKIE.to_owned()), fields, reader, errors);
-        Some(CookieTest { header: header?, name, test: test? })
+        Some(CookieTest { header: header?, name, duplicates, test: test? })
     })
 }
 
 pub(super) fn query(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<QueryTest> {
     each(fields, "query", errors, |fields, errors| {
         let name = test_name(fields, "the parameter's name", errors).map(ToOwned::to_owned);
-        let test = test(fields, reader, errors);
-        Some(QueryTest { name: name?, test: test? })
+        let (test, duplicates) = test_of_several(fields, reader, errors);
+        Some(QueryTest { name: name?, duplicates, test: test? })
     })
 }
 
@@ -62,9 +65,9 @@ pub(super) fn claims(
     each(fields, "claims", errors, |fields, errors| {
         fields.require("name", "the names that lead to the claim, as in [payload, plan]", errors);
         let names = claim_names(fields, "name", errors);
-        let test = test(fields, reader, errors);
+        let test = test(fields, false, reader, errors);
         let attribute = attribute(Attribute::Claim(names?), fields, reader, errors);
-        Some(AttributeTest { attribute: attribute?, test: test? })
+        Some(AttributeTest { attribute: attribute?, duplicates: Duplicates::Unsaid, test: test? })
     })
 }
 
@@ -131,8 +134,34 @@ pub(in crate::rules) fn texts(
     items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors)).map(as_it_is).collect()
 }
 
-/// What a value must be.
-fn test(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
+/// What the values of a cookie or a parameter must be, of which a request may have several.
+fn test_of_several(
+    fields: &mut Fields<'_>,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> (Option<Test>, Duplicates) {
+    let test = test(fields, false, reader, errors);
+    match duplicates(fields, errors) {
+        // As many searches as a client likes would cost as much as he likes.
+        Duplicates::Unsaid if test.as_ref().is_some_and(Test::is_dear) => (test, Duplicates::Limit),
+        duplicates => (test, duplicates),
+    }
+}
+
+/// What a value must be; credentials are in the form that requests have them in.
+fn test(
+    fields: &mut Fields<'_>,
+    is_of_credentials: bool,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<Test> {
+    let as_requests_have = |text: &str| {
+        let mut bytes = text.as_bytes().to_vec();
+        if is_of_credentials {
+            normalise_credentials(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
     let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.take(name).is_some());
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
         let (place, expected) = (fields.place(""), "expected one of equals, in, prefix, regex and present");
@@ -140,30 +169,62 @@ fn test(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Op
         return None;
     }
     if fields.take("in").is_some() {
-        return Some(Test::In(texts(fields, "in", errors, ToOwned::to_owned)));
+        return Some(Test::In(texts(fields, "in", errors, as_requests_have)));
     }
     if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
-        return Some(Test::In([equals.to_owned()].into_iter().collect()));
+        return Some(Test::In([as_requests_have(equals)].into_iter().collect()));
     }
     if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
-        return Some(Test::Prefix(prefix.to_owned()));
+        return Some(if is_of_credentials {
+            prefix_of_credentials(prefix, &as_requests_have)
+        } else {
+            Test::Prefix(prefix.to_owned())
+        });
     }
     if let Some(is_there) = fields.boolean("present", errors) {
         return Some(Test::Present(is_there));
     }
     let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
-    pattern(regex, &fields.place("regex"), reader, errors).map(Test::Regex)
+    pattern(regex, &fields.place("regex"), is_of_credentials, reader, errors).map(Test::Regex)
 }
 
-fn pattern(regex: &str, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Pattern> {
-    reader.patterns += 1;
-    if reader.patterns > PATTERNS_MAX {
-        errors.note(place, format!("expected at most {PATTERNS_MAX} regular expressions in all"));
-        return None;
+/// Blanks at the end of a scheme are one, and none at the end of a part of a scheme.
+fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> Test {
+    match prefix.trim_ascii_start().split_once([' ', '\t']) {
+        None => Test::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
+        Some((scheme, rest)) if rest.trim_ascii().is_empty() => {
+            Test::Prefix(scheme.to_ascii_lowercase() + " ")
+        }
+        Some(_) => Test::Prefix(as_requests_have(prefix)),
     }
-    let compiled = Pattern::new(regex);
-    if let Err(error) = &compiled {
-        errors.note(place, format!("expected a regular expression within bounds: {error}, found {regex:?}"));
+}
+
+fn pattern(
+    regex: &str,
+    place: &str,
+    is_of_credentials: bool,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<Pattern> {
+    let compiled = Pattern::new(regex, is_of_credentials);
+    match &compiled {
+        Err(error) => {
+            let expected = format!("expected a regular expression within bounds: {error}, found {regex:?}");
+            errors.note(place, expected);
+        }
+        Ok(pattern) => {
+            reader.programs_bytes += pattern.program_bytes();
+            if reader.programs_bytes > PROGRAMS_BYTES_MAX {
+                let (takes, all) = (pattern.program_bytes(), reader.programs_bytes);
+                let found =
+                    format!("this one takes {takes}, which makes {all}: a request would cost too much");
+                let expected = "expected regular expressions that take";
+                errors.note(
+                    place,
+                    format!("{expected} at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; {found}"),
+                );
+            }
+        }
     }
     compiled.ok()
 }

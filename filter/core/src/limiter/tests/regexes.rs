@@ -1,0 +1,107 @@
+//! Regular expressions are what a request can cost: they come last, and a client without tokens gets none.
+
+use super::*;
+
+/// Has a header, and counts how often that is asked for.
+struct WithHeader<'a>(&'a str, u32);
+
+impl Request for WithHeader<'_> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(self.0.into()),
+            Attribute::Header(_) => {
+                self.1 += 1;
+                Some(b"abc".to_vec())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn with(lists: &Value) -> Limiter {
+    let mut document = json!({"rules": [
+        {"name": "all", "key": ["client_address"], "rate": "1/h", "burst": 2},
+        {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}], "rate": "1/h", "burst": 9},
+    ]});
+    document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
+    let mut errors = Errors::default();
+    let rules = crate::document::read(&document, &mut errors);
+    limiter(errors.into_result(rules).unwrap(), None)
+}
+
+fn outcome(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str) -> (Outcome, u32) {
+    let mut request = WithHeader(address, 0);
+    (limiter.decide(&mut request, slots, T0).outcome, request.1)
+}
+
+#[test]
+fn a_client_without_tokens_is_not_worth_a_regular_expression() {
+    let expression = json!({"headers": [{"name": "x", "regex": "b$"}]});
+    for lists in [json!({}), json!({"deny": [expression]})] {
+        let (mut limiter, mut slots) = (with(&lists), LocalSlots::new(8));
+        let mut ask = |address| outcome(&mut limiter, &mut slots, address);
+        assert!((0..2).all(|_| ask("192.0.2.1") == (Outcome::Allow, 2)), "{lists}");
+        assert_eq!(ask("192.0.2.1"), (Outcome::Limit, 2), "the bucket is found empty");
+        assert_eq!(ask("192.0.2.1"), (Outcome::Limit, 0), "and that is remembered: {lists}");
+        assert_eq!(ask("192.0.2.2"), (Outcome::Allow, 2));
+    }
+}
+
+#[test]
+fn whoever_may_be_allowed_is_looked_at_first() {
+    let allow = json!({"allow": [{"headers": [{"name": "x", "regex": "^abc$"}]}]});
+    let (mut limiter, mut slots) = (with(&allow), LocalSlots::new(8));
+    assert!((0..9).all(|_| outcome(&mut limiter, &mut slots, "192.0.2.1") == (Outcome::Allow, 1)));
+}
+
+#[test]
+fn what_costs_little_is_tested_before() {
+    let expression = || json!([{"name": "x", "regex": "^a"}]);
+    for condition in [
+        json!({"headers": expression(), "addresses": ["10.0.0.0/8"]}),
+        json!({"headers": expression(), "any": [{"addresses": ["10.0.0.0/8"]}]}),
+        json!({"headers": expression(), "not": {"addresses": ["192.0.2.0/24"]}}),
+        json!({"headers": expression(), "query": [{"name": "q", "present": true}]}),
+    ] {
+        let rules = json!([{"name": "r", "match": condition, "key": ["client_address"], "rate": "1/h"}]);
+        let (mut limiter, mut slots) = (limiter(self::rules(&rules), None), LocalSlots::new(8));
+        assert_eq!(outcome(&mut limiter, &mut slots, "192.0.2.1"), (Outcome::Allow, 0), "{condition}");
+    }
+}
+
+#[test]
+fn a_request_that_has_a_part_of_the_key_too_often_is_limited() {
+    struct Asking(&'static str);
+    impl Request for Asking {
+        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+            (*attribute == Attribute::Path).then(|| self.0.into())
+        }
+    }
+    let rules = rules(
+        &json!([{"name": "r", "key": [{"query": "k", "duplicates": "limit"}], "rate": "1/m", "burst": 9}]),
+    );
+    let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
+    for (path, expected) in [
+        ("/?k=1", Outcome::Allow),
+        ("/?k=1&k=2", Outcome::Limit),
+        ("/?k=1&k=1", Outcome::Limit),
+        ("/", Outcome::Allow),
+    ] {
+        let decision = limiter.decide(&mut Asking(path), &mut slots, T0);
+        assert_eq!(decision.outcome, expected, "{path}");
+    }
+}
+
+#[test]
+fn a_tier_without_a_limit_counts_what_goes_through() {
+    let tiers = json!([{"name": "own", "when": {"addresses": ["192.0.2.0/24"]}, "unlimited": true}]);
+    let rules = rules(&json!([
+        {"name": "r", "key": ["client_address"], "rate": "1/m", "tiers": tiers},
+        {"name": "all", "key": ["all"], "rate": "1/h", "burst": 3},
+    ]));
+    let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
+    let outcomes: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Allow).count(), 3);
+    let allowed = [0, 1, 2].map(|rule| limiter.counters().take_rule(rule).allowed);
+    assert_eq!(allowed, [3, 0, 3], "the tier, its rule, and the one that limits");
+}

@@ -1,0 +1,190 @@
+//! Ways of writing a path that upstreams may take for one path.
+
+use alloc::vec::Vec;
+
+use super::query::unescaped;
+
+/// What of a path does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folding(u8);
+
+impl Folding {
+    /// All counts.
+    pub const NONE: Self = Self(0);
+    /// The case of ASCII letters.
+    pub const CASE: Self = Self(1);
+    /// Slashes at the end, and doubled ones.
+    pub const SLASHES: Self = Self(2);
+    /// Parameters of segments (RFC 3986, 3.3), which begin with `;`. A segment of nothing else is not there.
+    pub const PARAMETERS: Self = Self(4);
+    /// Whether characters are written as themselves or by `%` and two digits, and blanks at the end of a segment. A
+    /// `%2F` stays apart from a `/`.
+    pub const ENCODING: Self = Self(8);
+    /// All of these.
+    pub const ALL: Self = Self(15);
+    /// How many ways of folding there are.
+    pub(crate) const COUNT: usize = 16;
+
+    /// This, and `other`.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// This, but for `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all of `other` is folded.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Its number, below [`Folding::COUNT`].
+    pub(crate) fn number(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Whether the path is folded as it is; a good part of those that are not may pass for such that are not.
+    pub(crate) fn leaves(self, path: &[u8]) -> bool {
+        let mut last = b'x';
+        let is_plain = path.iter().all(|&byte| {
+            let is_plain = !(byte.is_ascii_uppercase() || byte <= b' ' || byte == b'%' || byte == b';')
+                && (byte != b'/' || last != b'/');
+            last = byte;
+            is_plain
+        });
+        self == Self::NONE || is_plain && (last != b'/' || path.len() <= 1)
+    }
+
+    /// The path, folded.
+    pub fn of(self, path: &[u8]) -> Vec<u8> {
+        let mut folded = Vec::new();
+        self.fold(path, &mut folded);
+        folded
+    }
+
+    /// What every path that begins with `head` begins with when it is folded.
+    pub(super) fn of_head(self, head: &[u8]) -> Vec<u8> {
+        // The rest of an escape may follow.
+        let end = head.len().saturating_sub(2);
+        let tail = head.get(end..).unwrap_or(head);
+        let cut = tail.iter().position(|&b| b == b'%').map_or(head.len(), |at| end + at);
+        let mut folded = self.of(head.get(..cut).unwrap_or(head));
+        while folded.pop_if(|last| *last == b'/').is_some() {}
+        folded
+    }
+
+    /// Leaves the path, folded, in `out`.
+    pub(crate) fn fold(self, path: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        for (n, segment) in path.split(|&b| b == b'/').enumerate() {
+            let begin = out.len();
+            if n > 0 {
+                out.push(b'/');
+            }
+            let empty = out.len();
+            let is_parameter = self.fold_segment(segment, out);
+            if out.len() == empty && (is_parameter || self.has(Self::SLASHES)) {
+                out.truncate(begin);
+            }
+        }
+        if out.is_empty() && path.starts_with(b"/") {
+            out.push(b'/');
+        }
+    }
+
+    /// Adds a segment, folded; whether it had parameters that were left out.
+    fn fold_segment(self, segment: &[u8], out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        let mut rest = segment;
+        let mut is_parameter = false;
+        while let Some((mut byte, is_itself)) = self.next(&mut rest) {
+            if byte == b';' && self.has(Self::PARAMETERS) {
+                is_parameter = true;
+                break;
+            }
+            if self.has(Self::CASE) {
+                byte.make_ascii_lowercase();
+            }
+            match byte {
+                // Neither divides segments nor, in a glob, stands for others.
+                b'/' if !is_itself => out.extend_from_slice(b"%2f"),
+                b'*' if !is_itself => out.extend_from_slice(b"%2a"),
+                _ => out.push(byte),
+            }
+        }
+        if self.has(Self::ENCODING) {
+            while out.len() > begin && out.pop_if(|last| *last <= b' ').is_some() {}
+        }
+        is_parameter
+    }
+
+    fn next(self, rest: &mut &[u8]) -> Option<(u8, bool)> {
+        if self.has(Self::ENCODING) {
+            return unescaped(rest);
+        }
+        let (first, behind) = rest.split_first()?;
+        *rest = behind;
+        Some((*first, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::String;
+
+    fn folded(folding: Folding, path: &str) -> String {
+        String::from_utf8(folding.of(path.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn each_way_folds_what_it_says() {
+        use Folding as F;
+        for (folding, path, expected) in [
+            (F::NONE, "/A//b;c/%41 /", "/A//b;c/%41 /"),
+            (F::CASE, "/Login/Ü", "/login/Ü"),
+            (F::SLASHES, "//a///b/", "/a/b"),
+            (F::SLASHES, "/", "/"),
+            (F::SLASHES, "///", "/"),
+            (F::PARAMETERS, "/login;x=1", "/login"),
+            (F::PARAMETERS, "/;a/login;/b/;", "/login/b"),
+            (F::PARAMETERS, "/a//b/", "/a//b/"),
+            (F::PARAMETERS, "/;a", "/"),
+            (F::ENCODING, "/%6cogin%20%09", "/login"),
+            (F::ENCODING, "/a%2Fb/%2", "/a%2fb/%2"),
+            (F::ENCODING, "/a b /%20/c", "/a b//c"),
+            (F::ENCODING, "/100%25", "/100%"),
+            (F::ALL, "/;a//LOGIN%20%3bx=1/", "/login"),
+            (F::ALL, "*", "*"),
+            (F::ALL, "", ""),
+        ] {
+            assert_eq!(folded(folding, path), expected, "{folding:?} {path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_as_it_is_folds_to_itself(path in "/?[aA/;%20 ]{0,8}") {
+            let all = Folding::ALL;
+            prop_assert!(!all.leaves(path.as_bytes()) || folded(all, &path) == path, "{path}");
+        }
+
+        #[test]
+        fn a_head_folds_to_a_head(path in "/[aA/;%206F1 ]{0,9}", at in 0usize..9) {
+            let head = path.get(..=at.min(path.len() - 1)).unwrap();
+            let (all, head) = (Folding::ALL, Folding::ALL.of_head(head.as_bytes()));
+            prop_assert!(all.of(path.as_bytes()).starts_with(&head), "{path} {head:?}");
+        }
+
+        #[test]
+        fn folding_some_first_changes_nothing(path in "/[aA/;%2041b ]{0,9}", part in 0u8..8) {
+            let (all, part) = (Folding::ALL, Folding(part));
+            prop_assert_eq!(all.of(&part.of(path.as_bytes())), all.of(path.as_bytes()));
+        }
+    }
+}
