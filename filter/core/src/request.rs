@@ -205,6 +205,7 @@ impl<'a> Fetched<'a> {
 
 /// Credentials in one form of the many that say the same: the scheme in lower case and one blank behind it (RFC 9110,
 /// 11.1 and 11.4). What has no scheme is left as it is.
+#[inline(never)]
 pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
     value.truncate(value.trim_ascii_end().len());

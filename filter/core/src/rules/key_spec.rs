@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 pub(super) use parse::{claim_names, duplicates, key, prefixes, token};
 
-use super::matching::{Duplicates, Folding, Repeated, Texts, cookies, host_of, of_header, parameters};
+use super::matching::{Duplicates, Folding, OneOf, Repeated, Texts, cookies, host_of, of_header, parameters};
 use crate::address::Prefixes;
 use crate::fleet_secret::{FleetSecret, PartsHash};
 use crate::key::KeyValue;
@@ -214,19 +214,18 @@ impl Put for Vec<Vec<u8>> {
 
 impl Part {
     /// Puts the request's value into `hash`; an error where it has none, or more than it may.
-    fn put(&self, request: &mut Fetched<'_>, hash: &mut impl Put) -> Result<(), MissingPart> {
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
         match self {
             Self::Attribute(id, Duplicates::Unsaid) => hash.put(attribute(request, *id)?),
             Self::Attribute(id, duplicates) => {
-                hash.put(duplicates.pick(of_header(attribute(request, *id)?))?.unwrap_or_default());
+                picked(*duplicates, &mut of_header(attribute(request, *id)?), hash)?;
             }
             Self::Cookie(id, name, duplicates) => {
-                let values = cookies(attribute(request, *id)?, name.as_bytes());
-                hash.put(duplicates.pick(values)?.ok_or(MissingPart::Other)?);
+                picked(*duplicates, &mut cookies(attribute(request, *id)?, name.as_bytes()), hash)?;
             }
             Self::Query(name, duplicates) => {
-                let values = parameters(attribute(request, AttributeId::PATH)?, name, usize::MAX);
-                hash.put(&duplicates.pick(values)?.flatten().ok_or(MissingPart::Other)?);
+                let target = attribute(request, AttributeId::PATH)?;
+                picked(*duplicates, &mut parameters(target, name, usize::MAX), hash)?;
             }
             Self::Host => {
                 hash.put(&host_of(attribute(request, AttributeId::AUTHORITY)?).to_ascii_lowercase());
@@ -245,4 +244,14 @@ impl Part {
 
 fn attribute<'a>(request: &'a mut Fetched<'_>, id: AttributeId) -> Result<&'a [u8], MissingPart> {
     request.get(id).ok_or(MissingPart::Other)
+}
+
+/// Puts the one of several values that counts into `hash`.
+fn picked(
+    duplicates: Duplicates,
+    values: &mut dyn Iterator<Item = OneOf<'_>>,
+    hash: &mut dyn Put,
+) -> Result<(), MissingPart> {
+    hash.put(&duplicates.pick(values)?.flatten().ok_or(MissingPart::Other)?);
+    Ok(())
 }

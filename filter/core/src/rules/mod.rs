@@ -47,7 +47,7 @@ pub struct Rule {
     /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
     pub name: String,
     /// Which requests it counts.
-    pub matches: Condition,
+    pub matches: Arc<Condition>,
     /// What it counts by.
     pub key: KeySpec,
     /// What it does with a request that lacks a part of its key.
@@ -140,11 +140,11 @@ impl RuleSet {
         deny: Vec<Condition>,
         is_enforced: bool,
     ) -> Self {
-        let index = Index::new(rules.iter().map(|rule| &rule.matches));
+        let index = Index::new(rules.iter().map(|rule| &*rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
         let cheap = cheap(&rules);
         let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, attributes };
-        let is_open = |rule: &Rule| rule.matches == Condition::default() && rule.variant.is_alone();
+        let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             let mut always = Vec::new();
             set.choose(0..set.rules.len(), &mut always, |_| Holds::Yes);

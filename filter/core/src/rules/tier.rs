@@ -3,6 +3,7 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::algorithm::{self, Kind, Limit};
@@ -28,7 +29,7 @@ pub struct Variant {
     /// Counts the variants of a group; those that `wider` makes of one have its number.
     pub(crate) number: u8,
     /// Which requests it is for; none: those that are for no variant before it.
-    pub when: Option<Condition>,
+    pub when: Option<Arc<Condition>>,
     /// The values of the key that it is for, of those requests; none: all of them.
     pub keys: Option<Texts>,
     /// Whether it lets all of them through.
@@ -52,7 +53,7 @@ impl Variant {
 
     /// Whether its condition takes long.
     pub(super) fn is_dear(&self) -> bool {
-        self.when.as_ref().is_some_and(Condition::is_dear)
+        self.when.as_ref().is_some_and(|when| when.is_dear())
     }
 }
 
@@ -175,7 +176,8 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: 
             let problem = format!("expected room for a request that costs {}", rule.cost.most());
             errors.note(&tier.place, problem);
         }
-        let variant = Variant { group: 0, number, when: Some(tier.when), keys: tier.keys, is_unlimited };
+        let variant =
+            Variant { group: 0, number, when: Some(Arc::new(tier.when)), keys: tier.keys, is_unlimited };
         let Limit { algorithm, quota } = limit;
         rules.push(Rule { name, algorithm, quota, variant, sharing, ..rule.clone() });
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{CLAIM_NAMES_MAX, KeySpec, PART_NAME_BYTES_MAX, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
-use crate::reading::{Errors, Fields, choice, shown, text};
+use crate::reading::{Errors, Fields, choice, text};
 use crate::request::{Attribute, AttributeId, Attributes};
 use crate::rules::matching::Duplicates;
 
@@ -37,8 +37,8 @@ pub(in crate::rules) fn key(
 ) -> Option<KeySpec> {
     let place = fields.place("key");
     let written = fields.require("key", "a list, as in [client_address]", errors)?;
-    if written.is_string() || written.is_object() {
-        errors.note(&place, format!("expected a list: did you mean [{}]?", as_written(written)));
+    if let Some(part) = written.as_str() {
+        errors.note(&place, format!("expected a list: did you mean [{part}]?"));
         return None;
     }
     let items: Vec<_> = fields.list("key", PARTS_MAX, errors).collect();
@@ -56,17 +56,6 @@ pub(in crate::rules) fn key(
     }
     spec.description = described.concat();
     Some(spec)
-}
-
-/// A part as YAML has it.
-fn as_written(part: &Value) -> String {
-    match part.as_object() {
-        Some(part) => {
-            let fields = part.iter().map(|(name, value)| format!("{name}: {}", as_written(value)));
-            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
-        }
-        None => part.as_str().map_or_else(|| shown(part), ToOwned::to_owned),
-    }
 }
 
 /// Reads prefix lengths; what is not written is as in `default`.
@@ -184,6 +173,7 @@ impl Reader<'_> {
 }
 
 /// The field `duplicates`: which of several of one name counts.
+#[inline(never)]
 pub(in crate::rules) fn duplicates(fields: &mut Fields<'_>, errors: &mut Errors) -> Duplicates {
     fields.choice("duplicates", &Duplicates::NAMES, errors).unwrap_or_default()
 }

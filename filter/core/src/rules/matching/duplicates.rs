@@ -1,6 +1,8 @@
 //! What to make of a header, a cookie or a query parameter that a request has more than once.
 
-use super::Holds;
+use alloc::borrow::Cow;
+
+use super::{Holds, Test};
 
 /// Which of several values of one name counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,13 +23,20 @@ pub enum Duplicates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repeated;
 
+/// One of several values; none where there may be more of them that are not looked at.
+pub(crate) type OneOf<'a> = Option<Cow<'a, [u8]>>;
+
 impl Duplicates {
     /// As they are written.
     pub(crate) const NAMES: [(&'static str, Self); 3] =
         [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
 
     /// The one of `values` that counts.
-    pub(crate) fn pick<T>(self, mut values: impl Iterator<Item = T>) -> Result<Option<T>, Repeated> {
+    #[inline(never)]
+    pub(crate) fn pick<'a>(
+        self,
+        values: &mut dyn Iterator<Item = OneOf<'a>>,
+    ) -> Result<Option<OneOf<'a>>, Repeated> {
         let Some(first) = values.next() else { return Ok(None) };
         match self {
             Self::Last => Ok(values.last().or(Some(first))),
@@ -36,21 +45,21 @@ impl Duplicates {
         }
     }
 
-    /// What a test says of several values; none where there is no value.
-    pub(super) fn holds<T>(
-        self,
-        mut values: impl Iterator<Item = T>,
-        mut test: impl FnMut(T) -> Holds,
-    ) -> Option<Holds> {
-        if self != Self::Unsaid {
-            return self.pick(values).map_or(Some(Holds::Unsure), |value| value.map(test));
-        }
-        let first = test(values.next()?);
-        Some(if values.all(|value| test(value) == first) { first } else { Holds::Unsure })
+    /// Whether `test` holds for several values, or for none.
+    #[inline(never)]
+    pub(super) fn holds<'a>(self, test: &Test, mut values: &mut dyn Iterator<Item = OneOf<'a>>) -> Holds {
+        let of = |value: OneOf<'a>| value.map_or(Holds::Unsure, |value| test.holds(Some(&value)));
+        let first = match self.pick(values) {
+            Err(Repeated) => return Holds::Unsure,
+            Ok(None) => return test.holds(None),
+            Ok(Some(value)) => of(value),
+        };
+        let is_alike = self != Self::Unsaid || Iterator::all(&mut values, |value| of(value) == first);
+        if is_alike { first } else { Holds::Unsure }
     }
 }
 
 /// The values of a header that the host gives as one text (RFC 9110, 5.3).
-pub(crate) fn of_header(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+pub(crate) fn of_header(value: &[u8]) -> impl Iterator<Item = OneOf<'_>> {
+    value.split(|&b| b == b',').map(|value| Some(value.trim_ascii().into()))
 }

@@ -60,6 +60,7 @@ impl Folding {
     }
 
     /// The path, folded.
+    #[inline(never)]
     pub fn of(self, path: &[u8]) -> Vec<u8> {
         let mut folded = Vec::new();
         self.fold(path, &mut folded);
@@ -78,6 +79,7 @@ impl Folding {
     }
 
     /// Leaves the path, folded, in `out`.
+    #[inline(never)]
     pub(crate) fn fold(self, path: &[u8], out: &mut Vec<u8>) {
         out.clear();
         for (n, segment) in path.split(|&b| b == b'/').enumerate() {

@@ -26,7 +26,7 @@ pub use addresses::{AddressSet, AddressSetError, Range};
 pub use bits::Bits;
 pub(crate) use cookie::cookies;
 pub use duplicates::Duplicates;
-pub(crate) use duplicates::{Repeated, of_header};
+pub(crate) use duplicates::{OneOf, Repeated, of_header};
 pub use folding::Folding;
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub use holds::Holds;
@@ -143,6 +143,7 @@ impl Clause {
         self.cheap_tests(request).and(|| self.dear_tests(request))
     }
 
+    #[inline(never)]
     fn cheap_tests(&self, request: &mut Fetched<'_>) -> Holds {
         Holds::of(self.method_holds(request))
             .and(|| self.path_holds(request))
@@ -196,6 +197,7 @@ impl Clause {
     }
 
     /// Whether the request passes those tests of values that take long, or those that do not.
+    #[inline(never)]
     fn values_hold(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
         Holds::all(&self.headers, |test| test.holds(request, is_dear))
             .and(|| Holds::all(&self.cookies, |test| test.holds(request, is_dear)))
@@ -213,11 +215,7 @@ impl AttributeTest {
             return Holds::Yes;
         }
         match request.get(*attribute) {
-            Some(value) if *duplicates != Duplicates::Unsaid => {
-                // There is always one.
-                let holds = duplicates.holds(of_header(value), |value| test.holds(Some(value)));
-                holds.unwrap_or(Holds::Unsure)
-            }
+            Some(value) if *duplicates != Duplicates::Unsaid => duplicates.holds(test, &mut of_header(value)),
             value => test.holds(value),
         }
     }
@@ -230,8 +228,7 @@ impl CookieTest {
             return Holds::Yes;
         }
         let header = request.get(*header).unwrap_or_default();
-        let holds = duplicates.holds(cookies(header, name.as_bytes()), |value| test.holds(Some(value)));
-        holds.unwrap_or_else(|| test.holds(None))
+        duplicates.holds(test, &mut cookies(header, name.as_bytes()))
     }
 }
 
@@ -242,9 +239,6 @@ impl QueryTest {
             return Holds::Yes;
         }
         let target = request.get(AttributeId::PATH).unwrap_or_default();
-        let holds = duplicates.holds(parameters(target, name, QUERY_BYTES_MAX), |value| {
-            value.map_or(Holds::Unsure, |value| test.holds(Some(&value)))
-        });
-        holds.unwrap_or_else(|| test.holds(None))
+        duplicates.holds(test, &mut parameters(target, name, QUERY_BYTES_MAX))
     }
 }

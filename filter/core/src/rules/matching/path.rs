@@ -58,6 +58,7 @@ pub enum Written<'a> {
 
 impl PathMatch {
     /// A test for `written`, with what surely does not count, and what may not; none of a glob that is too long.
+    #[inline(never)]
     pub fn new(written: Written<'_>, sure: Folding, open: Folding) -> Option<Self> {
         let form = |folding| Some(Form { folding, kind: Kind::new(written, folding)? });
         let indexed = match written {
@@ -90,6 +91,7 @@ impl PathMatch {
 }
 
 impl Form {
+    #[inline(never)]
     fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         let Some(path) = request.path(self.folding) else { return Holds::No };
         let is_open = self.folding.has(Folding::SLASHES);
@@ -122,6 +124,7 @@ fn is_but_for_slash(prefix: &[u8], path: &[u8]) -> bool {
 }
 
 impl Kind {
+    #[inline(never)]
     fn new(written: Written<'_>, folding: Folding) -> Option<Self> {
         Some(match written {
             Written::Exact(exact) => Self::Exact(folding.of(exact.as_bytes())),

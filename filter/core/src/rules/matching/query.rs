@@ -3,6 +3,8 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
+use super::OneOf;
+
 /// How much of a query a condition looks at, in bytes; of a parameter that goes beyond it nothing can be told.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
@@ -12,7 +14,7 @@ pub(crate) fn parameters<'a>(
     target: &'a [u8],
     name: &'a str,
     bytes_max: usize,
-) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
+) -> impl Iterator<Item = OneOf<'a>> {
     let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
     let query = target.get(at..).unwrap_or_default();
     // A fragment is no part of the query.

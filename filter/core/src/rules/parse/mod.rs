@@ -136,7 +136,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     fields.finish(errors);
     let rule = Rule {
         name: name?,
-        matches: matches?,
+        matches: Arc::new(matches?),
         key: key?,
         missing,
         cost: cost?,

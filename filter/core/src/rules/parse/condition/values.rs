@@ -135,6 +135,7 @@ pub(in crate::rules) fn texts(
 }
 
 /// What the values of a cookie or a parameter must be, of which a request may have several.
+#[inline(never)]
 fn test_of_several(
     fields: &mut Fields<'_>,
     reader: &mut Reader,
@@ -149,6 +150,7 @@ fn test_of_several(
 }
 
 /// What a value must be; credentials are in the form that requests have them in.
+#[inline(never)]
 fn test(
     fields: &mut Fields<'_>,
     is_of_credentials: bool,
@@ -213,16 +215,15 @@ fn pattern(
             errors.note(place, expected);
         }
         Ok(pattern) => {
-            reader.programs_bytes += pattern.program_bytes();
-            if reader.programs_bytes > PROGRAMS_BYTES_MAX {
-                let (takes, all) = (pattern.program_bytes(), reader.programs_bytes);
-                let found =
-                    format!("this one takes {takes}, which makes {all}: a request would cost too much");
-                let expected = "expected regular expressions that take";
-                errors.note(
-                    place,
-                    format!("{expected} at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; {found}"),
+            let takes = pattern.program_bytes();
+            reader.programs_bytes += takes;
+            let all = reader.programs_bytes;
+            if all > PROGRAMS_BYTES_MAX {
+                let expected = format!(
+                    "expected regular expressions that take at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; this \
+                     one takes {takes}, which makes {all}: a request would cost too much"
                 );
+                errors.note(place, expected);
             }
         }
     }
