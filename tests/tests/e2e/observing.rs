@@ -60,8 +60,8 @@ async fn the_prometheus_page_tells_rules_apart_whose_names_are_alike() {
     edge.counter_reaches("weir.rule.a.allowed", 3).await;
     edge.counter_reaches("weir.rule.a.b.allowed", 4).await;
     edge.counter_reaches("weir.rule.a_b.allowed", 2).await;
-    let mut lines = edge.prometheus("wasmcustom_weir_rule_allowed").await;
+    let mut lines = edge.prometheus("weir_rule_allowed").await;
     lines.sort_unstable();
-    let line = |rule: &str, count: u32| format!("wasmcustom_weir_rule_allowed{{rule=\"{rule}\"}} {count}");
+    let line = |rule: &str, count: u32| format!("weir_rule_allowed{{rule=\"{rule}\"}} {count}");
     assert_eq!(lines, [line("a", 3), line("a-b", 1), line("a.b", 4), line("a_b", 2)]);
 }

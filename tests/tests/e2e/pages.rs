@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::repeat;
+use weir_tests::server::Server;
 
 use crate::plugin::one;
 
@@ -33,8 +34,10 @@ fn from_site(method: Method) -> Ask {
 #[tokio::test]
 async fn behind_the_cors_filter_preflights_are_not_counted_and_scripts_may_read_a_refusal() {
     let cors = json!({"name": "cors", "typed_config": {"@type": format!("{TYPES}.cors.v3.Cors")}});
-    let setup = Setup::with(one("api", "1/h", 2)).before(cors).more(Value::Null, cors_policy());
-    let edge = Envoy::start(setup).await;
+    // That filter looks at routes to an upstream alone.
+    let upstream = Server::upstream().await;
+    let setup = Setup::with(one("api", "1/h", 2)).upstream(upstream.address()).before(cors);
+    let edge = Envoy::start(setup.more(Value::Null, cors_policy())).await;
     let mut client = edge.client();
     let preflights = repeat(&mut client, &from_site(Method::OPTIONS), 9).await;
     assert_eq!((preflights.admitted(), preflights.limited()), (9, 0));
