@@ -59,6 +59,12 @@ impl Errors {
 
     /// Notes that `place` holds something else than `expected`.
     pub fn note_found(&mut self, place: &str, expected: impl fmt::Display, found: &Value) {
+        self.note_other(place, &expected, found);
+    }
+
+    // Once, for every kind of `expected`.
+    #[inline(never)]
+    fn note_other(&mut self, place: &str, expected: &dyn fmt::Display, found: &Value) {
         self.note(place, format!("expected {expected}, found {}", shown(found)));
     }
 

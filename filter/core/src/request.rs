@@ -208,14 +208,20 @@ impl<'a> Fetched<'a> {
 #[inline(never)]
 pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+    let has_scheme = value.trim_ascii().iter().any(is_blank);
     value.truncate(value.trim_ascii_end().len());
-    value.drain(..value.len() - value.trim_ascii_start().len());
-    let Some(end) = value.iter().position(is_blank) else { return };
-    let rest = value.iter().skip(end).position(|b| !is_blank(b)).map_or(value.len(), |len| end + len);
-    for (at, byte) in value.iter_mut().take(end + 1).enumerate() {
-        *byte = if at == end { b' ' } else { byte.to_ascii_lowercase() };
-    }
-    value.drain(end + 1..rest);
+    let (mut is_in_scheme, mut after_blank) = (has_scheme, true);
+    value.retain_mut(|byte| {
+        let is_kept = !(after_blank && is_blank(byte));
+        // Blanks behind the rest's first are its own.
+        after_blank &= !is_kept;
+        if is_in_scheme && is_kept {
+            is_in_scheme = !is_blank(byte);
+            after_blank = !is_in_scheme;
+            *byte = if is_in_scheme { byte.to_ascii_lowercase() } else { b' ' };
+        }
+        is_kept
+    });
 }
 
 #[cfg(test)]

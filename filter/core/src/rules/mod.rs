@@ -146,9 +146,7 @@ impl RuleSet {
         let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, attributes };
         let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
-            let mut always = Vec::new();
-            set.choose(0..set.rules.len(), &mut always, |_| Holds::Yes);
-            set.always = Some(always);
+            set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
         }
         set
     }
@@ -204,7 +202,7 @@ impl RuleSet {
             return always;
         }
         self.index.candidates(request, room);
-        self.choose(room.iter(), out, |rule| rule.is_for(request));
+        self.choose(room, request, out);
         out
     }
 
@@ -219,22 +217,17 @@ impl RuleSet {
         let cheap = self.cheap.as_ref()?;
         self.index.candidates(request, room);
         room.intersect(cheap);
-        self.choose(room.iter(), out, |rule| rule.is_for(request));
+        self.choose(room, request, out);
         Some(out)
     }
 
-    /// Leaves in `out`, of each written rule among those at `places`, the first variant that `is_for` the request. Of
-    /// those that it may be for, it is the one that allows the least.
-    fn choose(
-        &self,
-        places: impl Iterator<Item = usize>,
-        out: &mut Vec<u16>,
-        mut is_for: impl FnMut(&Rule) -> Holds,
-    ) {
+    /// Leaves in `out`, of each written rule among those at `places`, the first variant that is for the request. Of
+    /// those that may be for it, it is the one that allows the least.
+    fn choose(&self, places: &Bits, request: &mut Fetched<'_>, out: &mut Vec<u16>) {
         out.clear();
         // The variant, where in `out` it begins, and whether it is one for sure, or the first that may be.
         let mut chosen: Option<(&Rule, usize, bool)> = None;
-        for place in places {
+        for place in places.iter() {
             let Some(rule) = self.rules.get(place) else { continue };
             let before = chosen.filter(|(other, ..)| other.variant.group == rule.variant.group);
             let is_more_of_it = before.is_some_and(|(other, ..)| other.variant.number == rule.variant.number);
@@ -242,7 +235,7 @@ impl RuleSet {
                 if before.is_some_and(|(.., is_sure)| is_sure) {
                     continue;
                 }
-                let holds = is_for(rule);
+                let holds = rule.is_for(request);
                 let (is_less, begin) = before
                     .map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
                 match before {

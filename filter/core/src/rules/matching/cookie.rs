@@ -21,7 +21,7 @@ mod tests {
     fn a_cookie_is_found_among_others_and_taken_as_it_is() {
         let header = b"xsid=0; sid=%41+\"b=c\" ;sid=2; empty=; SID=3;bare";
         let found = |name: &'static [u8]| {
-            cookies(header, name).flatten().map(|value| value.into_owned()).collect::<Vec<_>>()
+            cookies(header, name).flatten().map(alloc::borrow::Cow::into_owned).collect::<Vec<_>>()
         };
         assert_eq!(found(b"sid"), [b"%41+\"b=c\"".to_vec(), b"2".to_vec()]);
         assert_eq!(found(b"SID"), [b"3"]);

@@ -9,7 +9,7 @@
 //! Sets are kept once however many values share one: the index takes one set, of a bit per condition, for each
 //! combination of conditions that a value names.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
 use super::path::Indexed;
@@ -153,17 +153,15 @@ impl Dimension {
 struct Asked {
     place: usize,
     asks: bool,
-    len: usize,
-    exact: BTreeMap<Vec<u8>, Bits>,
-    heads: BTreeMap<Vec<u8>, Bits>,
+    exact: Vec<(Vec<u8>, usize)>,
+    heads: Vec<(Vec<u8>, usize)>,
 }
 
 impl Asked {
     /// The dimension of what `ask` says of each clause; none if no clause asks for anything.
     fn dimension(clauses: &[&Clause], ask: impl Fn(&Clause, &mut Self)) -> Option<Dimension> {
         let len = clauses.len();
-        let (exact, heads) = (BTreeMap::new(), BTreeMap::new());
-        let mut asked = Self { place: 0, asks: false, len, exact, heads };
+        let mut asked = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
         let mut open = Bits::all(len);
         for (place, clause) in clauses.iter().enumerate() {
             (asked.place, asked.asks) = (place, false);
@@ -172,24 +170,24 @@ impl Asked {
                 open.remove(place);
             }
         }
-        (!asked.exact.is_empty() || !asked.heads.is_empty()).then(|| asked.build(open))
+        (!asked.exact.is_empty() || !asked.heads.is_empty()).then(|| asked.build(open, len))
     }
 
     fn exact(&mut self, value: Vec<u8>) {
         self.asks = true;
-        self.exact.entry(value).or_insert_with(|| Bits::none(self.len)).add(self.place);
+        self.exact.push((value, self.place));
     }
 
     fn head(&mut self, value: Vec<u8>) {
         self.asks = true;
-        self.heads.entry(value).or_insert_with(|| Bits::none(self.len)).add(self.place);
+        self.heads.push((value, self.place));
     }
 
-    fn build(self, open: Bits) -> Dimension {
+    fn build(self, open: Bits, len: usize) -> Dimension {
         let mut sets = Sets::default();
         let mut dimension = Dimension { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
         let mut full: Vec<Bits> = Vec::new();
-        for (text, mut bits) in self.heads {
+        for (text, mut bits) in by_value(self.heads, len) {
             // In order, so what this one begins with is there already.
             let parent = dimension.head_at(&text);
             bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
@@ -197,7 +195,7 @@ impl Asked {
             dimension.heads.push(Head { text, set: sets.number(&bits), parent });
             full.push(bits);
         }
-        for (text, mut bits) in self.exact {
+        for (text, mut bits) in by_value(self.exact, len) {
             let head = dimension.head_at(&text);
             bits.unite(head.and_then(|head| full.get(head)).unwrap_or(&dimension.open));
             dimension.exact.push((text, sets.number(&bits)));
@@ -205,6 +203,23 @@ impl Asked {
         dimension.sets = sets.list;
         dimension
     }
+}
+
+/// The values in order, each with the places, of `len`, that ask for it.
+fn by_value(asked: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
+    let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
+    // A heap's sort is a fraction of the code of a slice's.
+    for (value, place) in BinaryHeap::from(asked).into_sorted_vec() {
+        match values.last_mut() {
+            Some((known, bits)) if *known == value => bits.add(place),
+            _ => {
+                let mut bits = Bits::none(len);
+                bits.add(place);
+                values.push((value, bits));
+            }
+        }
+    }
+    values
 }
 
 /// Sets, each once.

@@ -126,14 +126,15 @@ impl Pattern {
     }
 
     /// Credentials with their scheme in the case that the expression has it in.
+    #[inline(never)]
     fn as_it_spells<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spelled = || {
-            let (scheme, _) = text.split_once(' ')?;
-            let mut heads = (0..self.regex.as_str().len())
-                .filter_map(|at| self.regex.as_str().get(at..)?.get(..scheme.len()));
-            Some((heads.find(|head| head.eq_ignore_ascii_case(scheme))?, text.get(scheme.len()..)?))
+            let (scheme, rest) = text.split_once(' ')?;
+            let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));
+            let head = heads.find(|head| head.eq_ignore_ascii_case(scheme.as_bytes()))?;
+            Some([core::str::from_utf8(head).ok()?, rest].join(" "))
         };
-        spelled().map_or(text.into(), |(scheme, rest)| [scheme, rest].concat().into())
+        spelled().map_or(Cow::Borrowed(text), Cow::Owned)
     }
 }
 

@@ -5,8 +5,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde_json::Value;
-
 use super::super::Reader;
 use super::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX};
 use crate::reading::{Errors, Fields, text};
@@ -78,14 +76,26 @@ fn each<T>(
     errors: &mut Errors,
     mut read: impl FnMut(&mut Fields<'_>, &mut Errors) -> Option<T>,
 ) -> Vec<T> {
+    let mut all = Vec::new();
+    each_item(fields, name, errors, &mut |fields, errors| all.extend(read(fields, errors)));
+    all
+}
+
+// Once, for every kind of item.
+#[inline(never)]
+fn each_item(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    errors: &mut Errors,
+    read: &mut dyn FnMut(&mut Fields<'_>, &mut Errors),
+) {
     let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
-    let mut one = |(place, item): &(String, &Value)| {
-        let mut fields = Fields::of(item, place, errors)?;
-        let read = read(&mut fields, errors);
-        fields.finish(errors);
-        read
-    };
-    items.iter().filter_map(&mut one).collect()
+    for (place, item) in items {
+        if let Some(mut fields) = Fields::of(item, &place, errors) {
+            read(&mut fields, errors);
+            fields.finish(errors);
+        }
+    }
 }
 
 fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -> Option<&'a str> {
