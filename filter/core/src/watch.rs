@@ -5,16 +5,19 @@
 //! maximum.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use crate::key::KeyValue;
 use crate::slot::Tag;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::AdmitRatio;
+use crate::wire::{AdmitRatio, KEYS_MAX};
 
 /// Watched keys a worker remembers at most.
 const WATCH_MAX: usize = 4_096;
 /// How many keys are looked at for one that may make room for another.
 const NEIGHBOURS_MAX: usize = 8;
+/// What a key takes in a report beside its value, in bytes, at most or nearly so: an epoch, and counts.
+const KEY_BYTES: u64 = 20;
 /// A warm key is reported this often, in nanoseconds.
 pub(crate) const WARM_NS: u64 = 2 * SECOND_NS;
 /// A warm key is reported before its turn once it was asked for one part in so many of its burst.
@@ -47,6 +50,10 @@ pub(crate) struct WatchedKey {
     /// Since when, if it is dirty.
     pub(crate) dirty_since: Time,
     touched_at: Time,
+    /// When it was last put into a report, or met.
+    said_at: Time,
+    /// Whether weir-sync last called it hot, or gave it a lease.
+    is_hot: bool,
     /// A strict rule's tokens that requests wait for.
     pub(crate) waiting: u32,
     /// What it was asked for when weir-sync last called it warm.
@@ -82,10 +89,13 @@ pub(crate) struct WatchList {
 
 impl WatchList {
     /// Takes in a watched key that was not asked for here, with something to say since `now`.
-    pub(crate) fn learn(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) {
-        if self.has_room(tag) {
+    /// False if there is no room.
+    pub(crate) fn learn(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
+        let has_room = self.has_room(tag);
+        if has_room {
             self.entry(tag, rule, value, slot, now).soil(now);
         }
+        has_room
     }
 
     /// Counts a request of `cost` tokens for a watched key; false if the list is full of keys with something
@@ -124,6 +134,8 @@ impl WatchList {
             dirty: false,
             dirty_since: now,
             touched_at: now,
+            said_at: now,
+            is_hot: false,
             waiting: 0,
             warm: None,
             rests_until: Time::ZERO,
@@ -155,12 +167,23 @@ impl WatchList {
         }
     }
 
-    /// Forgets a key that has nothing to say, among a few that lie next to `tag`; false if all have.
+    /// Forgets a key that has nothing to say, among a few that lie next to `tag`, rather one that is not hot; false
+    /// if all have.
     fn make_room(&mut self, tag: Tag) -> bool {
-        let next = self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits()));
-        let quiet =
-            next.take(NEIGHBOURS_MAX).find(|(_, key)| !key.dirty && key.waiting == 0).map(|(tag, _)| *tag);
+        let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty && key.waiting == 0);
+        let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
+    }
+
+    /// Forgets a key that is not hot, although it has something to say, for one that is. Its counts stay in shared
+    /// data, and are said when it is asked for again and has room. False if all of a few are hot.
+    pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
+        let light = self.neighbours(tag).find(|(_, key)| !key.matters()).map(|(tag, _)| *tag);
+        light.is_some_and(|tag| self.keys.remove(&tag).is_some())
+    }
+
+    fn neighbours(&self, tag: Tag) -> impl Iterator<Item = (&u64, &WatchedKey)> {
+        self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits())).take(NEIGHBOURS_MAX)
     }
 
     /// Settles the key's credit after the decision: a request let through uses one up, and one that
@@ -183,16 +206,25 @@ impl WatchList {
         self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
     }
 
-    /// Tags of up to `most` keys that are due to be reported at `now`, beginning behind `after` and
-    /// going round. In a list that fills up, all are that have something to say.
-    pub(crate) fn due_after(&mut self, after: u64, most: usize, now: Time) -> alloc::vec::Vec<u64> {
+    /// Tags of the keys to report at `now`, in at most `bytes`. In a list that fills up, all are due that have
+    /// something to say. Where not all fit, hot ones have up to three quarters of the room, so that many others do not
+    /// keep them waiting; of each kind those come first that were said longest ago.
+    pub(crate) fn due(&mut self, bytes: u64, now: Time) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.keys.values_mut().for_each(|key| key.look(since_ns));
         let is_crowded = self.is_crowded();
-        let behind = self.keys.range(after.saturating_add(1)..);
-        let before = self.keys.range(..=after);
-        let due = behind.chain(before).filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
-        due.map(|(tag, _)| *tag).take(most).collect()
+        let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
+        let mut due: Vec<_> = due.map(|(tag, key)| Due::of(*tag, key)).collect();
+        let all_bytes: u64 = due.iter().map(|due| due.bytes).sum();
+        if all_bytes > bytes || due.len() > KEYS_MAX {
+            due = Due::first(due, bytes);
+        }
+        for due in &due {
+            if let Some(key) = self.keys.get_mut(&due.tag) {
+                key.said_at = now;
+            }
+        }
+        due.into_iter().map(|due| due.tag).collect()
     }
 
     /// Whether it fills up.
@@ -207,7 +239,54 @@ impl WatchList {
     }
 }
 
+/// A key that is due to be reported.
+struct Due {
+    tag: u64,
+    said_at: Time,
+    matters: bool,
+    bytes: u64,
+}
+
+impl Due {
+    fn of(tag: u64, key: &WatchedKey) -> Self {
+        let bytes = bytes_of(key.value.as_bytes());
+        Self { tag, said_at: key.said_at, matters: key.matters(), bytes }
+    }
+
+    /// As many of `due` as fit.
+    fn first(mut due: Vec<Self>, bytes: u64) -> Vec<Self> {
+        due.sort_unstable_by_key(|due| (!due.matters, due.said_at));
+        let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
+        for due in due {
+            let room = if due.matters { bytes / 4 * 3 } else { bytes };
+            if used + due.bytes <= room && first.len() < KEYS_MAX {
+                used += due.bytes;
+                first.push(due);
+            } else if due.matters {
+                late.push(due);
+            }
+        }
+        for due in late {
+            if used + due.bytes <= bytes && first.len() < KEYS_MAX {
+                used += due.bytes;
+                first.push(due);
+            }
+        }
+        first
+    }
+}
+
+/// About how many bytes a report takes to say something of the key with this value.
+pub(crate) fn bytes_of(value: &[u8]) -> u64 {
+    KEY_BYTES + value.len() as u64
+}
+
 impl WatchedKey {
+    /// Whether it goes before others.
+    fn matters(&self) -> bool {
+        self.is_hot || self.waiting > 0
+    }
+
     /// Whether it is to be reported now: a warm key in its own time, or at once where it is asked for
     /// twice as much as when it was called warm, or for a good part of its burst.
     fn is_due(&self, now: Time) -> bool {
@@ -258,6 +337,7 @@ impl WatchedKey {
             return;
         }
         self.answered = asked;
+        self.is_hot = warm_burst.is_none();
         let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
         let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
         let milli = u64::try_from(milli).unwrap_or(u64::MAX);
@@ -270,9 +350,9 @@ impl WatchedKey {
         self.warm.is_some()
     }
 
-    /// It is not warm any more.
+    /// It is hot, and not warm any more.
     pub(crate) fn heat(&mut self) {
-        self.warm = None;
+        (self.warm, self.is_hot) = (None, true);
     }
 
     fn count(&mut self, cost: u32, now: Time) {
@@ -351,12 +431,46 @@ mod tests {
         assert_eq!(due.count(), 25);
     }
 
+    /// How many bytes so many keys take.
+    fn bytes_for(keys: u64) -> u64 {
+        keys * bytes_of(value().as_bytes())
+    }
+
+    fn met(keys: u64) -> WatchList {
+        let mut list = WatchList::default();
+        for n in 1..=keys {
+            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::from_nanos(n)));
+        }
+        list
+    }
+
     #[test]
     fn every_dirty_key_gets_its_turn() {
-        let mut list = WatchList::default();
-        (1..=5).for_each(|n| assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO)));
-        assert_eq!(list.due_after(0, 3, Time::ZERO), [1, 2, 3]);
-        assert_eq!(list.due_after(3, 3, Time::ZERO), [4, 5, 1]);
+        let mut list = met(5);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(10)), [1, 2, 3]);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(20)), [4, 5, 1]);
+        assert_eq!(list.due(bytes_for(5), Time::from_nanos(30)), [1, 2, 3, 4, 5]);
+        assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40)).len(), 2);
+    }
+
+    #[test]
+    fn a_hot_key_goes_first_but_not_without_end() {
+        let mut list = met(20);
+        (11..=20).for_each(|n| list.get_mut(n).unwrap().heat());
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(100)), [11, 12, 13, 1]);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(101)), [14, 15, 16, 2]);
+        (1..=10).for_each(|n| list.get_mut(n).unwrap().dirty = false);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(102)).len(), 4, "what others leave is theirs");
+    }
+
+    #[test]
+    fn a_hot_key_pushes_out_one_that_is_not() {
+        let mut list = met(3);
+        list.get_mut(1).unwrap().heat();
+        assert!(list.push_out_for(Tag::of_key(1, 0)));
+        assert!(list.get_mut(1).is_some() && list.get_mut(2).is_none());
+        list.get_mut(3).unwrap().heat();
+        assert!(!list.push_out_for(Tag::of_key(1, 0)));
     }
 
     proptest! {

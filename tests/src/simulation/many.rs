@@ -66,6 +66,21 @@ impl Wire {
     }
 }
 
+/// So many new clients a second from `first` on, each once at two POPs, for half of a burst of 20: whoever makes up
+/// keys, and takes care that each is in debt.
+pub fn new_keys(per_second: f64, first: u32, pops: usize) -> Traffic {
+    let (mut now, mut key, mut next) = (0, first, None);
+    Box::new(move |rng: &mut Rng| {
+        if let Some(second) = next.take() {
+            return Some(second);
+        }
+        (now, key) = (now + gap_ns(rng, per_second), key + 1);
+        let one = Arrival { at: now, pop: rng.usize(0..pops), key, path: 2, cost: 10 };
+        next = Some(Arrival { pop: (one.pop + 1) % pops, ..one });
+        Some(one)
+    })
+}
+
 /// `keys` clients by Zipf's law with exponent 1.1; nine in ten always at one POP, one in ten anywhere.
 pub fn crowd(per_second: f64, keys: usize, pops: usize) -> Traffic {
     let ranks = Zipf::new(keys, 1.1);

@@ -4,12 +4,13 @@
 use weir_limiter::time::SECOND_NS;
 
 use super::faults::{self, Fault};
+use super::many;
 use super::network::Link;
 use super::reaction;
 use super::reference::Sample;
 use super::scenario::{Plan, Size};
 use super::scenarios::crowd_traffic;
-use super::setup::{RuleText, Setup};
+use super::setup::{BY_COST, RuleText, Setup};
 use super::traffic;
 use super::world::World;
 
@@ -218,4 +219,48 @@ pub fn percent_hot(world: &World) -> f64 {
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / CROWD_SECONDS as f64 / 1_000.0
+}
+
+/// New keys a second at two POPs each, for each POP of the fleet: 20 POPs' part of 100,000.
+const NEW_KEYS_PER_POP: f64 = 5_000.0;
+/// How long they come, in seconds.
+const FLOOD_SECONDS: u64 = 20;
+
+/// Somebody makes up keys, 10,000 requests a second at each POP, while one client asks for three times its rate and
+/// another for nine tenths.
+#[allow(clippy::cast_precision_loss, reason = "few POPs")]
+pub fn flood_of_keys(size: Size) -> Plan {
+    let bystander = |key, per_second| traffic::of(key, 1, traffic::even(per_second, size.pops));
+    let flood = many::new_keys(NEW_KEYS_PER_POP * size.pops as f64, 2, size.pops);
+    let traffic = traffic::merged(vec![bystander(0, 300.0), bystander(1, 90.0), flood]);
+    let plan = Plan::of(size, FLOOD_SECONDS, traffic);
+    let known = RuleText { path: Some("/a"), ..RuleText::default() };
+    let flooded = RuleText {
+        name: "r1".into(),
+        path: Some("/b"),
+        rate: "10/s".into(),
+        burst: 20,
+        options: BY_COST.into(),
+    };
+    let setup = Setup { rules: vec![known, flooded], keys: 2, slots: 8_192, ..plan.setup };
+    Plan { setup, ..plan }
+}
+
+/// Bytes on the wire of the POP with the most, up and down, in thousands a second.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn flood_kilobytes(world: &World) -> f64 {
+    world.wire.bytes_max() as f64 / FLOOD_SECONDS as f64 / 1_000.0
+}
+
+/// What the bystander who stays below its limit was admitted, of what it asked for.
+pub fn bystander_passed(world: &World) -> f64 {
+    world.reference.account(0, 1).passed()
+}
+
+/// Requests that the POPs say went unreported, of those that made up keys, in percent.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn percent_dropped(world: &World) -> f64 {
+    let dropped: u64 = world.pops.iter().map(|pop| pop.dropped).sum();
+    let made_up = NEW_KEYS_PER_POP * 2.0 * (world.pops.len() as u64 * FLOOD_SECONDS) as f64;
+    dropped as f64 * 100.0 / made_up
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use weir_limiter::counters::Event;
 use weir_limiter::decision::{Decision, Outcome};
 use weir_limiter::key::Secret;
 use weir_limiter::ladder::Ladder;
@@ -44,6 +45,8 @@ pub struct Pop {
     pub news_at: u64,
     /// When the report was sent whose answer, settled or not, it heard last.
     pub heard_at: u64,
+    /// Requests for watched keys that its workers could not put on their lists, or took others off for.
+    pub dropped: u64,
     rules: RuleSet,
     identity: TableIdentity,
     slots: LocalSlots,
@@ -72,6 +75,7 @@ impl Pop {
             is_up: true,
             news_at: 0,
             heard_at: 0,
+            dropped: 0,
             rules: rules.clone(),
             identity: new_identity(rng),
             slots: LocalSlots::new(setup.slots),
@@ -121,6 +125,7 @@ impl Pop {
         if let Some((pops, at)) = self.heard {
             limiter.note_heard(pops, at);
         }
+        self.dropped += u64::from(limiter.counters().take_event(Event::SyncDropped));
         let report = limiter.report(&mut self.slots, greets, time)?;
         if greets {
             // A tick that comes a little early is its turn all the same.

@@ -101,6 +101,13 @@ const PULSES: &[Limit] = &[
 const CROWD: &[Limit] =
     &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
 const QUIET: &[Limit] = &[limit("KB/s a POP", mechanisms::kilobytes, 0.0, 2.0)];
+const FLOOD: &[Limit] = &[
+    limit("KB/s a POP", more::flood_kilobytes, 0.0, 100.0),
+    limit("ratio", ratio, 0.98, 1.02),
+    limit("passed", more::bystander_passed, 0.99, 1.0),
+    limit("% dropped", more::percent_dropped, 50.0, 100.0),
+];
+const FEW: &[Size] = &[Size { pops: 5, regions: 5 }];
 const SMALL: &[Size] = &[Size { pops: 3, regions: 3 }, Size { pops: 20, regions: 5 }];
 const LARGE: &[Size] = &[Size { pops: 330, regions: 30 }];
 /// Events of a reaction.
@@ -161,6 +168,7 @@ pub const SCENARIOS: &[Scenario] = &[
         limits: QUIET,
     },
     Scenario { name: "1,000,000 keys", fleets: LARGE, plan: more::crowd, limits: CROWD },
+    Scenario { name: "new keys without end", fleets: FEW, plan: more::flood_of_keys, limits: FLOOD },
 ];
 
 fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {

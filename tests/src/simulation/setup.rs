@@ -67,7 +67,7 @@ pub struct Setup {
     pub scenario: String,
     /// The rules, the same at every POP.
     pub rules: Vec<RuleText>,
-    /// Clients; each is a key of every rule.
+    /// Clients; each is a key of every rule. Of others that come, nothing is accounted.
     pub keys: u32,
     /// POPs, dealt out to the regions in turn.
     pub pops: usize,
@@ -140,6 +140,11 @@ impl Setup {
             Ok(config) => Ok(config.rules),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
         }
+    }
+
+    /// Whether requests of client `key` are accounted for.
+    pub fn accounts_for(&self, key: u32) -> bool {
+        self.is_accounted && key < self.keys
     }
 
     /// Which rules count a request for `path`, by their place.

@@ -312,7 +312,7 @@ impl World {
         let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
         let id = self.calls + 1;
         let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, id, now);
-        if self.setup.is_accounted {
+        if self.setup.accounts_for(key) {
             self.reference.sample_until(at);
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
@@ -335,10 +335,10 @@ impl World {
     }
 
     fn account(&mut self, arrival: Arrival, verdict: &Verdict) {
-        if !self.setup.is_accounted {
+        let Arrival { at, pop, key, path, cost } = arrival;
+        if !self.setup.accounts_for(key) {
             return;
         }
-        let Arrival { at, pop, key, path, cost } = arrival;
         self.reference.sample_until(at);
         for &rule in &self.rules_of[usize::from(path)] {
             let cost = self.reference.cost(rule, cost);

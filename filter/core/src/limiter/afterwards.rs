@@ -106,8 +106,10 @@ impl Limiter {
         match charged {
             // Whoever met the key may have said all there was to say before this was known.
             Updated::Written(is_watched) => {
-                if let Some(rule) = rule.filter(|_| is_watched) {
-                    self.watch.learn(done.tag, rule, &done.value, done.slot, now);
+                if let Some(rule) = rule.filter(|_| is_watched)
+                    && !self.watch.learn(done.tag, rule, &done.value, done.slot, now)
+                {
+                    self.counters.add(Event::SyncDropped, 1);
                 }
             }
             Updated::Gone | Updated::Failed => self.counters.add(Event::Uncharged, 1),

@@ -19,10 +19,13 @@ use crate::rules::NO_RULE;
 use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
-use crate::wire::{self, Boxed, KEYS_MAX, POPS_MAX, Report};
+use crate::watch::bytes_of;
+use crate::wire::{self, Boxed, POPS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// The most bytes of keys that a worker reports in a second, and at once. What is not said now is said later.
+const REPORT_BYTES_PER_S: u64 = 40_000;
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;
 
@@ -41,8 +44,9 @@ pub(super) struct Exchange {
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
     in_flight: Vec<InFlight>,
-    /// The tag after which the next report begins, so that every key gets its turn.
-    cursor: u64,
+    /// What it may say now, in bytes, as of `refilled_at`.
+    bytes: u64,
+    refilled_at: Time,
     /// Keys that were boxed here; at most [`wire::BOXED_MAX`].
     pub(super) boxed: Vec<BoxedHere>,
     /// Counts the epochs of requests whose keys have no place.
@@ -86,7 +90,8 @@ impl Exchange {
             ladder,
             versions: Versions::default(),
             in_flight: Vec::new(),
-            cursor: 0,
+            bytes: REPORT_BYTES_PER_S,
+            refilled_at: Time::ZERO,
             boxed: Vec::new(),
             epochs: 0,
         }
@@ -112,6 +117,14 @@ impl Exchange {
     /// keys' warm part, of which weir-sync lets half a quota go by without a grant.
     pub(super) fn cold_parts(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
+    }
+
+    /// How many bytes of keys it may say at `now`.
+    fn bytes_at(&mut self, now: Time) -> u64 {
+        let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
+        let more = since_us.saturating_mul(REPORT_BYTES_PER_S) / 1_000_000;
+        self.bytes = self.bytes.saturating_add(more).min(REPORT_BYTES_PER_S);
+        self.bytes
     }
 
     /// The report `sequence`, if it is under way and `fits`; no longer under way then.
@@ -203,10 +216,10 @@ impl Limiter {
             return None;
         }
         self.watch.forget_idle(now);
-        let cursor = self.exchange.as_ref()?.cursor;
-        let tags = self.watch.due_after(cursor, KEYS_MAX, now);
+        let bytes = self.exchange.as_mut()?.bytes_at(now);
+        let tags = self.watch.due(bytes, now);
         let mut saying = Saying::default();
-        for &tag in &tags {
+        for tag in tags {
             self.tell(tag, &mut saying, slots, now);
         }
         saying.boxed = self.exchange.as_mut()?.boxes(now);
@@ -215,7 +228,8 @@ impl Limiter {
         }
         let (report, told) = self.say(saying, now)?;
         let exchange = self.exchange.as_mut()?;
-        exchange.cursor = tags.last().copied().unwrap_or(0);
+        let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
+        exchange.bytes = exchange.bytes.saturating_sub(said);
         exchange.in_flight.push(InFlight { sequence: report.sequence, sent_at: now, keys: told });
         Some(report)
     }

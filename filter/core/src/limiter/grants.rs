@@ -189,8 +189,8 @@ impl Limiter {
         // Without room in the slot the key goes on as it was.
         let Updated::Written(watched) = updated else { return };
         self.deny_cache.forget(place.tag);
-        if watched.admitted > watched.charged {
-            self.watch.learn(place.tag, rule, &value, place.slot, now);
+        if watched.admitted > watched.charged && !self.watch.learn(place.tag, rule, &value, place.slot, now) {
+            self.counters.add(Event::SyncDropped, 1);
         }
         if let Some(key) = self.watch.get_mut(place.tag.bits()) {
             key.heat();

@@ -233,14 +233,19 @@ impl Limiter {
     fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
         if !hit.watched && slot.is_watched(hit.tag) {
             hit.watched = true;
-            self.count_watched(hit, now);
+            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if w.hold_at(now).is_some());
+            // Either it or the key that makes room is dropped.
+            if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
+                self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+            }
         }
     }
 
-    fn count_watched(&mut self, hit: &Hit, now: Time) {
-        if !self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now) {
-            self.counters.add(Event::SyncDropped, 1);
-        }
+    /// Whether there is room to.
+    fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
+        let has_room = self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+        self.counters.add(Event::SyncDropped, u32::from(!has_room));
+        has_room
     }
 
     /// A key that was refused is past its even share: from now on weir-sync hears of it.
