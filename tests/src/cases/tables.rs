@@ -49,8 +49,9 @@ fn full_of_debt() -> Operation {
 fn full(quota: &str, outcome: Outcome) -> Operation {
     let mut round = Round::new(ADDRESSES, quota, LocalSlots::new(FEW_SLOTS));
     let keys = FEW_SLOTS * u32::try_from(KEYS_PER_SLOT).expect("small");
-    // By chance some slots get fewer keys than others: twice as many as there is room for fill them all.
-    for _ in 0..2 * keys {
+    // A slot tells three times as many debtors apart as it has places, and by chance some get fewer keys than others:
+    // eight times as many fill them all.
+    for _ in 0..8 * keys {
         round.decide();
     }
     assert_eq!(round.decide(), outcome, "the table is in the state to be measured");

@@ -44,7 +44,7 @@ fn rotating_addresses_cost_no_memory() {
 #[test]
 fn a_gauge_shows_how_many_addresses_owe_something() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/m", 3)));
-    let mut ask = |worker: &mut Worker, clients: std::ops::Range<u32>| {
+    let ask = |worker: &mut Worker, clients: std::ops::Range<u32>| {
         for n in clients {
             assert_eq!(worker.allowed_of(1, &Ask::from(format!("10.0.0.{n}:80"))), 1);
         }
