@@ -43,8 +43,10 @@ pub(crate) struct WatchedKey {
     reported: u64,
     /// What `asked` was when it was last looked for what is due.
     looked: u64,
-    /// What the latest request asked for.
+    /// What the latest request asked for, ...
     cost: u32,
+    /// ... and the dearest.
+    dearest: u32,
     /// Something happened that no report has said.
     pub(crate) dirty: bool,
     /// Since when, if it is dirty.
@@ -131,6 +133,7 @@ impl WatchList {
             reported: 0,
             looked: 0,
             cost: 1,
+            dearest: 1,
             dirty: false,
             dirty_since: now,
             touched_at: now,
@@ -158,6 +161,11 @@ impl WatchList {
         let credit = self.credit(tag);
         *credit = credit.saturating_add(ratio.bits());
         *credit >= AdmitRatio::ONE.bits()
+    }
+
+    /// What the dearest request for the key asked for, as far as it is known here.
+    pub(crate) fn dearest(&self, tag: Tag) -> u32 {
+        self.keys.get(&tag.bits()).map_or(0, |key| key.dearest)
     }
 
     fn credit(&mut self, tag: Tag) -> &mut u32 {
@@ -358,7 +366,7 @@ impl WatchedKey {
     fn count(&mut self, cost: u32, now: Time) {
         self.asked_unadded = self.asked_unadded.saturating_add(cost);
         self.asked = self.asked.wrapping_add(u64::from(cost));
-        self.cost = cost;
+        (self.cost, self.dearest) = (cost, cost.max(self.dearest));
         self.soil(now);
         self.touched_at = now;
     }

@@ -211,6 +211,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
+            own_milli: 0,
             counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 }],
         }
     }

@@ -14,8 +14,10 @@ use core::cmp::Ordering;
 
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
+use crate::clock::{Clock, Word};
+use crate::hot::RESTING_NS_MAX;
 use crate::sorted::Sorted;
-use crate::source::{News, SourceRecord};
+use crate::source::{DELAY_US_MAX, News, SourceRecord};
 use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
 
@@ -47,6 +49,15 @@ pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 /// A report may speak of so much more time than it does, in microseconds, though never of more than twice: an
 /// interval. Charged to the moment, a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
+
+/// What passes between two charges is doubted beyond this, in microseconds, or beyond what an empty budget fills in: no
+/// report is held up for longer, so the store's clock may have stepped forward.
+pub const STEP_US: u64 = DELAY_US_MAX;
+/// The same where a budget in debt is only looked at, which nobody does more seldom than twice in this.
+pub const LOOK_US: u64 = 2 * RESTING_NS_MAX / 1_000;
+/// How much longer a budget is kept that is in debt, or whose spread is remembered, in microseconds: by so much may
+/// the store's clock step forward without forgetting it.
+pub const STEP_KEPT_US: u64 = 7_200_000_000;
 
 // Doubles must hold each of these exactly (see the module's introduction).
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
@@ -160,8 +171,12 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     deficit_ns: u64,
+    /// In what an empty budget of the quota that was last charged by fills.
+    fill_us: u64,
     /// What a token of the quota that was last charged by is worth; 0 for a new budget.
     token_ns: u64,
+    clock: Clock,
+    /// On the budget's own clock, as are all other times that it holds.
     at_us: u64,
     spill: Spill,
     spread: Spread,
@@ -184,9 +199,9 @@ impl Budget {
     /// (see [`crate::spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
     /// debt; also where reports were held up, and arrive long after they were made (see [`crate::source`]).
     /// Not for those that the POP's own bucket still misses: had they been admitted earlier, it
-    /// would have refilled. A clock that stepped back refills nothing.
-    pub fn charge(&mut self, now_us: u64, charge: &Charge<'_>) -> Account {
-        self.refill(now_us);
+    /// would have refilled. A store's clock that steps, back or forward, is no time (see [`crate::clock`]).
+    pub fn charge(&mut self, store_us: u64, charge: &Charge<'_>) -> Account {
+        let now_us = self.tell(store_us, charge);
         self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
@@ -214,16 +229,20 @@ impl Budget {
             deficit_ns: self.deficit_ns,
             spread: self.spread.bursts(),
             charged,
-            now_us,
+            now_us: store_us,
             members: self.members_at(now_us),
         }
     }
 
     /// When nothing is lost by forgetting this budget, neither debt nor remembered spread, on the store's clock in
-    /// microseconds; or, where that is farther away, [`KEPT_US_MAX`] after the last charge.
+    /// microseconds; later, where there is any of these, by what that may step forward; or, where that is farther away,
+    /// [`KEPT_US_MAX`] after the last charge.
     pub fn expires_us(&self) -> u64 {
+        let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let spread_us = self.spread.until_us().saturating_sub(self.at_us);
-        self.at_us.saturating_add(keep_us(self.deficit_ns).max(spread_us).min(KEPT_US_MAX))
+        let steps_us = if is_in_debt || spread_us > 0 { STEP_KEPT_US } else { 0 };
+        let kept_us = keep_us(self.deficit_ns).max(spread_us).saturating_add(steps_us).min(KEPT_US_MAX);
+        self.clock.store_us(self.at_us).saturating_add(kept_us)
     }
 
     /// Nanoseconds of refill until full, as of the last charge.
@@ -251,10 +270,31 @@ impl Budget {
         self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
     }
 
-    fn refill(&mut self, now_us: u64) {
+    /// The budget's own time now, refilled up to then.
+    fn tell(&mut self, store_us: u64, charge: &Charge<'_>) -> u64 {
+        self.fill_us = fill_us(charge.quota);
+        let told_us = self.clock.own_us(store_us);
+        let known = charge.counts.iter().filter_map(|count| {
+            let found = self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, charge.pop)));
+            found.ok().map(|record| record.late_us(told_us, count))
+        });
+        let word = match known.min() {
+            Some(late_us) => Word::Late(late_us),
+            None if charge.counts.is_empty() => Word::None,
+            None => Word::New,
+        };
+        let now_us = self.clock.tell(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
+        // Of what nobody bears out, a full budget keeps for late reports no more than it holds.
+        let is_doubted = word == Word::None && now_us - self.at_us > self.fill_us.max(STEP_US);
+        self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
+        now_us
+    }
+
+    /// Refills up to `now_us`; what is let go before `spills_us` is forgotten.
+    fn refill(&mut self, now_us: u64, spills_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
         if self.deficit_ns / 1_000 < elapsed_us {
-            self.spill.add(self.at_us + self.deficit_ns / 1_000, now_us);
+            self.spill.add((self.at_us + self.deficit_ns / 1_000).max(spills_us), now_us);
             self.deficit_ns = 0;
         } else {
             self.deficit_ns -= elapsed_us * 1_000;

@@ -109,6 +109,21 @@ impl Demands {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
     }
 
+    /// What `pop` is asked for as of `now`, in thousandths of a token per second.
+    pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
+        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
+        let own = windows.filter(|(source, _)| source.pop == pop).map(|(_, window)| window.milli(now));
+        own.fold(0, u64::saturating_add)
+    }
+
+    /// Whether `pop` was asked for it of late.
+    pub fn is_asked_of(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
+        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
+        let mut own =
+            windows.filter(|(source, _)| source.pop == pop).filter_map(|(_, window)| window.samples.last());
+        own.any(|last| now.nanos_since(last.at) <= GAP_NS)
+    }
+
     /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs now hear that it is
     /// warm.
     pub fn note(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {

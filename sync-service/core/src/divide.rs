@@ -79,6 +79,8 @@ pub struct Shared<'a> {
     pub account: &'a Account,
     /// What the region's own floor gives now, in nanoseconds of refill per second; without it, its rate.
     pub own_ns: Option<u64>,
+    /// What the POP that reports is asked for, in thousandths of a token per second.
+    pub own_milli: u64,
 }
 
 /// What the POPs of one region may do with a key until they hear more.
@@ -92,6 +94,8 @@ pub struct Division {
     pub asking: Grant,
     /// For POPs that may be next.
     pub elsewhere: Grant,
+    /// Whether one POP at most is asked for it.
+    pub is_alone: bool,
 }
 
 impl Division {
@@ -115,21 +119,39 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
-    let part = |pops: u64| u32::try_from(u64::from(sharing.local_burst) / pops.max(1)).unwrap_or(1).max(1);
-    // POPs are not asked evenly: each gets several times its even part. Slow enough that it refills one
-    // token until it hears more, and no slower.
-    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
-    let parts = |pops: u64| u32::try_from((pops / UNEVEN).clamp(1, slowest)).unwrap_or(PARTS_MAX);
+    let (burst, parts) = hold(shared, spread, 0, terms);
     let elsewhere = Grant {
         ratio,
         level_milli: level_milli(quota, level_ns, exact, terms),
-        burst: part(spread),
-        parts: parts(spread),
+        burst,
+        parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    let burst = if alone { quota.burst() } else { part(spread.min(asked.askers)) };
-    let asking_parts = if alone { 1 } else { parts(spread.min(asked.askers)) };
-    Division { heat, weight, asking: Grant { burst, parts: asking_parts, ..elsewhere }, elsewhere }
+    let (burst, parts) = if alone {
+        (quota.burst(), 1)
+    } else {
+        hold(shared, spread.min(asked.askers), shared.own_milli, terms)
+    };
+    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone: alone }
+}
+
+/// How much a POP holds for a client who was seen at `pops` at once, and into how many parts the rate is cut
+/// by which that refills: its part of the burst, or a few requests and what it is asked for until it hears more.
+fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
+    let Shared { quota, sharing, .. } = *shared;
+    let most = u64::from(sharing.local_burst);
+    // Slow enough that it refills one token until the POP hears more, and no slower; nor slower than it is asked.
+    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
+    let expected = u128::from(asked_milli) * u128::from(LIKELY);
+    let quickest = u128::from(SECOND_NS * 1_000) / (expected * u128::from(quota.token_ns())).max(1);
+    let parts = (pops / UNEVEN).min(u64::try_from(quickest).unwrap_or(u64::MAX)).clamp(1, slowest);
+    let lump = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS * 1_000);
+    let least = LUMP.min(most / 4).max(1);
+    let tokens = least.saturating_add(u64::try_from(lump).unwrap_or(u64::MAX)).min(most);
+    // A token is charged as many as there are parts; of the last of them, one must be there.
+    let parts = parts.min(most.saturating_sub(1) / tokens.saturating_sub(1).max(1)).max(1);
+    let burst = ((tokens - 1) * parts + 1).max(most / pops.max(1));
+    (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
 }
 
 /// The region of a member: what stands before the slash.
@@ -223,6 +245,10 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
 
 /// How many times the refill that an even division would give it a POP has, whose client was seen at many.
 const UNEVEN: u64 = 5;
+/// How many times the rate that it is asked for a POP may refill at: requests do not come evenly.
+const LIKELY: u64 = 4;
+/// The fewest requests that a POP lets through at once, where that is no large part of the burst.
+const LUMP: u64 = 2;
 /// A surplus is given out so many times faster than a lack is made up.
 const SURPLUS: i128 = 4;
 

@@ -11,7 +11,7 @@
 //!    [`alone`] goes on from there with the region's own share.
 //!
 //! Beside them: [`floors`] evens out what is a region's own, [`source`] knows what was charged for a POP and how
-//! late its reports are, [`spill`] pays for those, [`spread`] remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
+//! late its reports are, `clock` what is time and what a step of the store's clock, [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
 //! [`boxed`] sees to it that every POP hears of the keys that a penalty holds.
 //!
 //! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
@@ -31,6 +31,7 @@ pub mod bound;
 mod bounded;
 pub mod boxed;
 pub mod budget;
+mod clock;
 pub mod demand;
 pub mod divide;
 pub mod draws;

@@ -32,6 +32,8 @@ pub struct Entry {
     pub sharing: Sharing,
     /// What the region is asked for.
     pub demand: Demand,
+    /// What the POP is asked for, in thousandths of a token per second.
+    pub own_milli: u64,
     /// What the POP's buckets admitted.
     pub counts: Vec<Count>,
 }
@@ -109,7 +111,7 @@ impl Region {
             let at = *known.entry((&key.value, key.rule)).or_insert_with(|| {
                 let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
                 let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
-                plan.entries.push(Entry { id, quota, sharing, demand, counts: Vec::new() });
+                plan.entries.push(Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() });
                 plan.entries.len() - 1
             });
             let Some(entry) = plan.entries.get_mut(at) else { continue };
@@ -117,6 +119,7 @@ impl Region {
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let (asked, recently) = (key.asked, key.asked_recently);
             entry.demand = self.demands.observe(now, &entry.id, &source, asked, recently, span_ns);
+            entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             entry.counts.push(Count {
                 epoch: report.epoch(key),
                 admitted: key.admitted,
@@ -180,7 +183,7 @@ impl Region {
     ) -> Allowance {
         let percent = sharing.floor(&self.name);
         let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
-        let shared = Shared { quota, sharing, account, own_ns };
+        let shared = Shared { quota, sharing, account, own_ns, own_milli: entry.own_milli };
         let divided = |was_hot| divide(&shared, &self.name, was_hot, &self.terms);
         let division = self.hot.divide(&entry.id, entry.quota, &entry.sharing, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
@@ -215,7 +218,8 @@ impl Region {
 
     /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
     pub fn pushes(&mut self, now: Time, report: &Report) -> (Vec<String>, Vec<Pushed>) {
-        self.hot.pushes(report, now)
+        let demands = &self.demands;
+        self.hot.pushes(report, |id| demands.is_asked_of(now, id, &report.pop), now)
     }
 
     /// Hot keys that found no room, and those that had to make room for one that mattered more, since the start.
@@ -239,7 +243,7 @@ impl Region {
         let unseen = self.hot.to_look_at(fleet, self.terms.interval_ns, now);
         let entry = |HotKey { id, quota, sharing, .. }| {
             let demand = self.demands.current(now, &id);
-            Entry { id, quota, sharing, demand, counts: Vec::new() }
+            Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() }
         };
         unseen.into_iter().map(entry).collect()
     }

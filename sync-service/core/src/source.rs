@@ -47,6 +47,14 @@ impl SourceRecord {
         (record, News { tokens, since_us: now_us, delay_us: 0 })
     }
 
+    /// By how much more time has passed at `now_us` since the last report than the POP's clock says, beyond what
+    /// reports were delayed before, in microseconds; less than nothing where it is less.
+    pub(crate) fn late_us(&self, now_us: u64, count: &Count) -> i64 {
+        let gap_us = count.made_ms.min(MADE_MS_MAX).saturating_sub(self.made_ms) * 1_000;
+        let passed_us = self.delay_us.saturating_add(now_us.saturating_sub(self.seen_us));
+        passed_us.cast_signed().saturating_sub(gap_us.cast_signed())
+    }
+
     /// Notes a count; what was new in it.
     ///
     /// The time between two reports is what the POP's clock says: reports that were held up arrive in a

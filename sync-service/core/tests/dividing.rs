@@ -23,7 +23,7 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
 
 /// What POPs that ask may do, of a rule with nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
-    let shared = Shared { quota, sharing: &Sharing::of(quota), account, own_ns: None };
+    let shared = Shared { quota, sharing: &Sharing::of(quota), account, own_ns: None, own_milli: 0 };
     divide(&shared, "fra", false, &Terms::default()).asking
 }
 

@@ -29,6 +29,7 @@ fn entry(value: u64) -> Entry {
         quota: quota(),
         sharing: Sharing::of(quota()),
         demand: Demand::default(),
+        own_milli: 0,
         counts: vec![],
     }
 }
@@ -124,6 +125,28 @@ fn a_resting_key_is_told_twice_and_then_at_half_its_lease() {
         told_at.extend(pushed.iter().map(|_| ms));
     }
     assert_eq!(told_at, [0, 1_000, 31_000, 61_000, 91_000]);
+}
+
+/// What the one POP that is asked was answered is newer than what is pushed, and its bucket is exact.
+#[test]
+fn a_pop_that_a_key_is_asked_of_alone_is_not_pushed_what_is_for_the_others() {
+    let mut region = region();
+    let asked = Report {
+        keys: asking(&[(1, 1)])
+            .keys
+            .into_iter()
+            .map(|key| Key { asked: 9, asked_recently: 9, ..key })
+            .collect(),
+        ..asking(&[(1, 1)])
+    };
+    let plan = region.hear(at(BEGIN), &asked);
+    let mut account = account(20, 4);
+    account.members[0].demand.askers = 1;
+    region.grant(at(BEGIN), &plan.entries, &[account]);
+    assert_eq!(pushed(&mut region, BEGIN + 250, "pop", 1).len(), 0);
+    assert_eq!(pushed(&mut region, BEGIN + 250, "another", 1).len(), 1);
+    region.grant(at(BEGIN + 1_250), &plan.entries, &[self::account(20, 4)]);
+    assert_eq!(pushed(&mut region, BEGIN + 1_250, "pop", 1).len(), 1, "it is not asked any more");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir_budget::divide::{Division, Shared, Terms, divide};
 use weir_budget::hot::Heat;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::{Floor, Sharing};
-use weir_limiter::wire::{AdmitRatio, Allowance};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant};
 
 fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
@@ -30,7 +30,12 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
 }
 
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
-    divide(&Shared { quota: quota(), sharing, account, own_ns: None }, region, false, &Terms::default())
+    divide(
+        &Shared { quota: quota(), sharing, account, own_ns: None, own_milli: 0 },
+        region,
+        false,
+        &Terms::default(),
+    )
 }
 
 fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
@@ -89,19 +94,52 @@ fn who_was_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
         let division = division(&sharing, &account, "eu");
-        (division.asking.burst, division.elsewhere.burst)
+        (at_once(&division.asking), at_once(&division.elsewhere))
     };
     assert_eq!(bursts(0, 1), (100, 60), "alone: the whole; the next one may hold a local burst");
     assert_eq!(bursts(0, 5), (60, 60));
     assert_eq!(bursts(6, 1), (100, 10));
     assert_eq!(bursts(6, 3), (20, 10), "no more shares than there are askers");
     assert_eq!(bursts(6, 20), (10, 10));
-    assert_eq!(bursts(1_000, 2_000), (1, 1), "a token at least");
+    assert_eq!(bursts(1_000, 2_000), (2, 2), "a few requests at least");
+}
+
+/// How many requests of one token a POP lets through at once that holds `grant`.
+fn at_once(grant: &Grant) -> u32 {
+    (grant.burst - 1) / grant.parts + 1
+}
+
+#[test]
+fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
+    let sharing = Sharing::of(quota());
+    let mut account = account(100, &[("eu", 90)]);
+    (account.spread, account.members[0].demand.askers) = (300, 300);
+    let asking = |own_milli| {
+        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns: None, own_milli };
+        divide(&shared, "eu", false, &Terms::default()).asking
+    };
+    assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
+    assert_eq!((at_once(&asking(2_000)), asking(2_000).parts), (2, 12), "four times two a second");
+    assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (9, 1), "twenty a second: the whole rate");
+    assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
+    let small = Sharing { local_burst: 5, ..sharing.clone() };
+    let shared = Shared { quota: quota(), sharing: &small, account: &account, own_ns: None, own_milli: 0 };
+    assert_eq!(
+        at_once(&divide(&shared, "eu", false, &Terms::default()).asking),
+        1,
+        "of a small burst, no large part"
+    );
 }
 
 fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
-    let shared = Shared { quota: quota(), sharing: &Sharing::of(quota()), account: &account, own_ns: None };
+    let shared = Shared {
+        quota: quota(),
+        sharing: &Sharing::of(quota()),
+        account: &account,
+        own_ns: None,
+        own_milli: 0,
+    };
     divide(&shared, "eu", was_hot, &Terms::default()).heat
 }
 

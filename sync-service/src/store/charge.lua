@@ -4,7 +4,8 @@
 --           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
 --           ("from to;"...: when a full budget let its refill go, in microseconds, and nobody claimed it), spread ("bursts until before": how many bursts deep the budget went, until when that
 --           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>"
---           = "<admitted> <seen_us> <made_ms> <delay_us>"; token ("us ns": in what a token refilled at the last charge)
+--           = "<admitted> <seen_us> <made_ms> <delay_us>"; clock ("ahead doubt": all these times are the store's and
+--           so much more, in microseconds; and how much of the store's time was put off); token ("us ns": in what a token refilled at the last charge)
 -- ARGV[1]   the member that speaks: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
@@ -23,17 +24,17 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 7, 8, 6
+local FIXED, FIRST, EACH = 8, 8, 6
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local store_now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
 -- tostring() keeps 14 digits only.
 local function whole(number)
   return string.format('%.0f', number)
 end
 
-local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread', 'token'}
+local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread', 'token', 'clock'}
 for i = FIRST, #ARGV, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
@@ -67,10 +68,49 @@ local function bound_spills()
   end
 end
 
--- Refill; what a full budget lets go is noted. A clock that stepped back refills nothing.
-local elapsed = math.max(0, now - at)
+-- The sources that have counts, as they are on record.
+local function on_record(place)
+  local was, seen, last_made, delay = string.match(known[place] or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  return was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
+end
+
+-- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the POP's
+-- clock does not bear out; what goes by beyond what may be is put off where a budget is only looked at.
+local ahead, doubt = string.match(known[8] or '', '^(%-?%d+) (%d+)$')
+ahead, doubt = tonumber(ahead or 0), tonumber(doubt or 0)
+local told = store_now + ahead
+local now, late = told, nil
+for i = FIRST, #ARGV, EACH do
+  local record = on_record(FIXED + 1 + (i - FIRST) / EACH)
+  if record then
+    local gap = math.max(0, tonumber(ARGV[i + 5]) - record[3]) * 1000
+    local this = record[4] + math.max(0, told - record[2]) - gap
+    late = math.min(late or this, this)
+  end
+end
+local elapsed = math.max(0, told - at)
+local sure = math.max(fill_us, STEP_US)
+if told < at then
+  now = at
+elseif late and late < 0 then
+  now = told + math.min(doubt, -late)
+elseif late and elapsed > sure and late > sure then
+  now = told - math.min(elapsed, late)
+elseif not late and #ARGV >= FIRST then
+  now = told + doubt
+elseif #ARGV < FIRST and elapsed > math.max(fill_us, LOOK_US) and deficit_us > fill_us then
+  now = at + fill_us
+end
+doubt = #ARGV >= FIRST and 0 or doubt + math.max(0, told - now)
+ahead = ahead + now - told
+elapsed = now - at
+
+-- Refill; what a full budget lets go is noted, but not where nobody bears it out.
 if deficit_us < elapsed then
   local from, last = at + deficit_us, spills[#spills]
+  if #ARGV < FIRST and elapsed > sure then
+    from = math.max(from, now - fill_us)
+  end
   if last and last[2] >= from then
     last[2] = math.max(last[2], now)
   else
@@ -105,8 +145,7 @@ for i = FIRST, #ARGV, EACH do
   local admitted, unconfirmed, made = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 5])
   local record = records[field]
   if not record then
-    local was, seen, last_made, delay = string.match(known[place] or '', '^(%d+) (%d+) (%d+) (%d+)$')
-    record = was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
+    record = on_record(place)
   end
   local new, since = math.min(unconfirmed, admitted), now
   if record then
@@ -201,9 +240,10 @@ end)
 while #members > MEMBERS_MAX do
   table.remove(members, 1)
 end
-local packed = {}
+local packed, told_members = {}, {}
 for i, member in ipairs(members) do
-  packed[i] = member[1] .. '=' .. member[2] .. ',' .. member[3] .. ',' .. whole(member[4]) .. ';'
+  local says = member[1] .. '=' .. member[2] .. ',' .. member[3] .. ','
+  packed[i], told_members[i] = says .. whole(member[4]) .. ';', says .. whole(member[4] - ahead) .. ';'
 end
 packed = table.concat(packed)
 
@@ -212,7 +252,7 @@ for i, span in ipairs(spills) do
   spilled[i] = whole(span[1]) .. ' ' .. whole(span[2]) .. ';'
 end
 
-local updates = {'token', ARGV[4] .. ' ' .. ARGV[5], 'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', table.concat(spilled),
+local updates = {'clock', whole(ahead) .. ' ' .. whole(doubt), 'token', ARGV[4] .. ' ' .. ARGV[5], 'deficit_us', whole(deficit_us), 'deficit_ns', whole(deficit_ns), 'at_us', whole(now), 'members', packed, 'spill', table.concat(spilled),
   'spread', whole(spread) .. ' ' .. whole(spread_until) .. ' ' .. whole(spread_before)}
 for field, record in pairs(records) do
   updates[#updates + 1] = field
@@ -241,6 +281,11 @@ if redis.call('HLEN', key) > SOURCES_MAX + FIXED then
 end
 
 local until_full_us = deficit_us + (deficit_ns > 0 and 1 or 0)
-local keep_us = math.min(math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0), KEPT_US_MAX)
+local keep_us = math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0)
+-- The clock may step forward; a debt is not forgotten for that, nor a spread.
+if spread > 0 or deficit_us > fill_us or deficit_us == fill_us and deficit_ns > 0 then
+  keep_us = keep_us + STEP_KEPT_US
+end
+keep_us = math.min(keep_us, KEPT_US_MAX)
 redis.call('PEXPIRE', key, whole(math.ceil(keep_us / 1000)))
-return {deficit_us, deficit_ns, spread, charged, now, packed}
+return {deficit_us, deficit_ns, spread, charged, store_now, table.concat(told_members)}

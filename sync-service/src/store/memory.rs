@@ -244,6 +244,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
+            own_milli: 0,
             counts: vec![Count {
                 epoch: 1,
                 admitted,
@@ -281,6 +282,7 @@ mod tests {
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
+            own_milli: 0,
             counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
@@ -301,7 +303,7 @@ mod tests {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
         let id = BudgetId { rule: "r".into(), value: vec![1] };
         let (sharing, demand) = (Sharing::of(quota), Demand::default());
-        let entry = Entry { id, quota, sharing, demand, counts: vec![] };
+        let entry = Entry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
         let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
         store.with(|state| {
             state.charge(0, &batch, &entry);

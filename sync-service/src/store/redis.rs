@@ -21,7 +21,8 @@ use redis::{Client, Pipeline, RedisResult, TlsCertificates};
 use weir_budget::boxed::BoxedKey;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
-    LENIENCE_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
+    STEP_US,
 };
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
@@ -301,6 +302,9 @@ fn charge_script() -> String {
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
         ("KEPT_US_MAX", KEPT_US_MAX),
+        ("STEP_US", STEP_US),
+        ("LOOK_US", LOOK_US),
+        ("STEP_KEPT_US", STEP_KEPT_US),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILLS_MAX", SPILLS_MAX as u64),
         ("DELAY_US_MAX", DELAY_US_MAX),

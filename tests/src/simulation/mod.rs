@@ -17,7 +17,7 @@
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               mechanisms.rs, quotas.rs, settings.rs: the table
+//!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; judge.rs: what they must admit
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
@@ -27,6 +27,7 @@
 
 pub mod account;
 pub mod bound;
+pub mod clock_steps;
 pub mod clocks;
 mod exchange;
 pub mod faults;
@@ -34,6 +35,7 @@ pub mod ideal;
 pub mod invariants;
 pub mod judge;
 pub mod ledger;
+pub mod lumps;
 pub mod many;
 pub mod mechanisms;
 pub mod models;

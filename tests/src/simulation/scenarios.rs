@@ -2,6 +2,8 @@
 
 use weir_limiter::time::SECOND_NS;
 
+use super::clock_steps;
+use super::lumps;
 use super::mechanisms;
 use super::more_scenarios as more;
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
@@ -98,6 +100,19 @@ const PULSES: &[Limit] = &[
     limit("ratio", ratio, 0.99, 1.01),
     BOUND,
 ];
+const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
+const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
+const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
+/// While an ideal bucket waits for a dear request, it is full at times; what it lets go then, the fleet gives out.
+const MIXED: &[Limit] =
+    &[limit("ratio", ratio, 0.97, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
+const DEAR_AT_ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
+/// A burst at most, either way.
+const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.0, 1.0), BOUND];
+/// Nothing but one burst is forgiven, and nothing but one is owed for longer.
+const STEPS_IN_DEBT: &[Limit] = &[limit("since start", more::since_start, 0.98, 1.02), BOUND];
+const STRICT_STEPS: &[Limit] =
+    &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 1.0), limit("ratio", ratio, 0.5, 1e9)];
 const CROWD: &[Limit] =
     &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
 const QUIET: &[Limit] = &[limit("KB/s a POP", mechanisms::kilobytes, 0.0, 2.0)];
@@ -135,6 +150,14 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("jumping 1x to 50x every 2.618 s", JUMPING, |s| jumping(s, 2_618)),
     plain("cold burst at every POP", COLD_BURST, more::cold_burst),
     plain("attacker bursts, rests, returns", ATTACKER, more::attacker),
+    plain("a burst everywhere, then even 0.9x", HONEST, lumps::burst_then_even),
+    plain("a burst everywhere, then Zipf 0.9x", HONEST, lumps::burst_then_zipf),
+    plain("5 a POP every 30 s over 0.9x", SMALL_BURSTS, lumps::small_bursts),
+    plain("cost 50 of a burst of 100, 3x", DEAR, |s| lumps::dear_requests(s, 300.0)),
+    plain("cost 50 of a burst of 100, 20x", DEAR, |s| lumps::dear_requests(s, 2_000.0)),
+    plain("cost 1 and cost 50, 1.1x", MIXED, lumps::mixed),
+    plain("one POP, cost 50, 3x", DEAR_AT_ONE_POP, lumps::dear_at_one_pop),
+    plain("one POP, cost 1 and cost 50, 1.1x", DEAR_AT_ONE_POP, lumps::mixed_at_one_pop),
     plain("floor 30 %, asks 25 %", FLOOR, |s| more::floor(s, 25.0)),
     plain("floor 30 %, asks 30 %", FLOOR, |s| more::floor(s, 30.0)),
     plain("floor 30 %, asks 60 %", FLOOR, |s| more::floor(s, 60.0)),
@@ -148,6 +171,22 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store loses its last second", HEALS, more::store_loses),
     plain("store fails over", HEALS, more::store_fails_over),
     plain("store is flushed", FLUSHED, more::store_flushed),
+    plain("store's clock 30 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -30)),
+    plain("store's clock 30 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -30)),
+    plain("store's clock 30 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 30)),
+    plain("store's clock 30 s forward and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, 30)),
+    plain("store's clock 600 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -600)),
+    plain("store's clock 600 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -600)),
+    plain("store's clock 600 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 600)),
+    plain("store's clock 600 s forward and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, 600)),
+    plain("store's clock 1 h back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -3_600)),
+    plain("store's clock 1 h back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -3_600)),
+    plain("store's clock 1 h forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 3_600)),
+    plain("store's clock 1 h forward and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, 3_600)),
+    plain("store's clock 600 s forward in debt", STEPS_IN_DEBT, |s| clock_steps::in_debt(s, 600)),
+    plain("store's clock 600 s back in debt", STEPS_IN_DEBT, |s| clock_steps::in_debt(s, -600)),
+    plain("store's clock 600 s back, strict", STRICT_STEPS, |s| clock_steps::strict(s, -600)),
+    plain("store's clock 600 s forward, strict", STRICT_STEPS, |s| clock_steps::strict(s, 600)),
     plain("a POP alone when its lease ends", LEASE, mechanisms::lease_ends),
     plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
     plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),

@@ -7,7 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::budget::{Account, Budget, BudgetId, STEP_US};
 use weir_budget::escrow::{Draw, Drawn, Escrow};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::region::Entry;
@@ -39,8 +39,9 @@ pub struct Store {
     said: ByHash<BudgetId, Said>,
     /// When it last lost data.
     lost_at: Option<u64>,
-    /// How far its clock has jumped forward in all, in microseconds: that much refill is not time.
-    jumped_us: u64,
+    /// How often its clock has stepped forward, and how far in all, in microseconds: that much refill is not time, of
+    /// each step a burst at most.
+    jumped: (u64, u64),
 }
 
 type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -60,8 +61,10 @@ struct Kept {
     charged: Charged,
     /// Tokens that the budget itself says it charged.
     taken: u64,
-    /// When it was last charged in true time, and how far the clock had jumped by then.
-    charged_at: (u64, u64),
+    /// When it was last charged in true time, and how the clock had stepped by then.
+    charged_at: (u64, (u64, u64)),
+    /// Time that may have been put off until a POP spoke, in nanoseconds.
+    put_off_ns: u64,
 }
 
 /// What a store must not do.
@@ -125,10 +128,17 @@ impl Store {
         }
         let before_ns = kept.budget.deficit_ns();
         let account = kept.budget.charge(now_us, &entry.charge(member, pop));
-        let (last, jumped_us) = kept.charged_at;
+        let (last, (jumps, jumped_us)) = kept.charged_at;
+        let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
+        let jumped_us = (self.jumped.1 - jumped_us).min((self.jumped.0 - jumps) * burst_us);
         // Rounded to the microsecond at both ends.
-        let most_ns = (now - last) + (self.jumped_us - jumped_us) * 1_000 + 1_000;
-        kept.charged_at = (now, self.jumped_us);
+        let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + 1_000;
+        kept.charged_at = (now, self.jumped);
+        kept.put_off_ns = match now - last {
+            _ if !entry.counts.is_empty() => 0,
+            elapsed_ns if elapsed_ns > burst_us * 1_000 => kept.put_off_ns + elapsed_ns,
+            _ => kept.put_off_ns,
+        };
         kept.taken += account.charged;
         if self.keeps_ledger && kept.taken != kept.charged.total() {
             let (taken, said) = (kept.taken, kept.charged.total());
@@ -199,7 +209,8 @@ impl Store {
     /// The clock jumps.
     pub fn jump(&mut self, by_us: i64) {
         self.clock.jump(by_us);
-        self.jumped_us += u64::try_from(by_us).unwrap_or(0);
+        let forward_us = u64::try_from(by_us).unwrap_or(0);
+        self.jumped = (self.jumped.0 + u64::from(forward_us > 0), self.jumped.1 + forward_us);
     }
 
     /// Keeps what it holds now, to be restored at `restored_at`.

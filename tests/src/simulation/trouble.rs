@@ -1,5 +1,6 @@
 //! The events that are faults, and what each is stated to cost.
 
+use weir_budget::budget::STEP_US;
 use weir_budget::spill::SPILL_KEPT_US;
 
 use super::faults::Fault;
@@ -50,12 +51,13 @@ impl World {
         }
     }
 
-    /// A store whose clock jumps forward refills by that much.
+    /// A store whose clock steps refills by a burst at most, or by what it is not doubted for.
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
-            account.is_forgiven(forward_ns, now);
+            let most_ns = account.quota.fill_ns().max(STEP_US * 1_000);
+            account.is_forgiven(forward_ns.min(most_ns), now);
             // What it seems to have let go pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
         }

@@ -86,7 +86,14 @@ fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
 }
 
 fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {
-    Entry { id: id(value), quota, sharing: Sharing::of(quota), demand: Demand::default(), counts }
+    Entry {
+        id: id(value),
+        quota,
+        sharing: Sharing::of(quota),
+        demand: Demand::default(),
+        own_milli: 0,
+        counts,
+    }
 }
 
 /// Charges one budget in the name of region "fra" and POP "fra1".

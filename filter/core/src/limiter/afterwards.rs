@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cells::{Cells, algorithm_at};
-use super::judge::{after_taking, unwatched};
+use super::judge::{after_taking, parts_of, unwatched};
 use super::watched::Updated;
 use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Cell, Receipt};
@@ -127,7 +127,7 @@ fn charge_bucket(
 ) -> Option<bool> {
     let known = slot.lodge(done.tag, now).entry;
     // Under a lease the bucket refills more slowly, by being charged for more.
-    let times = known.hold_at(now).map_or(1, |(_, parts)| parts);
+    let times = parts_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;

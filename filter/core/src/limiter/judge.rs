@@ -11,6 +11,7 @@ use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
 use crate::rules::Rule;
+use crate::rules::cost::Cost;
 use crate::share::Share;
 use crate::sharing::WhenUnsynced;
 use crate::slot::{BAR_STEP_NS, Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
@@ -132,7 +133,13 @@ impl Limiter {
             hit.judged = self.spend(hit, lodging, terms, slot, now);
             return;
         }
-        let (burst, parts) = hold_of(&lodging.entry, hit.cost, terms, now);
+        let dearest = if matches!(terms.cost, Cost::Header { .. }) {
+            self.watch.dearest(hit.tag).max(hit.cost)
+        } else {
+            hit.cost
+        };
+        let burst = most_of(&lodging.entry, dearest, terms, now);
+        let parts = parts_of(&lodging.entry, hit.cost, now);
         let mut bucket = lodging.entry.bucket();
         // Where somebody else has taken since, his batch may rely on it.
         if let Some(stretch) = hit.unused.filter(|stretch| stretch.until == bucket) {
@@ -307,7 +314,7 @@ impl Limiter {
         if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
             return;
         }
-        let taken = entry.hold_at(now).map_or(1, |(_, parts)| parts).saturating_mul(hit.cost);
+        let taken = parts_of(&entry, hit.cost, now).saturating_mul(hit.cost);
         let bucket = if may_rely { hit.after } else { entry.bucket() };
         *entry.bucket_mut() = bucket.give_back(&quota, taken);
         match &mut entry {
@@ -390,12 +397,18 @@ fn barred_ns(entry: &Entry, terms: &Terms, now: Time) -> Option<u64> {
     Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
 }
 
-/// The most tokens that the entry's bucket may hold at `now`, and into how many parts its rate is cut. Where it
-/// may hold any, it may hold those that the request costs: else the fleet's shares would never let it through.
-fn hold_of(entry: &Entry, cost: u32, terms: &Terms, now: Time) -> (u32, u32) {
+/// The most tokens that the entry's bucket may hold at `now`. Where it may hold any, it may hold those that the
+/// `dearest` of its requests costs: else the fleet's shares would never let that through.
+fn most_of(entry: &Entry, dearest: u32, terms: &Terms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
-    let (burst, parts) = held.unwrap_or((terms.local_burst, 1));
-    (if burst == 0 { 0 } else { burst.max(cost) }, parts)
+    let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
+    if burst == 0 { 0 } else { burst.max(dearest) }
+}
+
+/// Into how many parts the rate is cut for a request of `cost` tokens: it is waited for as long as for one of a
+/// single token, if not longer at the whole rate.
+pub(super) fn parts_of(entry: &Entry, cost: u32, now: Time) -> u32 {
+    entry.hold_at(now).map_or(1, |(_, parts)| (parts / cost.max(1)).max(1))
 }
 
 /// What a key with this admit ratio is told to wait, if it is not in debt: by then, should its client

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Grant, Pushed, Report};
+use weir_limiter::wire::{AdmitRatio, Grant, Pushed, Report};
 
 use told::Notes;
 
@@ -118,6 +118,8 @@ struct Known {
     sharing: Sharing,
     /// What POPs hold that the key is not asked of.
     grant: Grant,
+    /// Whether one POP at most is asked for it.
+    is_alone: bool,
     /// When its account was seen.
     at: Time,
     /// When it was last seen on the shared list or put there.
@@ -176,7 +178,17 @@ impl HotKeys {
             known.map_or((Time::ZERO, self.serial + 1), |known| (known.listed_at, known.serial));
         self.serial = self.serial.max(serial);
         let (sharing, grant, weight) = (sharing.clone(), division.elsewhere, division.weight);
-        let known = Known { quota, sharing, grant, at: now, listed_at, look_ns: RESTING_NS, weight, serial };
+        let known = Known {
+            quota,
+            sharing,
+            grant,
+            at: now,
+            listed_at,
+            look_ns: RESTING_NS,
+            weight,
+            is_alone: division.is_alone,
+            serial,
+        };
         let keys = if is_hot { &mut self.hot } else { &mut self.resting };
         keys.insert(id.clone(), known);
     }
@@ -247,7 +259,13 @@ impl HotKeys {
     }
 
     /// What the sender of `report` has to be told beside what it asked for: rule names, and grants.
-    pub fn pushes(&mut self, report: &Report, now: Time) -> (Vec<String>, Vec<Pushed>) {
+    /// Not of a key that it `is_asked` for, while all requests are let through: what was last answered is better.
+    pub fn pushes(
+        &mut self,
+        report: &Report,
+        is_asked: impl Fn(&BudgetId) -> bool,
+        now: Time,
+    ) -> (Vec<String>, Vec<Pushed>) {
         self.sweep(now);
         let name = |rule: u16| report.rules.get(usize::from(rule)).map(|rule| rule.name.as_str());
         let asked = report.keys.iter().filter_map(|key| Some(BudgetId::order(name(key.rule)?, &key.value)));
@@ -257,7 +275,8 @@ impl HotKeys {
         let resting = unasked(&self.resting, &asked).map(|(id, known)| (id, known, false));
         let known = hot
             .chain(resting)
-            .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot));
+            .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot))
+            .filter(|(id, known, _)| !(known.is_open() && is_asked(id)));
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
         for (id, known, is_hot) in self.told.due(report, known, now) {
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
@@ -284,12 +303,18 @@ impl HotKeys {
 }
 
 impl Known {
+    /// Whether its POPs let all requests through, but for what each holds.
+    fn is_open(&self) -> bool {
+        self.is_alone || self.grant.ratio == AdmitRatio::ONE
+    }
+
     /// Goes by a newer account.
     fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
         if now.nanos_since(self.at) >= self.look_ns {
             self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
         }
         (self.quota, self.grant, self.weight, self.at) = (quota, division.elsewhere, division.weight, now);
+        self.is_alone = division.is_alone;
         if self.sharing != *sharing {
             self.sharing.clone_from(sharing);
         }

@@ -82,11 +82,45 @@ fn a_share_that_is_less_than_a_request_lets_one_through_now_and_then() {
     let (mut limiter, mut slots) = (limiter(fixed(4, false), Some(1)), LocalSlots::new(1));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 2);
     let report = limiter.report(&mut slots, false, T0).unwrap();
-    // The fleet has it hold one token at most, and refill at half the rate.
-    let grant = Grant { burst: 1, parts: 2, lease_ms: 60_000, ..grant(1, 1, 2_000) };
+    // The fleet has it hold one token at most, and refill at an eighth of the rate: by half a request in four seconds.
+    let grant = Grant { burst: 1, parts: 8, lease_ms: 60_000, ..grant(1, 1, 2_000) };
     answer(&mut limiter, &mut slots, &report, 2, grant, T0);
     let through = (0..40).filter(|s| allows(&mut limiter, &mut slots, "192.0.2.1", T0 + s * SECOND_NS));
     assert_eq!(through.count(), 5);
+}
+
+/// Each request of one token waits for as long as `parts` tokens take, and so does one that costs more.
+#[test]
+fn a_slow_rate_does_not_keep_a_dear_request_for_longer_than_a_cheap_one() {
+    for (cost, seconds) in [(1, 5), (2, 4), (5, 5), (7, 7)] {
+        let (mut limiter, mut slots) = (limiter(by_header("1/s", 10), Some(1)), LocalSlots::new(1));
+        admitted(&mut limiter, &mut slots, "192.0.2.1", 11, T0);
+        let report = limiter.report(&mut slots, false, T0).unwrap();
+        let slow = Grant { burst: 1, parts: 5, lease_ms: 60_000, ..grant(1, 1, 1_000) };
+        let later = T0 + 10 * SECOND_NS;
+        answer(&mut limiter, &mut slots, &report, 2, slow, T0);
+        assert_eq!(costs(&mut limiter, &mut slots, cost, later).outcome, Outcome::Allow);
+        let tried = (1..20)
+            .find(|s| costs(&mut limiter, &mut slots, cost, later + s * SECOND_NS).outcome == Outcome::Allow);
+        assert_eq!(tried, Some(seconds), "cost {cost}");
+    }
+}
+
+/// Else the cheap ones would take, time and again, what a dear one waits for.
+#[test]
+fn cheap_requests_leave_what_the_dearest_costs_where_the_fleet_has_it_hold_little() {
+    let (mut limiter, mut slots) = (limiter(by_header("1/s", 10), Some(1)), LocalSlots::new(1));
+    for _ in 0..2 {
+        costs(&mut limiter, &mut slots, 6, T0);
+    }
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    let little = Grant { burst: 2, lease_ms: 60_000, ..grant(1, 1, 10_000) };
+    answer(&mut limiter, &mut slots, &report, 2, little, T0);
+    let later = T0 + 10 * SECOND_NS;
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later).outcome, Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later).outcome, Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later + SECOND_NS).outcome, Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later + SECOND_NS).outcome, Outcome::Limit);
 }
 
 #[test]

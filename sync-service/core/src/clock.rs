@@ -1,0 +1,129 @@
+//! A budget's own clock: the store's, without its steps.
+//!
+//! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. What a
+//! budget holds of time is on a clock of its own, which never steps back, and passes over a step forward where a POP's
+//! clock bears out that it was one: between two reports of one POP no more time has passed than its monotonic
+//! clock says. Who only looks at a budget knows nothing of that; what then passes beyond what may be is put off
+//! until a POP has spoken.
+
+use crate::budget::{LOOK_US, STEP_US};
+
+/// How far the budget's clock is from the store's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clock {
+    /// What is added to the store's, in microseconds.
+    ahead_us: i64,
+    /// Time of the store's clock that was put off, in microseconds.
+    doubt_us: u64,
+}
+
+/// What a charge says of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// By how much more has passed since a source's last report than its POP's clock says, in microseconds.
+    Late(i64),
+    /// It has counts, and they are the first of their sources: they may not have been made before.
+    New,
+    /// It only looks.
+    None,
+}
+
+impl Clock {
+    /// The budget's time when the store's clock shows `store_us`, if that has not stepped.
+    pub(crate) fn own_us(self, store_us: u64) -> u64 {
+        store_us.saturating_add_signed(self.ahead_us)
+    }
+
+    /// What the store's clock shows at a time of the budget's.
+    pub(crate) fn store_us(self, own_us: u64) -> u64 {
+        own_us.saturating_add_signed(self.ahead_us.saturating_neg())
+    }
+
+    /// The budget's time at a charge for which [`Clock::own_us`] says `told_us`: the last was at `at_us`, and left the
+    /// budget `deficit_us` from full, of `fill_us` that an empty one takes.
+    pub(crate) fn tell(
+        &mut self,
+        told_us: u64,
+        at_us: u64,
+        deficit_us: u64,
+        fill_us: u64,
+        word: Word,
+    ) -> u64 {
+        let elapsed_us = told_us.saturating_sub(at_us);
+        let is_doubtful = elapsed_us > fill_us.max(STEP_US);
+        let now_us = match word {
+            _ if told_us < at_us => at_us,
+            Word::Late(late_us) if late_us < 0 => {
+                told_us.saturating_add(self.doubt_us.min(late_us.unsigned_abs()))
+            }
+            Word::Late(late_us) if is_doubtful && late_us.unsigned_abs() > fill_us.max(STEP_US) => {
+                told_us - elapsed_us.min(late_us.unsigned_abs())
+            }
+            Word::New => told_us.saturating_add(self.doubt_us),
+            Word::None if elapsed_us > fill_us.max(LOOK_US) && deficit_us > fill_us => at_us + fill_us,
+            _ => told_us,
+        };
+        self.doubt_us = match word {
+            Word::Late(_) | Word::New => 0,
+            Word::None => self.doubt_us.saturating_add(told_us.saturating_sub(now_us)),
+        };
+        self.ahead_us =
+            self.ahead_us.saturating_add(now_us.cast_signed().saturating_sub(told_us.cast_signed()));
+        now_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 1 << 50;
+    const S: u64 = 1_000_000;
+    const FILL: u64 = S;
+
+    /// A clock that showed [`AT`] last, and then tells `told_us` more to a budget so far from full.
+    fn told(told_us: i64, deficit_us: u64, word: Word) -> (u64, Clock) {
+        let mut clock = Clock::default();
+        let now_us = clock.tell(AT.saturating_add_signed(told_us), AT, deficit_us, FILL, word);
+        (now_us - AT, clock)
+    }
+
+    #[test]
+    fn a_step_back_is_no_time_and_time_goes_on_from_there() {
+        let hour = 3_600 * S.cast_signed();
+        for word in [Word::Late(0), Word::New, Word::None] {
+            let (passed_us, clock) = told(-hour, 10 * S, word);
+            assert_eq!((passed_us, clock.own_us(AT - 3_599 * S)), (0, AT + S));
+            assert_eq!(clock.store_us(AT + S), AT - 3_599 * S);
+        }
+    }
+
+    #[test]
+    fn a_step_forward_that_a_pop_does_not_bear_out_is_passed_over() {
+        let (hour, quarter) = (3_600 * S.cast_signed(), 250_000);
+        let (passed_us, clock) = told(hour + quarter, 10 * S, Word::Late(hour));
+        assert_eq!((passed_us, clock.own_us(AT + 3_601 * S)), (250_000, AT + S));
+        assert_eq!(
+            told(hour, 10 * S, Word::Late(20_000)).0,
+            3_600 * S,
+            "an hour of silence, as the POP says too"
+        );
+        assert_eq!(told(9_000_000, 10 * S, Word::Late(8_900_000)).0, 9 * S, "a report that was held up");
+        assert_eq!(told(hour, 10 * S, Word::New).0, 3_600 * S, "nobody knows better");
+    }
+
+    #[test]
+    fn who_only_looks_puts_off_what_a_pop_then_bears_out() {
+        let hour = 3_600 * S.cast_signed();
+        assert_eq!(told(hour, FILL, Word::None).0, 3_600 * S, "a burst at most");
+        assert_eq!(told(60 * S.cast_signed(), 100 * S, Word::None).0, 60 * S, "it is looked at seldom");
+        let (passed_us, mut clock) = told(hour, 4_000 * S, Word::None);
+        assert_eq!(passed_us, FILL);
+        let told_us = clock.own_us(AT + 3_601 * S);
+        assert_eq!(told_us, AT + 2 * S);
+        assert_eq!(clock.tell(told_us, AT + S, 99 * S, FILL, Word::Late(-59_000_000)), AT + 61 * S);
+        // What nobody bore out by then was a step.
+        assert_eq!(clock.tell(AT + 62 * S, AT + 61 * S, 40 * S, FILL, Word::Late(-5_000)), AT + 62 * S);
+        assert_eq!(clock.own_us(AT + 3_603 * S), AT + 63 * S);
+    }
+}

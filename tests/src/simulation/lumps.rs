@@ -1,0 +1,93 @@
+//! The scenarios of the table whose requests come in lumps: bursts everywhere before an honest client's
+//! traffic, and requests that cost half of the burst.
+
+use weir_limiter::time::SECOND_NS;
+
+use super::scenario::{Plan, Size};
+use super::setup::{BY_COST, RuleText};
+use super::traffic::{self, Traffic};
+use super::world::World;
+
+/// How long an honest client is looked at, in seconds.
+const HONEST_SECONDS: u64 = 100;
+/// Long enough that one dear request is no part of it, in seconds.
+const DEAR_SECONDS: u64 = 300;
+/// What a dear request costs: half of the burst.
+const DEAR: u32 = 50;
+
+/// The burst of a fleet whose every POP is asked for one: smaller where POPs are few, so that each holds few tokens
+/// of what is left to it.
+fn burst_of(pops: usize) -> u32 {
+    if pops > 100 { 100 } else { 20 }
+}
+
+/// When the debt of a burst at every POP is paid, in seconds, and a little.
+fn paid_at(pops: usize) -> u64 {
+    u64::from(burst_of(pops)) * pops as u64 / 100 + 10
+}
+
+/// One burst at every POP; once it is paid, nine tenths of the rate.
+fn burst_then(size: Size, honest: Traffic) -> Plan {
+    let (burst, paid) = (burst_of(size.pops), paid_at(size.pops));
+    let end = paid + HONEST_SECONDS;
+    let each = usize::try_from(burst).expect("a few tokens");
+    let burst_everywhere = traffic::between(0, SECOND_NS, traffic::bursts(each, size.pops, end * SECOND_NS));
+    let honest = traffic::between(paid * SECOND_NS, end * SECOND_NS, honest);
+    let mut plan = Plan::of(size, end, traffic::merged(vec![burst_everywhere, honest]));
+    plan.setup.rules = vec![RuleText { burst, ..RuleText::default() }];
+    plan
+}
+
+/// Then nine tenths of the rate, spread evenly.
+pub fn burst_then_even(size: Size) -> Plan {
+    burst_then(size, traffic::even(90.0, size.pops))
+}
+
+/// Then nine tenths of the rate, spread by Zipf's law.
+pub fn burst_then_zipf(size: Size) -> Plan {
+    burst_then(size, traffic::zipf(90.0, size.pops))
+}
+
+/// What passed of the honest client's requests.
+pub fn passed_honest(world: &World) -> f64 {
+    let begin = paid_at(world.setup().pops);
+    let end = begin + HONEST_SECONDS;
+    let of = |figure: fn(&super::reference::Sample) -> u64| world.reference.between(begin, end, figure);
+    of(|sample| sample.tally.admitted) / of(|sample| sample.tally.offered)
+}
+
+/// Nine tenths of the rate, and five requests more at every POP at once every half minute.
+pub fn small_bursts(size: Size) -> Plan {
+    let bursts = traffic::bursts(5, size.pops, 30 * SECOND_NS);
+    Plan::of(size, 240, traffic::merged(vec![traffic::even(90.0, size.pops), bursts]))
+}
+
+fn by_cost(size: Size, traffic: Traffic) -> Plan {
+    let mut plan = Plan::of(size, DEAR_SECONDS, traffic);
+    plan.setup.rules = vec![RuleText::with(BY_COST)];
+    plan
+}
+
+fn dear(tokens_per_second: f64, pops: usize) -> Traffic {
+    traffic::costing(DEAR, traffic::even(tokens_per_second / f64::from(DEAR), pops))
+}
+
+/// Requests that each cost half of the burst, of so many tokens a second.
+pub fn dear_requests(size: Size, tokens_per_second: f64) -> Plan {
+    by_cost(size, dear(tokens_per_second, size.pops))
+}
+
+/// The same at one POP.
+pub fn dear_at_one_pop(size: Size) -> Plan {
+    by_cost(size, dear(300.0, 1))
+}
+
+/// Somewhat more than the rate; half of the tokens by requests that cost one, half by dear ones.
+pub fn mixed(size: Size) -> Plan {
+    by_cost(size, traffic::merged(vec![traffic::even(55.0, size.pops), dear(55.0, size.pops)]))
+}
+
+/// The same at one POP.
+pub fn mixed_at_one_pop(size: Size) -> Plan {
+    by_cost(size, traffic::merged(vec![traffic::even(55.0, 1), dear(55.0, 1)]))
+}
