@@ -31,7 +31,7 @@ pub(crate) struct Metrics {
     /// Likewise the rule set that runs, and the latest that was refused.
     running: Option<u32>,
     refused: Option<u32>,
-    /// How many places of the table are taken.
+    /// Of how many keys the table has something to say.
     places: Option<u32>,
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 pub enum Event {
     /// A spent entry was dropped from a slot for another.
     Evicted,
-    /// A newcomer shared an overflow bucket, its slot being full of debt.
+    /// A newcomer began with what others owe, or shared an overflow cell, its slot being full.
     Overflowed,
     /// A write met another worker's and was done again.
     CasRetried,

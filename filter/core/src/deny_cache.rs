@@ -34,13 +34,20 @@ struct Remembered {
 
 pub(crate) struct DenyCache {
     entries: Vec<Remembered>,
+    /// The greatest `believed_until` of them all.
+    believed_until: Time,
 }
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
         let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
-        Self { entries: alloc::vec![nobody; KEYS] }
+        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO }
+    }
+
+    /// Whether any denial may be in force at `now`.
+    pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
+        now < self.believed_until
     }
 
     /// The denial in force at `now` for a request of `tag` that costs so much.
@@ -65,6 +72,7 @@ impl DenyCache {
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
         if let Some(entry) = self.entries.get_mut(place(tag)) {
             let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
+            self.believed_until = self.believed_until.max(believed_until);
             *entry = Remembered { tag: tag.bits(), believed_until, denial };
         }
     }
@@ -91,9 +99,12 @@ mod tests {
     fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
         let mut cache = DenyCache::new();
         let tag = Tag::of_key(9, 0);
+        assert!(!cache.is_worth_asking(Time::ZERO));
         cache.remember(tag, denial(100), T0);
+        cache.remember(Tag::of_key(8, 0), denial(50), T0);
         assert_eq!(cache.get(tag, 1, T0 + 99), Some(denial(100)));
         assert_eq!(cache.get(tag, 1, T0 + 100), None);
+        assert_eq!([99, 100].map(|ns| cache.is_worth_asking(T0 + ns)), [true, false]);
     }
 
     #[test]

@@ -138,6 +138,8 @@ impl Limiter {
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
         let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        // Another request of the key, which got nothing, may just have been refused.
+        self.deny_cache.forget(told.place.tag);
         if told.is_unplaced || told.awaited > 0 {
             let tokens = if told.is_unplaced { charged } else { 0 };
             self.in_hand.push(InHand { tag: told.place.tag, tokens, until, more_at });
@@ -166,7 +168,6 @@ impl Limiter {
                 }
             }
         });
-        self.deny_cache.forget(told.place.tag);
         // What is not spent soon is given back with the next report, of a calendar's quota with a later one.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0

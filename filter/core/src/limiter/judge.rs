@@ -26,7 +26,7 @@ const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
 /// sooner than a token comes, or this, in nanoseconds.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 /// How long a strict rule's key is believed to have no tokens, in nanoseconds: what is done to its budget by hand
-/// is heard of no later.
+/// is heard of no later. A calendar's quota is believed to have none until its window ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 /// What a hit comes to.
@@ -116,8 +116,8 @@ impl Limiter {
         }
         let quota = &terms.quota;
         let mut lodging = slot.lodge(hit.tag, now);
-        if self.exchange.is_some() {
-            count_owed(&mut lodging, terms, now);
+        if let Some(exchange) = &self.exchange {
+            count_owed(&mut lodging, terms, exchange.cold_parts(), now);
         }
         let judged = |hit: &mut Hit, verdict| {
             hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
@@ -330,10 +330,14 @@ impl Limiter {
     }
 }
 
-/// Of a key that comes back and has lost its place, what it owed then counts as used of its even share: however often
-/// it is pushed out, the fleet hears of it.
+/// Of a key that comes back and has lost its place, what it owed then counts as used of its even share, up to all of
+/// that: however often it is pushed out, the fleet hears of it.
+///
+/// A debt does not tell how much of it the fleet has heard of: of a key that was watched, all; of a cold one, no more
+/// than its even share goes unsaid. So one that was watched is charged for that share again, at most, each time it is
+/// pushed out; and one that was past its share, in a slot without room to watch it, says no more than that.
 #[inline]
-fn count_owed(lodging: &mut Lodging, terms: &Terms, now: Time) {
+fn count_owed(lodging: &mut Lodging, terms: &Terms, parts: u32, now: Time) {
     let quota = &terms.quota;
     if let Entry::Cold(cold) = &mut lodging.entry
         && !lodging.owed.is_full(now)
@@ -343,7 +347,8 @@ fn count_owed(lodging: &mut Lodging, terms: &Terms, now: Time) {
             .owed
             .missing(quota, now)
             .saturating_sub(u64::from(quota.burst().saturating_sub(terms.local_burst)));
-        cold.share = Share::used(u32::try_from(given).unwrap_or(u32::MAX).min(quota.burst()), now);
+        let unsaid_max = quota.burst().div_ceil(parts.max(1));
+        cold.share = Share::used(u32::try_from(given).unwrap_or(u32::MAX).min(unsaid_max), now);
     }
 }
 

@@ -61,7 +61,7 @@ impl Limiter {
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
         self.keys.next_request();
         let mut listed = self.rules.allowed(request, conditions);
-        if listed == Listed::No {
+        if listed == Listed::No && self.deny_cache.is_worth_asking(now) {
             // A client without tokens under rules that are looked at quickly is not worth a look at the others.
             for &i in self.rules.meet_cheaply(request, conditions, met).unwrap_or_default() {
                 let place = usize::from(i);
@@ -79,6 +79,8 @@ impl Limiter {
                 return Met::Counted;
             }
             hits.clear();
+        }
+        if listed == Listed::No {
             listed = self.rules.blocked(request, conditions);
         }
         match listed {

@@ -8,18 +8,20 @@
 //! - A **label** is the group of its rule and eight bits of its key. Whoever has the same one owes what it says.
 //! - A **time** has six bits behind its first, and is rounded up. It is told from the slot's *base*, the latest time at
 //!   which its debts changed; what was paid by then is dropped.
-//! - Where there are more than [`DEBTS_MAX`], the least is merged into one that every key of its group owes, unless it
-//!   has a place: what newcomers then begin with less of.
+//! - Where there are more than [`DEBTS_MAX`], the least of the group that has the most is merged into one that every key
+//!   of its group owes, unless it has a place: what newcomers then begin with less of.
 //!
 //! **Nobody owes less for being pushed out.** A debt leaves this list when it is paid, or for one that is as large and
 //! stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: of one
-//! whose label is another's, one in 256, and of all newcomers of a group whose debts were merged. That is why a group
-//! is a rule's, where there are few of them: 16 tell a flood on one rule from the clients of another.
+//! whose label is another's, one in 256 for each debt of its group, and of all newcomers of a group whose debts were
+//! merged. That is why a group is a rule's, where there are few of them: 16 tell a flood on one rule from the clients of
+//! another, who owe less where their rule is faster. A debt that cannot be told, of more than a year, is cut to what can.
 
 use super::entry::Tag;
 use super::layout::{DEBTS_MAX, Slot};
 use crate::bucket::Bucket;
 use crate::time::Time;
+use core::cmp::Reverse;
 
 /// Bits of a debt, from the highest: its label, the size of its steps, and its time in steps.
 const LABEL_SHIFT: u32 = 12;
@@ -89,6 +91,10 @@ impl Debt {
         Time::from_nanos((begin + ahead) << size)
     }
 
+    fn group(self) -> usize {
+        (self.label() >> KEY_BITS) as usize
+    }
+
     fn is_shared(self) -> bool {
         self.label() & KEY_MASK == 0
     }
@@ -125,7 +131,7 @@ impl Slot {
         owed
     }
 
-    /// Keeps what the key `tag` owes that is to have no place: until `until`, at most [`DEBT_NS_MAX`] after `now`.
+    /// Keeps what the key `tag` owes that is to have no place: until `until`, or [`DEBT_NS_MAX`] after `now`.
     pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
         if until <= now {
             return;
@@ -133,7 +139,7 @@ impl Slot {
         let base = if self.debts() == 0 { now } else { self.base().max(now) };
         self.forget_paid(base);
         // Where the clock went back it is not paid, whatever was then.
-        let debt = Debt::new(label_of(tag), until.max(base + 1), base);
+        let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
         if self.raise(debt) {
             return;
         }
@@ -174,13 +180,21 @@ impl Slot {
         self.set_base(base);
     }
 
-    /// Merges the least debt of a key into that of its group.
+    /// Merges a debt of a key into that of its group: the least, of the group that has the most.
     fn merge_least(&mut self) {
         let base = self.base();
         // The first of each group only becomes one that all share.
         for _ in 0..=GROUPS {
-            let of_keys = (0..self.debts()).filter(|i| !self.debt_at(*i).is_shared());
-            let Some(least) = of_keys.min_by_key(|i| self.debt_at(*i).until(base)) else { return };
+            let of_keys =
+                (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());
+            let mut sizes = [0_u8; GROUPS];
+            for (_, debt) in of_keys.clone() {
+                if let Some(size) = sizes.get_mut(debt.group()) {
+                    *size += 1;
+                }
+            }
+            let rank = |debt: &Debt| (Reverse(sizes.get(debt.group()).copied()), debt.until(base));
+            let Some((least, _)) = of_keys.min_by_key(|(_, debt)| rank(debt)) else { return };
             let shared = self.debt_at(least).shared();
             if self.raise(shared) {
                 return self.drop_debt(least);
@@ -259,6 +273,31 @@ mod tests {
         );
         assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
         assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
+    }
+
+    #[test]
+    fn a_flood_on_a_slow_rule_merges_no_debts_of_a_fast_one() {
+        let (mut slot, fast) = (Slot::empty(), 1..=10_u64);
+        let until = |key: u64| T0 + (100 + key) * 1_000_000;
+        for key in 1..=60 {
+            slot.keep_debt(tag(1, key), T0 + 60 * SECOND_NS + key * SECOND_NS, T0);
+            if fast.contains(&key) {
+                slot.keep_debt(tag(2, key), until(key), T0);
+            }
+        }
+        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL);
+        for key in fast {
+            let own = slot.owed(tag(2, key)).own.refilled();
+            assert!(own.nanos_since(until(key)) < 2_000_000 && own >= until(key), "{key}");
+        }
+        assert!(slot.owed(tag(1, 200)).shared > Bucket::full_at(T0 + 60 * SECOND_NS));
+    }
+
+    #[test]
+    fn what_is_owed_for_longer_than_can_be_told_is_owed_for_as_long_as_can() {
+        let (mut slot, longest) = (Slot::empty(), T0 + DEBT_NS_MAX);
+        slot.keep_debt(tag(1, 1), T0 + 8 * DEBT_NS_MAX, T0);
+        assert!(slot.owed(tag(1, 1)).own.refilled() >= longest);
     }
 
     proptest! {

@@ -1,6 +1,5 @@
 //! What a slot holds: the local state of keys, and the tags it lies under.
 
-use super::debts::DEBT_NS_MAX;
 use crate::FIBONACCI;
 use crate::algorithm::Cell;
 use crate::bucket::Bucket;
@@ -167,7 +166,7 @@ impl Watched {
     /// A key that starts to be watched at `now`, asked for `taking` tokens that its share no longer has.
     ///
     /// What was admitted unheard is reported now. Its share tells what that was: the bucket may lack more,
-    /// of a burst that this POP does not give alone, or of what others took in an overflow bucket.
+    /// of a burst that this POP does not give alone, or of what others owe whose debts it begins with.
     pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
         let Unheard { quota, parts, .. } = unheard;
         let used = cold.share.tokens_used(quota, *parts, now);
@@ -290,7 +289,7 @@ impl Moment {
         later.0.wrapping_sub(self.0) & MOMENT_MASK
     }
 
-    fn is_before(self, other: Self) -> bool {
+    pub(super) fn is_before(self, other: Self) -> bool {
         (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
     }
 
@@ -360,11 +359,10 @@ impl Entry {
 
     /// Whether what its bucket lacks is all that it says: then a debt can stand for it.
     pub(super) fn is_mere_debt(&self, now: Time) -> bool {
-        let is_told = match self {
+        match self {
             Self::Cold(_) => true,
             Self::Watched(w) => w.lease_until <= now && w.admitted <= w.charged,
-        };
-        is_told && self.bucket().fill_ns(now) <= DEBT_NS_MAX
+        }
     }
 
     /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of

@@ -54,9 +54,11 @@ impl Watched {
         }
     }
 
-    /// Nanoseconds since it was said that there are no tokens.
+    /// Nanoseconds since it was said that there are no tokens. The maximum where that is longer ago than a [`Moment`]
+    /// tells, or the clock stepped back.
     pub fn barred_since_ns(&self, now: Time) -> u64 {
-        self.unheard_since.nanos_until(now)
+        let is_far = Moment::of(now).is_before(self.unheard_since);
+        if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
     }
 
     /// Whether all that it knows is that there are no tokens. Who forgets it is told again.
@@ -121,6 +123,17 @@ mod tests {
         key.bar(until, T0);
         key.begin_epoch(until);
         assert_eq!(key.barred_ns(T0), 0);
+    }
+
+    #[test]
+    fn how_long_it_is_barred_is_never_taken_for_less_than_a_minute_again() {
+        let mut key = begun();
+        key.bar(T0 + 30 * 86_400 * SECOND_NS, T0);
+        assert!(key.barred_since_ns(T0 + 59 * SECOND_NS) < 60 * SECOND_NS);
+        for hours in 1..19 {
+            let since = key.barred_since_ns(T0 + hours * 3_600 * SECOND_NS);
+            assert!(since > 60 * SECOND_NS, "{hours} h: {since}");
+        }
     }
 
     #[test]

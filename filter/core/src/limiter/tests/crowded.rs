@@ -112,6 +112,56 @@ fn a_place_is_free_again_once_its_lease_is_over() {
 }
 
 #[test]
+fn what_one_request_did_not_get_refuses_none_that_got_it() {
+    let (mut limiter, mut slots) = crowded();
+    let mut wait = |limiter: &mut Limiter| {
+        assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
+        limiter.draw(&mut slots, T0).unwrap()
+    };
+    let waiting = [wait(&mut limiter), wait(&mut limiter)];
+    for ((report, draw), (charged, expected)) in
+        waiting.into_iter().zip([(0, Outcome::Limit), (1, Outcome::Allow)])
+    {
+        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
+        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, expected);
+    }
+}
+
+/// Reports what there is to say, and has it all charged. What it said of `n`.
+fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
+    let report = limiter.report(slots, true, now)?;
+    let grants = vec![Allowance::Warm; report.keys.len()];
+    let reply = Reply { sequence: report.sequence, pops: 5, settled: true, grants, ..Reply::default() };
+    limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
+    let value = crate::key::KeyValue::of_address(
+        core::net::Ipv4Addr::from_bits(n).into(),
+        crate::address::Prefixes { ipv4: 32, ipv6: 64 },
+    );
+    let key = report.keys.iter().find(|key| key.value == value.as_bytes())?;
+    Some((key.admitted, key.unconfirmed))
+}
+
+#[test]
+fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
+    let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(5, T0);
+    let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
+        for _ in 0..tokens {
+            assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome, Outcome::Allow, "{n}");
+        }
+    };
+    take(&mut limiter, &mut slots, 1, 10);
+    assert_eq!(report_all(&mut limiter, &mut slots, 1, T0), Some((10, 10)));
+    for n in 2..20 {
+        take(&mut limiter, &mut slots, n, 12);
+    }
+    assert_eq!(report_all(&mut limiter, &mut slots, 1, T0 + SECOND_NS), None);
+    take(&mut limiter, &mut slots, 1, 3);
+    let (_, unconfirmed) = report_all(&mut limiter, &mut slots, 1, T0 + 2 * SECOND_NS).unwrap();
+    assert!((3..=5).contains(&unconfirmed), "of 3 tokens, and an even share of two: {unconfirmed}");
+}
+
+#[test]
 fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     let (mut limiter, mut slots) = crowded();
     let mut wait = |limiter: &mut Limiter, n| {
@@ -139,7 +189,7 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
 const PART: u32 = 256;
 
 /// Of newcomers, who come once each beside a flood from `addresses` in turn, how many in a thousand a rule refuses
-/// that has just this table. Of a POP among `pops`, if any, that never reach weir-sync.
+/// that has just this table. Of a POP among `pops`, if any, that is in touch with weir-sync and reports nothing.
 fn refused_of_newcomers(
     rate: &str,
     burst: u32,
@@ -149,12 +199,12 @@ fn refused_of_newcomers(
     pops: Option<u32>,
 ) -> u32 {
     let mut limiter = limiter(one_rule(rate, burst), pops.map(u64::from));
-    limiter.note_heard(pops.unwrap_or(1), T0);
     let mut slots = LocalSlots::new(4_096 / PART);
     let every_ns = SECOND_NS * u64::from(PART) / u64::from(per_second);
     let (mut newcomers, mut refused) = (0, 0);
     for n in 0..per_second * seconds / PART {
         let now = T0 + u64::from(n) * every_ns;
+        limiter.note_heard(pops.unwrap_or(1), now);
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
         let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome;
@@ -174,7 +224,7 @@ fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
             [("5/m", 5, 9_000, 180), ("10/m", 10, 10_000, 120), ("60/h", 60, 1_000, 1_800)]
         {
             let refused = refused_of_newcomers(rate, burst, per_second, addresses, seconds, None);
-            assert!(refused <= 50, "{rate} at {per_second}/s from {addresses}: {refused} of 1,000");
+            assert!(refused <= 5, "{rate} at {per_second}/s from {addresses}: {refused} of 1,000");
         }
     }
 }
@@ -189,9 +239,10 @@ fn keys_that_have_to_be_reported_leave_newcomers_room() {
 /// The table tells 205,000 debtors apart, those of 17,000 a second. Where more come, no more pass, and no fewer.
 #[test]
 fn past_what_it_can_tell_apart_as_many_pass_as_before() {
-    for (per_second, most) in [(25_000, 550), (50_000, 750), (100_000, 850)] {
+    // At 25,000/s the merged debts have not grown to what they come to by then.
+    for (per_second, expected) in [(25_000, 10..=550), (50_000, 600..=750), (100_000, 800..=850)] {
         let refused = refused_of_newcomers("5/m", 5, per_second, 100_000_000, 90, None);
-        assert!(refused <= most, "{per_second}/s: {refused} of 1,000");
+        assert!(expected.contains(&refused), "{per_second}/s: {refused} of 1,000");
     }
 }
 
