@@ -55,7 +55,7 @@ async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
         assert_eq!((refused.status, after_s), (429, 4), "{refused:?}");
         assert_eq!(refused.header("ratelimit"), r#""login";r=0;t=4"#);
         assert_eq!(refused.header("x-ratelimit-reset"), "4");
-        tokio::time::sleep(Duration::from_secs(after_s)).await;
+        sleep(Duration::from_secs(after_s)).await;
         let next = client.send(&ask).await;
         assert_eq!(next.status, 200, "{next:?}");
     }
