@@ -346,10 +346,14 @@ fn who_matters_is_not_crowded_out_by_many_who_do_not() {
 }
 
 /// Of a POP that reports every interval for so long while `accounts` keys are hot: bytes pushed in a second, and by
-/// key when it was told, in milliseconds.
-fn told_of(accounts: &[Account], seconds: u64) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
+/// key when it was told, in milliseconds. A key has at least `value_bytes`.
+fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
     let mut region = region();
-    let hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
+    let mut hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
+    for entry in &mut hot {
+        let lacking = value_bytes.saturating_sub(entry.id.value.len());
+        entry.id.value.extend(vec![0; lacking]);
+    }
     let (mut bytes, mut told) = (0, BTreeMap::<_, Vec<u64>>::new());
     for ms in (0..1_000 * seconds).step_by(250) {
         region.grant(at(BEGIN + ms), &hot, accounts);
@@ -368,7 +372,7 @@ fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
     // As many as there may be, of which a few are in debt, spread among them.
     let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
     let of = |n: usize| if n.is_multiple_of(16) { in_debt.clone() } else { account(10, 0) };
-    let (bytes, told) = told_of(&(0..HOT_MAX).map(of).collect::<Vec<_>>(), seconds);
+    let (bytes, told) = told_of(&(0..HOT_MAX).map(of).collect::<Vec<_>>(), seconds, 8);
     // At first it is sent a second's worth at once.
     assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
     let lease_ms = 2_000;
@@ -379,10 +383,22 @@ fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
         "one that is in debt lapses"
     );
     // Where it is not that much more than fits at once, all get their turn, and none lapses.
-    let (bytes, told) = told_of(&vec![account(10, 0); 1_500], seconds);
+    let (bytes, told) = told_of(&vec![account(10, 0); 1_500], seconds, 8);
     assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
     assert_eq!(told.len(), 1_500);
     assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
+}
+
+#[test]
+fn no_key_starves_where_fewer_bytes_than_keys_fit() {
+    for tokens in [90, 150] {
+        let account = Account { deficit_ns: tokens * quota().token_ns(), ..account(10, 0) };
+        let (_, told) = told_of(&vec![account; 500], 20, 64);
+        assert_eq!(told.len(), 500, "{tokens} tokens taken");
+        let lease_ms = 2_000;
+        assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
+        assert!(told.values().all(|at| at.last().is_some_and(|ms| *ms >= 20_000 - lease_ms)));
+    }
 }
 
 #[test]

@@ -102,8 +102,9 @@ impl Notes {
         if due.len() > most {
             due.select_nth_unstable_by_key(most, |due| Reverse(due.turn));
             due.truncate(most);
-            due.sort_unstable_by_key(|due| Reverse(due.turn));
         }
+        // Always: `most` counts no values, so fewer may fit.
+        due.sort_by_key(|due| Reverse(due.turn));
         let mut now_told = Vec::with_capacity(due.len());
         for Due { id, known, is_hot, telling, .. } in due {
             let bytes = PUSHED_BYTES + id.value.len() as u64;
