@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -161,7 +161,13 @@ impl Connections {
             };
             connection.as_mut().graceful_shutdown();
             match limit {
-                Some(limit) => drop(timeout(limit, connection).await),
+                Some(limit) => {
+                    let ended = timeout(limit, connection.as_mut()).await;
+                    // It may have begun to answer a request just when it was to give up its place.
+                    if ended.is_err() && place.is_busy.load(Ordering::Relaxed) {
+                        log(connection.await);
+                    }
+                }
                 None => log(connection.await),
             }
         }
@@ -221,11 +227,18 @@ struct Place {
     waiting: Arc<Waiting>,
     close: Arc<Notify>,
     turn: AtomicU64,
+    /// A request is being answered.
+    is_busy: AtomicBool,
 }
 
 impl Place {
     fn new(waiting: &Arc<Waiting>) -> Self {
-        let place = Self { waiting: Arc::clone(waiting), close: Arc::default(), turn: AtomicU64::new(0) };
+        let place = Self {
+            waiting: Arc::clone(waiting),
+            close: Arc::default(),
+            turn: AtomicU64::new(0),
+            is_busy: AtomicBool::new(false),
+        };
         place.wait();
         place
     }
@@ -253,6 +266,7 @@ struct Busy(Arc<Place>);
 
 impl Busy {
     fn new(place: &Arc<Place>) -> Self {
+        place.is_busy.store(true, Ordering::Relaxed);
         place.leave();
         Self(Arc::clone(place))
     }
@@ -260,6 +274,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
+        self.0.is_busy.store(false, Ordering::Relaxed);
         self.0.wait();
     }
 }

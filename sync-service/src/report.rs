@@ -287,7 +287,7 @@ impl Exchange {
         if share.is_guess() && !was_told {
             tracing::warn!(
                 pops_here = share.fleet(),
-                "the store is out of reach, and no POP knows how many POPs the fleet has: those that report here \
+                "the store has not answered yet, and no POP knows how many POPs the fleet has: those that report here \
                  get the whole of each quota; set pops_expected"
             );
         }

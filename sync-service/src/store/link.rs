@@ -6,10 +6,11 @@
 //! node of a cluster are of no use, and say why.
 //!
 //! Redis may be far away: what is said at once is sent at once, and the time that an answer may take is counted from
-//! the round trip.
+//! the shortest round trip of late: that is the distance, and what goes beyond it is Redis being slow.
 
 mod eviction;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ const OPEN_TIMEOUT_FACTOR: u32 = 4;
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// The longest round trip that an answer is given beside its time; what takes longer is no distance.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
-/// The part that the latest round trip has in what is known of it.
-const ROUND_TRIP_NEWS: u32 = 4;
+/// For how long the shortest round trip counts as the distance: so long a store that moved away may seem slow.
+const ROUND_TRIP_KEPT: Duration = Duration::from_secs(60);
 /// What a probe writes; it expires by itself.
 const PROBE_KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
 
@@ -54,18 +55,20 @@ pub struct Open {
     pub connection: MultiplexedConnection,
     /// How long an answer may take: the store's time-out and the way there and back.
     pub limit: Duration,
+    /// Which connection it is, counted.
+    generation: u64,
 }
 
 #[derive(Clone)]
 enum State {
-    Up(Open),
+    Up { open: Open, refused: Option<StoreError> },
     Down(StoreError),
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Up(_) => f.write_str("Up"),
+            Self::Up { .. } => f.write_str("Up"),
             Self::Down(reason) => f.debug_tuple("Down").field(reason).finish(),
         }
     }
@@ -85,6 +88,8 @@ impl Link {
             failed: Arc::clone(&failed),
             state: Arc::clone(&state),
             said: None,
+            round_trips: RoundTrips::default(),
+            generation: 0,
         };
         Self { state, failed, task: tokio::spawn(keeper.run()) }
     }
@@ -92,16 +97,31 @@ impl Link {
     /// The connection, or at once why there is none.
     pub fn connection(&self) -> Result<Open, StoreError> {
         match &*self.state.borrow() {
-            State::Up(open) => Ok(open.clone()),
+            State::Up { open, .. } => Ok(open.clone()),
             State::Down(reason) => Err(reason.clone()),
         }
     }
 
-    /// Tells that an exchange over the connection failed, and why: it counts as gone until it has answered a probe, and
-    /// is replaced if it does not. So one report pays for finding out, and the others do not wait.
-    pub fn failed(&self, reason: StoreError) {
-        self.state.send_replace(State::Down(reason));
-        self.failed.notify_one();
+    /// Tells that an exchange over the connection `used` failed, and why. Where it was out of reach or slow, it counts
+    /// as gone until it has answered a probe, and is replaced if it does not: so one report pays for finding out, and
+    /// the others do not wait. A refusal may be of one exchange alone: one of all is for the probe to find.
+    pub fn failed(&self, used: &Open, reason: StoreError) {
+        let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
+        let is_down = self.state.send_if_modified(|state| match state {
+            State::Up { open, refused } if open.generation == used.generation => {
+                if is_gone {
+                    *state = State::Down(reason);
+                } else {
+                    *refused = Some(reason);
+                }
+                is_gone
+            }
+            // It is of a connection before this one, or known already.
+            _ => false,
+        });
+        if is_down {
+            self.failed.notify_one();
+        }
     }
 }
 
@@ -120,12 +140,15 @@ struct Keeper {
     state: Arc<watch::Sender<State>>,
     /// What was last logged; nothing since the connection was last good.
     said: Option<StoreError>,
+    round_trips: RoundTrips,
+    /// Of the latest connection.
+    generation: u64,
 }
 
 impl Keeper {
     async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
-        let (mut patience, mut is_memory_seen) = (self.patience(Duration::ZERO), false);
+        let (mut patience, mut is_memory_seen) = (self.patience(), false);
         loop {
             let tried_at = Instant::now();
             let reason = match self.open(patience).await {
@@ -133,11 +156,12 @@ impl Keeper {
                     tracing::info!(round_trip_ms = round_trip.as_millis(), "connected to the store");
                     self.said = None;
                     let opened = Instant::now();
-                    self.rise(&connection, round_trip);
-                    is_memory_seen =
-                        is_memory_seen || eviction::look(&connection, self.limit(round_trip)).await;
-                    let (reason, round_trip) = self.watch(connection, round_trip).await;
-                    patience = self.patience(round_trip);
+                    self.generation += 1;
+                    self.round_trips.note(round_trip, opened);
+                    self.rise(&connection);
+                    is_memory_seen = is_memory_seen || eviction::look(&connection, self.limit()).await;
+                    let reason = self.watch(connection).await;
+                    patience = self.patience();
                     if opened.elapsed() > BACKOFF_MAX {
                         backoff = BACKOFF_MIN;
                     }
@@ -157,23 +181,24 @@ impl Keeper {
         }
     }
 
-    /// How long an answer may take where the way there and back takes `round_trip`.
-    fn limit(&self, round_trip: Duration) -> Duration {
-        self.response_timeout + round_trip.min(ROUND_TRIP_MAX)
+    /// How long an answer may take: its time, and the way there and back.
+    fn limit(&self) -> Duration {
+        self.response_timeout + self.round_trips.shortest().min(ROUND_TRIP_MAX)
     }
 
     /// How long opening a connection may take.
-    fn patience(&self, round_trip: Duration) -> Duration {
-        (self.limit(round_trip) * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
+    fn patience(&self) -> Duration {
+        (self.limit() * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
     }
 
     fn patience_max(&self) -> Duration {
         OPEN_TIMEOUT_MAX.max(self.response_timeout)
     }
 
-    fn rise(&self, connection: &MultiplexedConnection, round_trip: Duration) {
-        let open = Open { connection: connection.clone(), limit: self.limit(round_trip) };
-        self.state.send_replace(State::Up(open));
+    fn rise(&self, connection: &MultiplexedConnection) {
+        let (limit, generation) = (self.limit(), self.generation);
+        let open = Open { connection: connection.clone(), limit, generation };
+        self.state.send_replace(State::Up { open, refused: None });
     }
 
     /// Says so once per reason, not once per try.
@@ -210,32 +235,30 @@ impl Keeper {
         pipeline
     }
 
-    /// Returns why the connection is no longer good, and what the round trip was.
-    async fn watch(
-        &mut self,
-        mut connection: MultiplexedConnection,
-        mut round_trip: Duration,
-    ) -> (StoreError, Duration) {
+    /// Returns why the connection is no longer good.
+    async fn watch(&mut self, mut connection: MultiplexedConnection) -> StoreError {
         loop {
             let told = tokio::select! {
                 () = self.failed.notified() => true,
                 () = sleep(PROBE_INTERVAL) => false,
             };
-            let reason =
-                if let State::Down(reason) = &*self.state.borrow() { Some(reason.clone()) } else { None };
-            if let Some(reason) = reason.filter(|reason| matches!(reason, StoreError::Refused(_))) {
+            let refused = match &*self.state.borrow() {
+                State::Up { refused, .. } => refused.clone(),
+                State::Down(_) => None,
+            };
+            if let Some(reason) = refused {
                 // What the probe does not find would be told to nobody.
                 self.say(&reason);
             }
-            let (sent_at, limit) = (Instant::now(), self.limit(round_trip));
+            let (sent_at, limit) = (Instant::now(), self.limit());
             match timeout(limit, probe().exec_async(&mut connection)).await {
-                Ok(Ok(())) => round_trip = newer(round_trip, sent_at.elapsed()),
-                Ok(Err(error)) => return (explain(&error, limit), round_trip),
-                Err(_) => return (StoreError::Slow(limit.as_millis()), round_trip),
+                Ok(Ok(())) => self.round_trips.note(sent_at.elapsed(), sent_at),
+                Ok(Err(error)) => return explain(&error, limit),
+                Err(_) => return StoreError::Slow(limit.as_millis()),
             }
             // What has failed during this probe waits for the next.
-            if told || matches!(&*self.state.borrow(), State::Up(_)) {
-                self.rise(&connection, round_trip);
+            if told || matches!(&*self.state.borrow(), State::Up { .. }) {
+                self.rise(&connection);
             }
         }
     }
@@ -250,14 +273,52 @@ fn probe() -> Pipeline {
     pipeline
 }
 
-/// What is known of the round trip once the latest took `latest`.
-fn newer(known: Duration, latest: Duration) -> Duration {
-    (known * (ROUND_TRIP_NEWS - 1) + latest) / ROUND_TRIP_NEWS
+/// The round trips of late that no later one was shorter than: the first is the shortest.
+#[derive(Default)]
+struct RoundTrips(VecDeque<(Instant, Duration)>);
+
+impl RoundTrips {
+    fn note(&mut self, took: Duration, at: Instant) {
+        while self.0.back().is_some_and(|(_, known)| *known >= took) {
+            self.0.pop_back();
+        }
+        self.0.push_back((at, took));
+        while self.0.front().is_some_and(|(noted, _)| at.duration_since(*noted) > ROUND_TRIP_KEPT) {
+            self.0.pop_front();
+        }
+    }
+
+    /// None known yet: no distance.
+    fn shortest(&self) -> Duration {
+        self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::{ROUND_TRIP_KEPT, RoundTrips};
+
+    #[test]
+    fn a_slow_redis_is_no_distant_one() {
+        let (mut trips, begin) = (RoundTrips::default(), Instant::now());
+        let ms = Duration::from_millis;
+        assert_eq!(trips.shortest(), Duration::ZERO);
+        for (at_s, took_ms, shortest_ms) in
+            [(0, 80, 80), (1, 20, 20), (2, 1_500, 20), (30, 900, 20), (40, 1_500, 20), (61, 1_500, 20)]
+        {
+            trips.note(ms(took_ms), begin + Duration::from_secs(at_s));
+            assert_eq!(trips.shortest(), ms(shortest_ms), "at {at_s} s");
+        }
+        // A store that has moved away for good is a distant one.
+        trips.note(ms(1_500), begin + ROUND_TRIP_KEPT + Duration::from_secs(2));
+        assert_eq!(trips.shortest(), ms(900));
+        assert!(trips.0.len() <= 3);
+    }
 
     /// The commands that a script calls.
     fn called(script: &str) -> BTreeSet<&str> {

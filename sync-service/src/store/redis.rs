@@ -1,7 +1,7 @@
 //! Budgets in Redis: one hash each, charged by one script, by Redis's own clock.
 //!
-//! Keys are `weir:{<rule>:<value in hex>}`: the braces are Redis Cluster's hash tag, so all of a budget
-//! lies in one slot. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
+//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag as
+//! Redis Cluster knows it, but a cluster is refused: some scripts take keys of several slots. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
 //! was restarted) the pipeline is sent again behind the script, which is harmless. Strict budgets are
 //! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and

@@ -66,12 +66,17 @@ async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() 
     // Two bursts are owed, a second each.
     let expected_ms = 2_000 + SPREAD_KEPT_US / 1_000;
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{ttl_ms} of {expected_ms}");
-    let () = connection.hset(&key, "spread", "3 1").await.unwrap();
     let () = connection.hset(&key, "deficit_us", "0").await.unwrap();
+    let soon =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() + 5_000_000;
+    let () = connection.hset(&key, "spread", format!("2 {soon} 0")).await.unwrap();
+    let still = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
+    assert_eq!(still.spread, 2, "its time is not over");
+    let () = connection.hset(&key, "spread", "3 1 0").await.unwrap();
     let again = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
     assert_eq!(again.spread, 0, "its time was over");
     let far = u64::MAX.to_string()[..15].to_owned() + "0";
-    let () = connection.hset(&key, "spread", format!("3 {far}")).await.unwrap();
+    let () = connection.hset(&key, "spread", format!("3 {far} 0")).await.unwrap();
     charge(&store, entry(b"a", quota, vec![])).await.unwrap();
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= SPREAD_KEPT_US / 1_000, "a clock that stepped back does not make it last: {ttl_ms}");

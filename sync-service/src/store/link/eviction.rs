@@ -5,16 +5,20 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use crate::store::StoreError;
+use crate::store::trouble::explain;
+
 /// Warns where Redis may drop what Weir keeps in it; whether it has answered at all. A user who may not ask is no
 /// error.
 pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();
     let mut command = redis::cmd("INFO");
-    let Ok(answer) = timeout(limit, command.arg("memory").query_async::<String>(&mut connection)).await
-    else {
-        return false;
+    let answer = match timeout(limit, command.arg("memory").query_async::<String>(&mut connection)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return matches!(explain(&error, limit), StoreError::Refused(_)),
+        Err(_) => return false,
     };
-    if let Some(policy) = answer.ok().as_deref().and_then(dropping) {
+    if let Some(policy) = dropping(&answer) {
         let what = if policy.starts_with("allkeys") { "the rule set and budgets" } else { "budgets" };
         tracing::warn!(
             policy,

@@ -7,7 +7,7 @@ use redis::{ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind};
 use tokio::time::timeout;
 
 use crate::store::StoreError;
-use crate::store::link::{Link, Open};
+use crate::store::link::Link;
 use crate::store::trouble::explain;
 
 /// A script, and what Redis knows it by.
@@ -50,17 +50,22 @@ pub(super) async fn send<T: FromRedisValue>(
     calls: &Pipeline,
     script: &Lua,
 ) -> Result<T, StoreError> {
-    let Open { mut connection, limit } = link.connection()?;
-    let mut answer = ask(calls, &mut connection, limit).await;
-    if let Err(Failed::NoScript) = answer {
-        answer = ask(&script.before(calls), &mut connection, limit).await;
-    }
-    answer.map_err(|failed| {
+    let open = link.connection()?;
+    let (mut connection, limit) = (open.connection.clone(), open.limit);
+    let asking = async {
+        match ask(calls, &mut connection, limit).await {
+            Err(Failed::NoScript) => ask(&script.before(calls), &mut connection, limit).await,
+            answer => answer,
+        }
+    };
+    // One for both tries: whoever asked waits no longer because Redis was restarted.
+    let answer = timeout(limit, asking).await;
+    answer.unwrap_or_else(|_| Err(Failed::Other(StoreError::Slow(limit.as_millis())))).map_err(|failed| {
         let reason = match failed {
             Failed::NoScript => StoreError::Nonsense("a script that it was sent is not there"),
             Failed::Other(reason) => reason,
         };
-        link.failed(reason.clone());
+        link.failed(&open, reason.clone());
         reason
     })
 }
@@ -70,12 +75,9 @@ async fn ask<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     limit: Duration,
 ) -> Result<T, Failed> {
-    match timeout(limit, calls.query_async(connection)).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            Err(Failed::NoScript)
-        }
-        Ok(Err(error)) => Err(Failed::Other(explain(&error, limit))),
-        Err(_) => Err(Failed::Other(StoreError::Slow(limit.as_millis()))),
+    match calls.query_async(connection).await {
+        Ok(answer) => Ok(answer),
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => Err(Failed::NoScript),
+        Err(error) => Err(Failed::Other(explain(&error, limit))),
     }
 }
