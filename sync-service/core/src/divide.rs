@@ -246,7 +246,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
 /// How many times the refill that an even division would give it a POP has, whose client was seen at many.
 const UNEVEN: u64 = 5;
 /// How many times the rate that it is asked for a POP may refill at: requests do not come evenly.
-const LIKELY: u64 = 4;
+const LIKELY: u64 = 3;
 /// The fewest requests that a POP lets through at once, where that is no large part of the burst.
 const LUMP: u64 = 2;
 /// A surplus is given out so many times faster than a lack is made up.
