@@ -36,7 +36,7 @@ const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// The longest round trip that an answer is given beside its time; what takes longer is no distance.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 /// For how long the shortest round trip counts as the distance: so long a store that moved away may seem slow.
-const ROUND_TRIP_KEPT: Duration = Duration::from_secs(60);
+const ROUND_TRIP_KEPT: Duration = Duration::from_mins(1);
 /// What a probe writes; it expires by itself.
 const PROBE_KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
 
