@@ -197,8 +197,8 @@ pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
     with_plugin(id, (), |plugin| plugin.answered(call, headers, body_size));
 }
 
-/// A context ends: what a plugin counted since its last tick is handed over, what a request still owes is charged.
-/// The list is free meanwhile.
+/// A context ends: what a plugin has counted or not reported is handed over, what a request still owes is charged. The
+/// list is free meanwhile.
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.calls.retain(|(_, caller)| *caller != id);
@@ -207,7 +207,7 @@ pub(crate) fn delete(id: u32) {
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
-        plugin.flush_metrics();
+        plugin.part();
     }
     // nginx has freed the request by now.
     if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut())

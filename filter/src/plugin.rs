@@ -136,9 +136,17 @@ impl Plugin {
     }
 
     /// Hands over what was counted.
-    pub(crate) fn flush_metrics(&mut self) {
+    fn flush_metrics(&mut self) {
         if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
             worker.flush_metrics();
+        }
+    }
+
+    /// Hands over all that it has: it ends.
+    pub(crate) fn part(&mut self) {
+        self.flush_metrics();
+        if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
+            worker.part();
         }
     }
 

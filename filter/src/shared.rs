@@ -1,8 +1,8 @@
 //! What workers agree on through the host's shared data: the secret and the slots.
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
-//! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, how many
-//! slots there are, one key per slot, and of pushed rule sets three.
+//! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, what workers left
+//! that ended, how many slots there are, one key per slot, and of pushed rule sets three.
 
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
@@ -36,9 +36,14 @@ const FETCH_KEY: &[u8] = b"weir.rules.fetch";
 /// Holds how many slots were made, as four bytes. It has the format's digit in it, as the slots' names do: a module
 /// that writes them otherwise has slots of its own, and takes none of these for corrupt.
 const CREATED_KEY: &[u8] = b"weir.slots5";
+/// Holds the names of the keys that workers left to be reported when they ended, until another takes them. It is made
+/// when a worker begins, and mostly empty.
+const PARTED_KEY: &[u8] = b"weir.parted5";
 
 /// The keys beside the slots: all of these.
-const KEYS_BESIDE: u32 = 7;
+const KEYS_BESIDE: u32 = 8;
+/// How often a worker that ends tries to leave what it has, each time another was quicker.
+const LEAVES_MAX: u32 = 8;
 
 /// The identity that the first worker of this process made, or one made now.
 ///
@@ -183,6 +188,30 @@ pub(crate) fn is_my_turn_to_fetch(now: Time, fetch_ns: u64) -> bool {
 /// The fetch has ended: the next may begin at `at`.
 pub(crate) fn end_fetch(at: Time) {
     set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
+}
+
+/// Makes the place for what workers leave that end: Envoy's first write of a key overwrites another worker's.
+pub(crate) fn open_parted() {
+    if host::shared_data(PARTED_KEY) == Err(Status::NOT_FOUND) {
+        let _ = host::set_shared_data(PARTED_KEY, &[], 0);
+    }
+}
+
+/// Leaves what a worker that ends has to `add` to what others have left, if anything.
+pub(crate) fn leave(mut add: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
+    for _ in 0..LEAVES_MAX {
+        let Ok((left, cas)) = host::shared_data(PARTED_KEY) else { return };
+        let Some(all) = add(&left) else { return };
+        if host::set_shared_data(PARTED_KEY, &all, cas) != Err(Status::CAS_MISMATCH) {
+            return;
+        }
+    }
+}
+
+/// Takes what workers that ended have left, if they have and no other worker takes it.
+pub(crate) fn take_parted() -> Option<Vec<u8>> {
+    let (bytes, cas) = host::shared_data(PARTED_KEY).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+    host::set_shared_data(PARTED_KEY, &[], cas).is_ok().then_some(bytes)
 }
 
 fn number(key: &[u8]) -> Option<u32> {

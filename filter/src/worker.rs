@@ -61,6 +61,9 @@ impl Worker {
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
         }
         note_heard(&mut limiter);
+        if config.sync.is_some() && !nginx::IS_HOST {
+            shared::open_parted();
+        }
         let (table, caller) = (Table::open(config.slots), config.sync.as_ref().map(Caller::new));
         let (holding, live, clock) = (Holding::default(), Live::default(), Clock::default());
         let notes_filter_state = config.filter_state;
@@ -280,6 +283,9 @@ impl Worker {
         let now = self.clock.now();
         let caller = self.caller.as_ref()?;
         note_heard(&mut self.limiter);
+        if let Some(parted) = shared::take_parted() {
+            self.limiter.inherit(&parted, &self.table, now);
+        }
         let greet = shared::is_my_turn_to_greet(now, interval_ns);
         let report = self.limiter.report(&mut self.table, greet, now)?;
         let sent = caller.send(&report);
@@ -287,6 +293,14 @@ impl Worker {
             self.limiter.report_failed(report.sequence);
         }
         Some(sent.map(|call| (call, report.sequence)))
+    }
+
+    /// Leaves to the other workers what no report has said, because this one ends. Not on nginx, whose workers end
+    /// with their process.
+    pub(crate) fn part(&mut self) {
+        if !nginx::IS_HOST {
+            shared::leave(|left| self.limiter.leave(left));
+        }
     }
 
     pub(crate) fn report_failed(&mut self, sequence: u64) {

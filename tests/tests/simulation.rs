@@ -71,6 +71,29 @@ fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
     assert_eq!(account.tally.admitted, account.ideally);
 }
 
+/// The VMs of a POP are replaced while it reaches no weir-sync, near an outage of the store, and its client does not
+/// come back to it: what the old VMs had not said, the new ones say.
+#[test]
+fn what_replaced_vms_had_not_said_is_charged() {
+    for (here, there) in [(5.0, 60.0), (5.0, 300.0)] {
+        let size = Size { pops: 2, regions: 1 };
+        let here = traffic::at_pops(here, size.pops, |pop| pop == 0);
+        let there = traffic::at_pops(there, size.pops, |pop| pop == 1);
+        let until_reload = traffic::between(0, 5 * SECOND_NS, there);
+        let mut plan = Plan::of(size, 10, traffic::merged(vec![here, until_reload]));
+        let at = |seconds: u64, fault| (seconds * SECOND_NS, fault);
+        plan.faults = vec![
+            at(2, Fault::CutPop(1, true)),
+            at(4, Fault::StoreUp(false)),
+            at(5, Fault::Reload(1)),
+            at(6, Fault::StoreUp(true)),
+            at(6, Fault::CutPop(1, false)),
+        ];
+        plan.drain_seconds = 15;
+        scenario::run(plan).unwrap();
+    }
+}
+
 #[test]
 fn a_rule_counts_its_paths_alone() {
     let (all, a) =

@@ -235,6 +235,11 @@ impl WatchList {
         due.into_iter().map(|due| due.tag).collect()
     }
 
+    /// Keys that have something to say.
+    pub(crate) fn unsaid(&self) -> impl Iterator<Item = &WatchedKey> {
+        self.keys.values().filter(|key| key.dirty)
+    }
+
     /// Whether it fills up.
     pub(crate) fn is_crowded(&self) -> bool {
         self.keys.len() > WATCH_MAX / 2

@@ -54,6 +54,8 @@ pub struct Pop {
     workers: Vec<Worker>,
     /// Live POPs and when that was heard, as its workers tell each other.
     heard: Option<(u32, Time)>,
+    /// The names of keys that workers left to be reported when they ended.
+    parted: Vec<u8>,
     /// Requests that are held, by the call that they wait for.
     held: BTreeMap<u64, (Asked, Draw)>,
     greets_at: u64,
@@ -82,6 +84,7 @@ impl Pop {
             slot_count: setup.slots,
             workers: Vec::new(),
             heard: None,
+            parted: Vec::new(),
             held: BTreeMap::new(),
             greets_at: 0,
         };
@@ -125,6 +128,7 @@ impl Pop {
         if let Some((pops, at)) = self.heard {
             limiter.note_heard(pops, at);
         }
+        limiter.inherit(&std::mem::take(&mut self.parted), &self.slots, time);
         self.dropped += u64::from(limiter.counters().take_event(Event::SyncDropped));
         let report = limiter.report(&mut self.slots, greets, time)?;
         if greets {
@@ -185,6 +189,7 @@ impl Pop {
         self.is_up = false;
         self.slots = LocalSlots::new(self.slot_count);
         (self.heard, self.held) = (None, BTreeMap::new());
+        self.parted.clear();
         self.workers.iter_mut().for_each(|worker| worker.waiting.clear());
     }
 
@@ -193,11 +198,19 @@ impl Pop {
         self.is_up = true;
         (self.news_at, self.heard_at) = (now, now);
         self.identity = new_identity(rng);
-        self.reload(rng);
+        self.replace_workers(rng);
     }
 
     /// New VMs over the table that is there.
     pub fn reload(&mut self, rng: &mut Rng) {
+        for worker in &mut self.workers {
+            self.parted =
+                worker.limiter.leave(&self.parted).unwrap_or_else(|| std::mem::take(&mut self.parted));
+        }
+        self.replace_workers(rng);
+    }
+
+    fn replace_workers(&mut self, rng: &mut Rng) {
         // Whoever is held is not let through.
         self.held.clear();
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();

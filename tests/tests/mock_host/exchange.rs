@@ -1,12 +1,15 @@
 //! The exchange with weir-sync, and everything it may answer.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use weir_limiter::address::Prefixes;
 use weir_limiter::key::KeyValue;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::wire::{CONTENT_TYPE, Message, Pushed, Reply, Report};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
 
-use crate::harness::{client, exchange, report, rule, shared, synced};
+use crate::harness::{client, exchange, plugin, report, rule, shared, synced};
 
 /// A worker whose client 1 is watched, has been admitted 3 times, and was limited 2 times.
 fn with_a_watched_client() -> Worker {
@@ -108,6 +111,59 @@ fn a_report_says_what_was_admitted_and_asked_for() {
     assert_eq!(key.asked, 5);
     assert_eq!(report.rules[usize::from(key.rule)].name, "per-address");
     assert_eq!(report.rules[usize::from(key.rule)].quota.burst(), 3);
+}
+
+#[test]
+fn what_a_deleted_plugin_had_not_reported_the_next_one_reports() {
+    let mut worker = with_a_watched_client();
+    assert!(worker.update(synced(&rule("1/h", 3)).to_string()));
+    worker.tick();
+    let (_, report) = report(&worker);
+    let [key] = report.keys.as_slice() else { panic!("{report:?}") };
+    assert_eq!((key.admitted, key.unconfirmed), (3, 3), "though its client does not come back");
+}
+
+#[test]
+fn what_several_left_one_worker_reports() {
+    let shared = shared();
+    let workers = [1, 2, 3, 4].map(|_| Worker::configured(&shared, &synced(&rule("1/h", 3))));
+    let [mut first, second, mut third, fourth] = workers;
+    let (second, fourth) = (Rc::new(RefCell::new(second)), Rc::new(RefCell::new(fourth)));
+    assert_eq!(first.allowed_of(4, &client(1)), 3);
+    assert_eq!(second.borrow_mut().allowed_of(4, &client(2)), 3);
+    // Another ends between this one's read and write, and another takes what they left.
+    let ends = second.clone();
+    first.host_mut().before_write = Some(Box::new(move || {
+        assert!(ends.borrow_mut().update(plugin(&rule("1/h", 3)).to_string()));
+    }));
+    assert!(first.update(plugin(&rule("1/h", 3)).to_string()));
+    assert!(shared.size_of(b"weir.parted5").is_some_and(|size| size > 0));
+    let takes = fourth.clone();
+    third.host_mut().before_write = Some(Box::new(move || takes.borrow_mut().tick()));
+    third.tick();
+    let (_, said) = report(&fourth.borrow());
+    assert_eq!(said.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [3, 3]);
+    assert!(third.host().http_calls.is_empty(), "it has nothing to say, and another greeted");
+}
+
+#[test]
+fn what_nobody_can_have_left_is_passed_over() {
+    let shared = shared();
+    let mut worker = Worker::configured(&shared, &synced(&rule("1/h", 3)));
+    for nonsense in [&[0xff; 40][..], &[3, b'a'], &[1, b'a', 200], &vec![0; 1 << 20]] {
+        assert!(shared.put(b"weir.parted5", nonsense));
+        worker.advance_ms(250);
+        let said =
+            exchange(&mut worker, |report| CallAnswer::new("200", reply(report.sequence, 1, Vec::new())));
+        assert!(said.keys.is_empty());
+        assert_eq!(shared.size_of(b"weir.parted5"), Some(0), "taken");
+    }
+    assert_eq!(worker.allowed_of(4, &client(1)), 3);
+    assert!(shared.put(b"weir.parted5", &vec![0xff; 1 << 20]));
+    assert!(worker.update(synced(&rule("1/h", 3)).to_string()));
+    assert!(shared.size_of(b"weir.parted5").is_some_and(|size| size < 100), "nonsense makes room");
+    worker.tick();
+    assert_eq!(report(&worker).1.keys.len(), 1);
 }
 
 #[test]

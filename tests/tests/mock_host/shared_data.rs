@@ -37,7 +37,7 @@ fn the_default_table_fits_a_store_of_4096_keys() {
     assert_eq!(allowed, 3, "one bucket for both");
     assert_eq!(workers[0].host().logged("does not hold the table"), 0);
     // With all that is ever put beside the slots.
-    for key in ["heard", "greeted", "rules", "rules.version", "rules.fetch"] {
+    for key in ["heard", "greeted", "parted5", "rules", "rules.version", "rules.fetch"] {
         assert!(shared.put(format!("weir.{key}").as_bytes(), &[0; 8]), "{key}");
     }
 }

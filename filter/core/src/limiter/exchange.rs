@@ -149,6 +149,11 @@ impl Exchange {
         self.sequence
     }
 
+    /// Gives up every report under way.
+    pub(super) fn end(&mut self) -> Vec<InFlight> {
+        core::mem::take(&mut self.in_flight)
+    }
+
     /// What the reports under way said.
     pub(super) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
         self.in_flight.iter_mut().flat_map(|sent| &mut sent.keys)

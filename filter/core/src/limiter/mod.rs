@@ -20,6 +20,7 @@ mod jitter;
 mod judge;
 mod keys;
 mod meet;
+mod parting;
 mod penalty;
 mod replace;
 mod shadow;
@@ -57,6 +58,7 @@ pub use exchange::REPORTS_MAX;
 use judge::Judged;
 use keys::{KeyId, Keys};
 use meet::Met;
+pub use parting::PARTING_BYTES_MAX;
 use terms::Terms;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other

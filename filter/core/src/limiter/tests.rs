@@ -5,6 +5,7 @@ mod in_a_fleet;
 mod keys;
 mod lists;
 mod local_burst;
+mod parting;
 mod quota;
 mod regexes;
 mod replace;
