@@ -112,6 +112,23 @@ fn a_rule_counts_its_paths_alone() {
     assert!((150..250).contains(&offered(0)) && (70..130).contains(&offered(1)));
 }
 
+/// Two clients of one network, and one of another.
+#[test]
+fn a_rule_counts_a_network_as_one_client() {
+    let network = RuleText { name: "r1".into(), bits: 24, ..RuleText::default() };
+    let all = RuleText { name: "r2".into(), bits: 0, ..RuleText::default() };
+    let asking = [0, 1, 256].map(|key| traffic::of(key, 0, traffic::even(60.0, 3)));
+    let mut plan = Plan::of(SMALL, 10, traffic::merged(asking.into()));
+    plan.setup.rules = vec![RuleText::default(), network, all];
+    (plan.setup.keys, plan.setup.slots) = (257, 64);
+    let world = scenario::run(plan).unwrap();
+    let of = |rule, key| world.reference.account(rule, key).tally;
+    let [a, b, c] = [0, 1, 256].map(|key| of(0, key).admitted);
+    assert_eq!([of(1, 1).admitted, of(1, 256).admitted, of(2, 256).admitted], [a + b, c, a + b + c]);
+    let ideally = world.reference.account(2, 0).ideally;
+    assert!((a + b + c).abs_diff(ideally) < ideally / 10, "{a} + {b} + {c} of {ideally}");
+}
+
 /// What a request says that it costs, counts for a rule that asks it; for any other, every request is one token.
 #[test]
 fn a_request_costs_what_it_says() {

@@ -241,6 +241,7 @@ pub fn flood_of_keys(size: Size) -> Plan {
         rate: "10/s".into(),
         burst: 20,
         options: BY_COST.into(),
+        ..RuleText::default()
     };
     let setup = Setup { rules: vec![known, flooded], keys: 2, slots: 8_192, ..plan.setup };
     Plan { setup, ..plan }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_limiter::counters::Event;
 use weir_limiter::decision::{Decision, Outcome};
-use weir_limiter::key::Secret;
+use weir_limiter::key::{KeyValue, Secret};
 use weir_limiter::ladder::Ladder;
 use weir_limiter::limiter::{Draw, Limiter, Reporter, TableIdentity};
 use weir_limiter::request::{Attribute, Request};
@@ -48,6 +48,8 @@ pub struct Pop {
     /// Requests for watched keys that its workers could not put on their lists, or took others off for.
     pub dropped: u64,
     rules: RuleSet,
+    /// How many bits of the address the key of each rule keeps.
+    bits: Vec<u8>,
     identity: TableIdentity,
     slots: LocalSlots,
     slot_count: u32,
@@ -79,6 +81,7 @@ impl Pop {
             heard_at: 0,
             dropped: 0,
             rules: rules.clone(),
+            bits: setup.rules.iter().map(|rule| rule.bits).collect(),
             identity: new_identity(rng),
             slots: LocalSlots::new(setup.slots),
             slot_count: setup.slots,
@@ -220,10 +223,9 @@ impl Pop {
     pub fn missing(&mut self, rule: usize, key: u32, least_ns: u64, since: u64) -> Meter {
         let mut meter = Meter::default();
         meter.set(least_ns, since);
-        if let Some(entry) = self
-            .workers
-            .first()
-            .and_then(|worker| worker.limiter.entry(rule, &value_of(key), &mut self.slots))
+        let value = value_of(key, self.bits[rule]);
+        if let Some(entry) =
+            self.workers.first().and_then(|worker| worker.limiter.entry(rule, &value, &mut self.slots))
         {
             let missing_ns = entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since));
             meter.set(missing_ns.max(least_ns), since);
@@ -234,7 +236,7 @@ impl Pop {
     /// Whether what `key` is admitted now is counted for its budget.
     pub fn counts(&mut self, rule: usize, key: u32) -> bool {
         let Some(worker) = self.workers.first() else { return false };
-        let entry = worker.limiter.entry(rule, &value_of(key), &mut self.slots);
+        let entry = worker.limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.slots);
         matches!(entry, Some(Entry::Watched(_)))
     }
 }
@@ -243,16 +245,29 @@ fn new_identity(rng: &mut Rng) -> TableIdentity {
     TableIdentity { secret: Secret::new(rng.u128(..).to_le_bytes()), table_id: rng.u32(..) }
 }
 
-/// The canonical bytes of client `key`: 10.x.y.z, whole.
-pub fn value_of(key: u32) -> [u8; 6] {
-    let [_, x, y, z] = key.to_be_bytes();
-    [4, 32, 10, x, y, z]
+/// The first of the clients whose addresses are like that of client `key` in so many bits.
+pub fn first_of(key: u32, bits: u8) -> u32 {
+    key & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
 }
 
-/// The client whose canonical bytes these are.
+/// The canonical bytes of client `key`: of 10.x.y.z so many bits.
+pub fn value_of(key: u32, bits: u8) -> Vec<u8> {
+    let [_, x, y, z] = first_of(key, bits).to_be_bytes();
+    match bits {
+        0 => KeyValue::ALL.as_bytes().to_vec(),
+        _ => [&[4, bits], &[10, x, y, z][..usize::from(bits).div_ceil(8)]].concat(),
+    }
+}
+
+/// The first of the clients whose canonical bytes these are.
 pub fn key_of(value: &[u8]) -> Option<u32> {
-    let [4, 32, 10, x, y, z] = value else { return None };
-    Some(u32::from_be_bytes([0, *x, *y, *z]))
+    match value {
+        [4, _, 10, octets @ ..] => {
+            let at = |i: usize| octets.get(i).copied().unwrap_or(0);
+            Some(u32::from_be_bytes([0, at(0), at(1), at(2)]))
+        }
+        _ => (value == KeyValue::ALL.as_bytes()).then_some(0),
+    }
 }
 
 /// A request.

@@ -1,5 +1,6 @@
 //! The scenarios of the table in which the quota itself is the trial: a burst of which a POP gives a part.
 
+use super::account::Account;
 use super::scenario::{Plan, Size};
 use super::setup::RuleText;
 use super::traffic;
@@ -32,6 +33,46 @@ pub fn small_burst(size: Size) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::even(150.0, size.pops));
     plan.setup.rules = vec![RuleText { burst: 5, ..RuleText::default() }];
     plan
+}
+
+/// Six clients in two networks, each at `times` the rate, counted alone, by network, and all together.
+fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
+    let clients = [0, 1, 2, 256, 257, 258];
+    let asking = clients.map(|key| traffic::of(key, 0, traffic::even(100.0 * times, size.pops)));
+    let mut plan = Plan::of(size, 60, traffic::merged(asking.into()));
+    let wider = |name: &str, bits: u8, rate: u32| RuleText {
+        name: name.into(),
+        rate: format!("{rate}/s"),
+        burst: rate,
+        bits,
+        ..RuleText::default()
+    };
+    plan.setup.rules = vec![RuleText::default(), wider("network", 24, of_network), wider("all", 0, of_all)];
+    (plan.setup.keys, plan.setup.slots) = (259, 256);
+    plan
+}
+
+/// Three nested rules of which the narrowest refuses.
+pub fn nested_narrowest(size: Size) -> Plan {
+    nested(size, 3.0, 400, 1_000)
+}
+
+/// Three nested rules each of which would refuse, by the widest most.
+pub fn nested_widest(size: Size) -> Plan {
+    nested(size, 1.5, 250, 400)
+}
+
+/// What was admitted to all clients together, as a part of what ideal buckets would have.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn of_all(world: &World) -> f64 {
+    let account = |(rule, _, account)| (rule == 0).then_some(account);
+    let sums = world.reference.accounts().filter_map(account).fold(
+        (0, 0),
+        |(admitted, ideally), account: &Account| {
+            (admitted + account.tally.admitted, ideally + account.ideally)
+        },
+    );
+    sums.0 as f64 / sums.1 as f64
 }
 
 /// What was admitted while the key was new, as a part of what the ideal bucket would have.

@@ -55,8 +55,15 @@ pub fn drawn(seed: u64) -> Drawn {
     if sharing == Sharing::Plain && rng.u8(0..3) == 0 {
         let part = log_uniform(0.2, 2.0, &mut rng);
         rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, "", &mut rng));
+    } else if sharing == Sharing::Plain && rng.u8(0..3) == 0 {
+        let mut wider = per_second;
+        for name in ["r1", "r2"] {
+            wider = (wider * log_uniform(1.0, 3.0, &mut rng)).ceil();
+            rules.push(rule(name, None, wider, burst, "", &mut rng));
+        }
     }
-    let keys = rng.u32(1..=3);
+    // As many as one slot of a table can watch under all rules.
+    let keys = rng.u32(1..=if rules.len() > 2 { 2 } else { 3 });
     let interval_ns = [100_000_000, 250_000_000, 500_000_000][rng.usize(0..3)];
     let (near, far) = links(&mut rng);
     let mut setup = Setup {
@@ -144,7 +151,14 @@ fn rule(
     // A strict rule that is limited by more than its budget has no bound of zero.
     let when = if is_strict { "deny" } else { ["local", "share", "deny"][rng.usize(0..3)] };
     let options = format!(r#""when_unsynced": "{when}"{more}"#);
-    RuleText { name: name.into(), path, rate: format!("{per_second}/s"), burst, options }
+    RuleText {
+        name: name.into(),
+        path,
+        rate: format!("{per_second}/s"),
+        burst,
+        options,
+        ..RuleText::default()
+    }
 }
 
 /// Between a POP and its weir-sync, and between that and the store: 5 to 800 ms there and back.
@@ -184,7 +198,7 @@ pub fn described(seed: u64) -> String {
         interval_ns / 1_000_000,
         setup.round_trip_ns() / 1_000_000
     );
-    for RuleText { name, path, rate, burst, options } in rules {
+    for RuleText { name, path, rate, burst, options, .. } in rules {
         let _ =
             write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));
     }

@@ -8,7 +8,7 @@ use weir_limiter::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::ideal::Ideal;
-use super::pop::{key_of, value_of};
+use super::pop::{first_of, key_of, value_of};
 use super::setup::Setup;
 use super::stretch::{Compared, Stretch};
 
@@ -18,10 +18,14 @@ pub const SAMPLE_NS: u64 = SECOND_NS / 10;
 /// Every key under every rule, and the first of them over time.
 #[derive(Debug)]
 pub struct Reference {
-    /// By rule, then by key; empty where nothing is accounted.
+    /// By rule, then by client: clients that have one key have the account of the first of them. Empty where nothing is
+    /// accounted.
     accounts: Vec<Vec<Account>>,
-    /// By key.
-    ideals: Vec<Ideal>,
+    /// A bucket for each account, rule by rule.
+    ideal: Ideal,
+    keys: u32,
+    /// How many bits of the address the key of each rule keeps.
+    bits: Vec<u8>,
     /// The stretch under way, by key.
     stretches: Vec<Stretch>,
     names: Vec<String>,
@@ -57,10 +61,12 @@ impl Reference {
             Account::new(rule.quota, sharing, setup.pops, setup.settle_ns, setup.keeps_times)
         };
         let accounts = rules.rules().iter().map(|rule| (0..keys).map(|_| account(rule)).collect());
-        let fresh = || Ideal::new(rules.rules().iter().map(|rule| (rule.quota, Meter::default(), 0)));
+        let each = |rule: &Rule| (0..keys).map(|_| (rule.quota, Meter::default(), 0)).collect::<Vec<_>>();
         Self {
             accounts: accounts.collect(),
-            ideals: (0..keys).map(|_| fresh()).collect(),
+            ideal: Ideal::new(rules.rules().iter().flat_map(each)),
+            keys,
+            bits: setup.rules.iter().map(|rule| rule.bits).collect(),
             stretches: Vec::new(),
             names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
             costs: rules.rules().iter().map(|rule| rule.cost.clone()).collect(),
@@ -74,12 +80,12 @@ impl Reference {
 
     /// The account of `key` under the rule at `rule`.
     pub fn account(&self, rule: usize, key: u32) -> &Account {
-        &self.accounts[rule][key as usize]
+        &self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
 
     /// The same, to change it.
     pub fn account_mut(&mut self, rule: usize, key: u32) -> &mut Account {
-        &mut self.accounts[rule][key as usize]
+        &mut self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
 
     /// What the local burst of each rule lacks of its burst, in nanoseconds of refill; none of a strict one.
@@ -94,26 +100,29 @@ impl Reference {
 
     /// Every account, with its rule and key.
     pub fn accounts(&self) -> impl Iterator<Item = (usize, u32, &Account)> {
-        self.accounts
-            .iter()
-            .enumerate()
-            .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
+        let rules = self.accounts.iter().zip(&self.bits).enumerate();
+        rules.flat_map(|(rule, (keys, bits))| {
+            let keys = (0u32..).zip(keys).filter(|(key, _)| first_of(*key, *bits) == *key);
+            keys.map(move |(key, account)| (rule, key, account))
+        })
     }
 
     /// The same, to change them.
     pub fn accounts_mut(&mut self) -> impl Iterator<Item = (usize, u32, &mut Account)> {
-        self.accounts
-            .iter_mut()
-            .enumerate()
-            .flat_map(|(rule, keys)| (0u32..).zip(keys).map(move |(key, account)| (rule, key, account)))
+        let rules = self.accounts.iter_mut().zip(&self.bits).enumerate();
+        rules.flat_map(|(rule, (keys, bits))| {
+            let keys = (0u32..).zip(keys).filter(|(key, _)| first_of(*key, *bits) == *key);
+            keys.map(move |(key, account)| (rule, key, account))
+        })
     }
 
     /// A request of `key` at `now`, in nanoseconds from the begin of the traffic, which costs so many tokens under
     /// each of these rules.
     pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], pop: usize, now: u64) {
-        let at = key as usize;
-        let ideally = self.ideals[at].take(costs, pop, now);
-        if let Some(stretch) = self.stretches.get_mut(at) {
+        let bucket = |rule: usize| rule * self.keys as usize + first_of(key, self.bits[rule]) as usize;
+        let of_buckets: Vec<_> = costs.iter().map(|&(rule, cost)| (bucket(rule), cost)).collect();
+        let ideally = self.ideal.take(&of_buckets, pop, now);
+        if let Some(stretch) = self.stretches.get_mut(key as usize) {
             stretch.offer(costs, pop, now);
         }
         for &(rule, cost) in costs {
@@ -128,7 +137,7 @@ impl Reference {
 
     /// Begins to compare, at `now`. `missing` is what a POP's bucket for a key under a rule misses.
     pub fn begin_stretch(&mut self, now: u64, mut missing: impl FnMut(usize, u32) -> Vec<Meter>) {
-        let keys = 0..u32::try_from(self.ideals.len()).expect("few keys");
+        let keys = 0..self.keys;
         let (accounts, regions) = (&mut self.accounts, self.regions);
         let of_key = |key: u32| {
             let missing = (0..accounts.len()).map(|rule| missing(rule, key)).collect();
@@ -159,7 +168,7 @@ impl Reference {
 
     /// The name of the budget of `key` under the rule at `rule`.
     pub fn id(&self, rule: usize, key: u32) -> BudgetId {
-        BudgetId { rule: self.names[rule].clone(), value: value_of(key).to_vec() }
+        BudgetId { rule: self.names[rule].clone(), value: value_of(key, self.bits[rule]) }
     }
 
     /// The rule and the key of a budget.

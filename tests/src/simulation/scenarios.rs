@@ -91,6 +91,7 @@ const BUNCH: &[Limit] = &[
 ];
 /// A burst of a twentieth of a second holds less than what is on its way: what the last moments lent is not paid back yet.
 const SMALL_BURST: &[Limit] = &[limit("ratio", ratio, 0.98, 1.03), BOUND];
+const NESTED: &[Limit] = &[limit("ratio", quotas::of_all, 0.98, 1.02), BOUND];
 /// While it is new, a key is not given what its budget steers for: 120 tokens of 1,500.
 const LOCAL_BURST: &[Limit] =
     &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
@@ -199,6 +200,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store 800 ms away, 3x", CONTENDED_FAR, settings::far_away),
     plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, settings::long_burst),
     plain("burst 5, 1.5x", SMALL_BURST, quotas::small_burst),
+    plain("three nested rules, the narrowest", NESTED, quotas::nested_narrowest),
+    plain("three nested rules, the widest", NESTED, quotas::nested_widest),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
     plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
     Scenario {

@@ -21,6 +21,9 @@ pub struct RuleText {
     pub rate: String,
     /// In tokens.
     pub burst: u32,
+    /// How many bits of the client's address its key keeps; with none of them all clients have one bucket. Worlds that are
+    /// compared with an ideal limiter in stretches keep them all.
+    pub bits: u8,
     /// Further fields, as JSON: `"strict": true`.
     pub options: String,
 }
@@ -28,7 +31,14 @@ pub struct RuleText {
 impl Default for RuleText {
     /// The design's: 100/s, burst 100, for every request.
     fn default() -> Self {
-        Self { name: "r0".into(), path: None, rate: "100/s".into(), burst: 100, options: String::new() }
+        Self {
+            name: "r0".into(),
+            path: None,
+            rate: "100/s".into(),
+            burst: 100,
+            bits: 32,
+            options: String::new(),
+        }
     }
 }
 
@@ -39,9 +49,12 @@ impl RuleText {
     }
 
     fn json(&self) -> String {
-        let Self { name, path, rate, burst, options } = self;
-        let mut text =
-            format!(r#"{{"name": "{name}", "key": ["client_address"], "rate": "{rate}", "burst": {burst}"#);
+        let Self { name, path, rate, burst, bits, options } = self;
+        let key = match bits {
+            0 => r#""all""#.into(),
+            _ => format!(r#"{{"client_address": {{"ipv4": {bits}}}}}"#),
+        };
+        let mut text = format!(r#"{{"name": "{name}", "key": [{key}], "rate": "{rate}", "burst": {burst}"#);
         if let Some(path) = path {
             let _ = write!(text, r#", "match": {{"path": {{"prefix": "{path}"}}}}"#);
         }
