@@ -40,7 +40,8 @@ impl Label {
     }
 }
 
-/// I3: a POP's table has admitted at most burst + rate x t on the POP's clock, in any span.
+/// I3: a POP's table has admitted at most burst + rate x t on the POP's clock, in any span. What a strict rule leases
+/// refills by the store's clock instead, and the fleet's bound of zero holds for each POP too.
 pub fn one_pop_keeps_the_quota(
     label: &Label,
     account: &mut Account,
@@ -49,6 +50,9 @@ pub fn one_pop_keeps_the_quota(
     local: u64,
     now: u64,
 ) {
+    if account.sharing.strict {
+        return;
+    }
     let (quota, meter) = (account.quota, &mut account.pops[pop].meter);
     let deficit_ns = meter.take(quota, cost, local);
     if deficit_ns > quota.fill_ns() {

@@ -52,15 +52,19 @@ pub fn drawn(seed: u64) -> Drawn {
     let regions = rng.usize(1..=pops.min(4));
     let sharing = Sharing::random(pops, regions, burst, &mut rng);
     let mut rules = vec![rule("r0", None, per_second, burst, &sharing.text(), &mut rng)];
-    if sharing == Sharing::Plain && rng.u8(0..3) == 0 {
-        let part = log_uniform(0.2, 2.0, &mut rng);
-        rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, "", &mut rng));
-    } else if sharing == Sharing::Plain && rng.u8(0..3) == 0 {
-        let mut wider = per_second;
-        for name in ["r1", "r2"] {
-            wider = (wider * log_uniform(1.0, 3.0, &mut rng)).ceil();
-            rules.push(rule(name, None, wider, burst, "", &mut rng));
+    match rng.u8(0..9) {
+        0..3 if sharing == Sharing::Plain => {
+            let part = log_uniform(0.2, 2.0, &mut rng);
+            rules.push(rule("r1", Some(PATHS[1]), (per_second * part).ceil(), burst, "", &mut rng));
         }
+        3..5 if sharing == Sharing::Plain => {
+            let mut wider = per_second;
+            for name in ["r1", "r2"] {
+                wider = (wider * log_uniform(1.0, 3.0, &mut rng)).ceil();
+                rules.push(rule(name, None, wider, burst, "", &mut rng));
+            }
+        }
+        _ => {}
     }
     // As many as one slot of a table can watch under all rules.
     let keys = rng.u32(1..=if rules.len() > 2 { 2 } else { 3 });
