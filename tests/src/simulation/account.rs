@@ -6,6 +6,8 @@ use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
 
+use super::overdrawn::Overdrawn;
+
 /// A bucket that may go below empty: its deficit in nanoseconds of refill, and when it was that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
@@ -14,6 +16,11 @@ pub struct Meter {
 }
 
 impl Meter {
+    /// An empty bucket of this quota.
+    pub fn empty(quota: Quota, now: u64) -> Self {
+        Self { deficit_ns: quota.fill_ns(), at: now }
+    }
+
     /// Its deficit at `now`. A `now` before the last is no time.
     pub fn deficit_ns(&mut self, now: u64) -> u64 {
         self.deficit_ns = self.deficit_ns.saturating_sub(now.saturating_sub(self.at));
@@ -100,7 +107,7 @@ pub struct Account {
     /// The same at most.
     pub overshoot_max: f64,
     /// The same since the stretch began that is compared (see [`super::stretch`]).
-    pub overshoot_of_stretch: f64,
+    pub overdrawn_of_stretch: Overdrawn,
     /// The largest part of its bound that the overshoot ever was.
     pub bound_part_max: f64,
     /// What faults are stated to give away beside the bound, and is not paid back yet, in nanoseconds of refill; and
@@ -140,7 +147,7 @@ impl Account {
             pops: vec![AtPop::default(); pops],
             overshoot: 0.0,
             overshoot_max: 0.0,
-            overshoot_of_stretch: 0.0,
+            overdrawn_of_stretch: Overdrawn::default(),
             bound_part_max: 0.0,
             loan_ns: 0.0,
             loans_ns: vec![0.0; pops],
@@ -176,7 +183,7 @@ impl Account {
         let over_ns = self.debt.take(self.quota, cost, now).saturating_sub(self.quota.fill_ns());
         self.overshoot = over_ns as f64 / self.quota.token_ns() as f64;
         self.overshoot_max = self.overshoot_max.max(self.overshoot);
-        self.overshoot_of_stretch = self.overshoot_of_stretch.max(self.overshoot);
+        self.overdrawn_of_stretch.note(self.overshoot, now);
         if over_ns > 0 && self.first_excess.is_none() {
             self.first_excess = Some(now);
         }

@@ -68,6 +68,11 @@ impl Age {
     }
 }
 
+/// A loop has settled after so long, ...
+const SETTLES_NS: u64 = 4 * SECOND_NS;
+/// ... and so many times the age of its news.
+const SETTLES_TIMES: u64 = 2;
+
 impl Setup {
     /// How old a POP's news may get while nothing is wrong, in nanoseconds: a report is lost now and then.
     pub fn reach_ns(&self) -> u64 {
@@ -83,6 +88,11 @@ impl Setup {
     /// up has arrived or is given up, demand is measured anew, grants are of now.
     pub fn recovery_ns(&self) -> u64 {
         4 * SECOND_NS + 2 * self.reach_ns()
+    }
+
+    /// How long a client that nobody knew may overdraw its budget, in nanoseconds: until the loop has settled.
+    pub fn settling_ns(&self) -> u64 {
+        SETTLES_NS + SETTLES_TIMES * self.reach_ns()
     }
 
     /// How old the news of `pop` is at `now`.

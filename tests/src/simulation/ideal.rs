@@ -9,8 +9,18 @@ use super::account::Meter;
 #[derive(Clone, Debug)]
 pub struct Ideal {
     buckets: Vec<Bucket>,
-    /// What every POP's own buckets miss, by rule, then by POP; empty where they do not matter.
-    at_pops: Vec<Vec<Meter>>,
+    /// By rule; empty where they do not matter.
+    at_pops: Vec<AtPops>,
+}
+
+/// The buckets that POPs have of their own for one client under one rule.
+#[derive(Clone, Debug)]
+pub struct AtPops {
+    /// What each misses, by POP.
+    pub missing: Vec<Meter>,
+    /// What each withholds at any time, in nanoseconds of refill: a POP gives the local burst of a key that the fleet
+    /// has not heard of.
+    pub withheld_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +39,9 @@ impl Ideal {
         Self { buckets: buckets.map(bucket).collect(), at_pops: Vec::new() }
     }
 
-    /// The same where a request passes only if its POP's own buckets have room, too: these, by rule, then by POP.
+    /// The same where a request passes only if its POP's own buckets have room, too: these, by rule.
     #[must_use]
-    pub fn with_buckets_at_pops(self, at_pops: Vec<Vec<Meter>>) -> Self {
+    pub fn with_buckets_at_pops(self, at_pops: Vec<AtPops>) -> Self {
         Self { at_pops, ..self }
     }
 
@@ -43,8 +53,9 @@ impl Ideal {
                 let bucket = &mut self.buckets[rule];
                 bucket.meter.take(bucket.quota, cost, now);
                 bucket.admitted += u64::from(cost);
-                if let Some(at_pop) = self.at_pops.get_mut(rule) {
-                    at_pop[pop].take(bucket.quota, cost, now);
+                if let Some(at_pops) = self.at_pops.get_mut(rule) {
+                    at_pops.missing_ns(pop, now);
+                    at_pops.missing[pop].take(bucket.quota, cost, now);
                 }
             }
         }
@@ -54,14 +65,23 @@ impl Ideal {
     fn has_room(&mut self, rule: usize, cost: u32, pop: usize, now: u64) -> bool {
         let bucket = &mut self.buckets[rule];
         let price_ns = bucket.quota.token_ns() * u64::from(cost);
-        let at_pop = self.at_pops.get_mut(rule);
+        let at_pops = self.at_pops.get_mut(rule);
         bucket.has_room(price_ns, now)
-            && at_pop.is_none_or(|at_pop| at_pop[pop].deficit_ns(now) + price_ns <= bucket.quota.fill_ns())
+            && at_pops.is_none_or(|at| at.missing_ns(pop, now) + price_ns <= bucket.quota.fill_ns())
     }
 
     /// Tokens that passed under `rule`.
     pub fn admitted(&self, rule: usize) -> u64 {
         self.buckets[rule].admitted
+    }
+}
+
+impl AtPops {
+    fn missing_ns(&mut self, pop: usize, now: u64) -> u64 {
+        let meter = &mut self.missing[pop];
+        let missing_ns = meter.deficit_ns(now).max(self.withheld_ns);
+        meter.set(missing_ns, now);
+        missing_ns
     }
 }
 

@@ -5,28 +5,24 @@
 //! stretch what the loop cannot know while news are under way.
 
 use super::account::{Account, Tally};
-use super::random::FLOOR_PERCENT;
+use super::overdrawn::Overdrawn;
 use super::setup::Setup;
 use super::shapes::Shape;
 use super::stretch::Compared;
 use super::world::World;
 
-/// The least part of what the ideal limiter admits, of a client that asks at one rate; and the most.
-const STEADY: [f64; 2] = [0.97, 1.02];
+/// The least part of what the ideal limiter admits, of a client that asks at one rate.
+const STEADY: f64 = 0.97;
 /// The least, of a client whose rate jumps: a ratio that was right before a jump is wrong for a while after.
-const JUMPING: f64 = 0.8;
+const JUMPING: f64 = 0.9;
 /// The least, of one that bursts everywhere: what it overshot once, its bursts are cut for.
 const BURSTING: f64 = 0.2;
 /// The least, of a strict rule.
 const STRICT: f64 = 0.4;
-/// The least of its floor that a region gets, or of what it asks for.
-const FLOOR: f64 = 0.95;
+/// The least part of what a bucket of its floor alone gives, that a region gets.
+const FLOOR: f64 = 0.97;
 /// A few tokens are no part.
 const FEW: f64 = 4.0;
-/// What was overdrawn is paid back within so many seconds, ...
-const SETTLES_SECONDS: f64 = 5.0;
-/// ... and what is left then, at this part of the rate.
-const PAID_BACK: f64 = 0.8;
 /// Reports may speak of so many seconds more than they do (`LENIENCE_US` in weir-budget).
 const LENIENCE_SECONDS: f64 = 0.25;
 /// How many times what refills until a grant arrives the level may be off while the loop settles.
@@ -37,12 +33,9 @@ pub fn judge(world: &World, shapes: &[Shape]) {
     for compared in &world.compared {
         let account = world.reference.account(compared.rule, compared.key);
         let shape = shapes[compared.key as usize];
-        // What lost data and clocks that jumped gave may be found out of later.
-        let overdrawn = overdrawn(world, compared) + account.forgiven;
         let wrong = too_little(compared, shape, account, world.setup())
-            .or_else(|| less_than_its_floor(compared, shape, account))
-            .or_else(|| too_much(compared, shape, account, world.setup(), overdrawn))
-            .or_else(|| not_paid_back(compared, shape, account, world.setup()));
+            .or_else(|| less_than_its_floor(compared, shape))
+            .or_else(|| too_much(compared, shape, account, world.setup()));
         if let Some(wrong) = wrong {
             let Compared { rule, key, span: (from, to), tally, least, most, .. } = *compared;
             let what = format!(
@@ -63,9 +56,8 @@ fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setu
         // A strict rule's requests wait for what others hold: how long says no ideal.
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
-        // Each POP that a hopping client comes to may hold a part of the burst for it, where it has overshot.
-        Shape::Jumping { .. } | Shape::Hopping { .. } => JUMPING,
-        _ => STEADY[0],
+        Shape::Jumping { .. } => JUMPING,
+        _ => STEADY,
     };
     // No more than a burst of a strict rule is leased at a time, and a lease takes a round trip.
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
@@ -75,47 +67,30 @@ fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setu
     (tokens(compared.tally.admitted) < least).then(|| format!("too little, at least {least:.0}"))
 }
 
-/// Region 0 gets what it asks for, up to its floor.
-fn less_than_its_floor(compared: &Compared, shape: Shape, account: &Account) -> Option<String> {
+/// Region 0 gets what a bucket of its floor alone would give it.
+fn less_than_its_floor(compared: &Compared, shape: Shape) -> Option<String> {
     let Shape::Floor { .. } = shape else { return None };
     let Tally { offered, admitted } = compared.region_0;
-    let time = seconds(compared.span.1 - compared.span.0) - 1.0;
-    let floor = account.rate() * f64::from(FLOOR_PERCENT) / 100.0 * time;
-    let least = FLOOR * tokens(offered).min(floor) - FEW - 0.1 * account.rate();
+    let least = FLOOR * tokens(compared.by_floor) - FEW;
     let wrong = format!("{admitted} of {offered} in region 0, at least {least:.0}");
     (tokens(admitted) < least).then_some(wrong)
 }
 
-fn too_much(
-    compared: &Compared,
-    shape: Shape,
-    account: &Account,
-    setup: &Setup,
-    overdrawn: f64,
-) -> Option<String> {
+/// A client that asks at one rate is lent no more than what is under way, and goes on to ask while it is in debt.
+fn too_much(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
     if !shape.is_steady() || account.sharing.strict {
         return None;
     }
-    let late = account.rate() * (seconds(setup.interval_ns) + LENIENCE_SECONDS);
-    let most = STEADY[1] * tokens(compared.most) + overdrawn + late + FEW;
-    (tokens(compared.tally.admitted) > most).then(|| format!("too much, at most {most:.0}"))
-}
-
-/// A client that asks at one rate goes on to ask while it is in debt.
-fn not_paid_back(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
-    let [_, end, most] = compared.overdrawn;
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
-    let swing = account.rate() * SWINGS * news + tokens(setup.pops as u64) + FEW;
-    let time = (seconds(compared.span.1 - compared.span.0) - SETTLES_SECONDS - SWINGS * news).max(0.0);
-    let left = account.forgiven + swing.max(most - PAID_BACK * account.rate() * time);
-    (shape.is_steady() && !account.sharing.strict && end > left)
-        .then(|| format!("overdrawn by {most:.0} and {end:.0} at the end, at most {left:.0}"))
-}
-
-/// What the most overdrawn of the rules that count the client's requests owes at the end.
-fn overdrawn(world: &World, of: &Compared) -> f64 {
-    let same = world.compared.iter().filter(|other| other.key == of.key && other.span == of.span);
-    same.map(|other| other.overdrawn[1]).fold(0.0, f64::max)
+    let most = account.rate() * (SWINGS * news + LENIENCE_SECONDS) + tokens(setup.pops as u64) + FEW;
+    let Overdrawn { early, late, late_at, .. } = compared.overdrawn;
+    (late > most).then(|| {
+        format!(
+            "too much: overdrawn by {early:.0} at first, by {late:.1} beyond what of it is not paid back at {:.1} s, \
+             at most {most:.0}",
+            seconds(late_at)
+        )
+    })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]

@@ -13,7 +13,8 @@
 //! ledger.rs     what sources said, and what of it the store knows
 //! world.rs      all of them, and what is due next; exchange.rs, trouble.rs: the events
 //! reference.rs  what was truly offered and admitted, beside an ideal bucket; account.rs: of one key
-//! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong
+//! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong;
+//!               overdrawn.rs: how far a budget is overdrawn then
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
@@ -41,6 +42,7 @@ pub mod mechanisms;
 pub mod models;
 pub mod more_scenarios;
 pub mod network;
+pub mod overdrawn;
 pub mod plot;
 pub mod plots;
 pub mod pop;

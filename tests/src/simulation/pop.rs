@@ -219,16 +219,14 @@ impl Pop {
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();
     }
 
-    /// What the bucket of `key` misses, at least `least_ns`, at `since` nanoseconds from the begin of the traffic.
-    pub fn missing(&mut self, rule: usize, key: u32, least_ns: u64, since: u64) -> Meter {
+    /// What the bucket of `key` misses, at `since` nanoseconds from the begin of the traffic.
+    pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
         let mut meter = Meter::default();
-        meter.set(least_ns, since);
         let value = value_of(key, self.bits[rule]);
         if let Some(entry) =
             self.workers.first().and_then(|worker| worker.limiter.entry(rule, &value, &mut self.slots))
         {
-            let missing_ns = entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since));
-            meter.set(missing_ns.max(least_ns), since);
+            meter.set(entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since)), since);
         }
         meter
     }

@@ -94,7 +94,11 @@ pub fn drawn(seed: u64) -> Drawn {
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
     #[allow(clippy::cast_precision_loss, reason = "some seconds")]
     let most = REQUESTS_MAX / f64::from(keys) / seconds as f64;
-    let shapes: Vec<_> = (0..keys).map(|_| Shape::random(per_second, burst, pops, most, &mut rng)).collect();
+    let shape = |_| match sharing {
+        Sharing::Floor => Shape::floor(per_second, regions, most, &mut rng),
+        _ => Shape::random(per_second, burst, pops, most, &mut rng),
+    };
+    let shapes: Vec<_> = (0..keys).map(shape).collect();
     let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
     let asking = (0..keys).zip(&shapes).zip(paths);
     let traffic = asking.map(|((key, shape), path)| traffic::of(key, path, shape.traffic(pops))).collect();
@@ -121,7 +125,7 @@ enum Sharing {
 }
 
 /// The floor of region 0, in hundredths.
-pub const FLOOR_PERCENT: u8 = 30;
+const FLOOR_PERCENT: u8 = 30;
 
 impl Sharing {
     fn random(pops: usize, regions: usize, burst: u32, rng: &mut Rng) -> Self {

@@ -4,10 +4,11 @@ use weir_budget::budget::BudgetId;
 use weir_limiter::quota::Quota;
 use weir_limiter::rules::cost::Cost;
 use weir_limiter::rules::{Rule, RuleSet};
+use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
-use super::ideal::Ideal;
+use super::ideal::{AtPops, Ideal};
 use super::pop::{first_of, key_of, value_of};
 use super::setup::Setup;
 use super::stretch::{Compared, Stretch};
@@ -61,6 +62,7 @@ impl Reference {
             Account::new(rule.quota, sharing, setup.pops, setup.settle_ns, setup.keeps_times)
         };
         let accounts = rules.rules().iter().map(|rule| (0..keys).map(|_| account(rule)).collect());
+        let floor = rules.rules().first().and_then(|rule| floor_of(rule.quota, &rule.sharing));
         let each = |rule: &Rule| (0..keys).map(|_| (rule.quota, Meter::default(), 0)).collect::<Vec<_>>();
         Self {
             accounts: accounts.collect(),
@@ -70,7 +72,7 @@ impl Reference {
             stretches: Vec::new(),
             names: rules.rules().iter().map(|rule| rule.name.clone()).collect(),
             costs: rules.rules().iter().map(|rule| rule.cost.clone()).collect(),
-            floor: rules.rules().first().and_then(floor_of).map(|quota| (quota, Meter::default())),
+            floor: floor.map(|quota| (quota, Meter::default())),
             by_floor: 0,
             regions: setup.regions,
             by_region: vec![Tally::default(); setup.regions],
@@ -135,13 +137,13 @@ impl Reference {
         }
     }
 
-    /// Begins to compare, at `now`. `missing` is what a POP's bucket for a key under a rule misses.
-    pub fn begin_stretch(&mut self, now: u64, mut missing: impl FnMut(usize, u32) -> Vec<Meter>) {
+    /// Begins to compare, at `now`. `at_pops` names the POPs' buckets for a key under a rule.
+    pub fn begin_stretch(&mut self, setup: &Setup, now: u64, mut at_pops: impl FnMut(usize, u32) -> AtPops) {
         let keys = 0..self.keys;
-        let (accounts, regions) = (&mut self.accounts, self.regions);
+        let accounts = &mut self.accounts;
         let of_key = |key: u32| {
-            let missing = (0..accounts.len()).map(|rule| missing(rule, key)).collect();
-            Stretch::begin(accounts.iter_mut().map(|keys| &mut keys[key as usize]), missing, regions, now)
+            let at_pops = (0..accounts.len()).map(|rule| at_pops(rule, key)).collect();
+            Stretch::begin(accounts.iter_mut().map(|keys| &mut keys[key as usize]), at_pops, setup, now)
         };
         self.stretches = keys.map(of_key).collect();
     }
@@ -151,8 +153,7 @@ impl Reference {
         let stretches = std::mem::take(&mut self.stretches);
         let keyed = (0_u32..).zip(&stretches);
         let of_key = |(key, stretch): (u32, &Stretch)| {
-            let end =
-                |rule| stretch.end(rule, key, &mut self.accounts[rule][key as usize], self.regions, now);
+            let end = |rule| stretch.end(rule, key, &self.accounts[rule][key as usize], now);
             (0..self.names.len()).map(end).collect::<Vec<_>>()
         };
         keyed.flat_map(of_key).collect()
@@ -210,9 +211,9 @@ impl Reference {
 }
 
 /// The floor of region 0 as a quota.
-fn floor_of(rule: &Rule) -> Option<Quota> {
-    let percent = rule.sharing.floor("region-0");
-    let burst = u64::from(rule.quota.burst()) * u64::from(percent) / 100;
-    let token_ns = (rule.quota.token_ns() * 100).checked_div(u64::from(percent))?;
+pub(super) fn floor_of(quota: Quota, sharing: &Sharing) -> Option<Quota> {
+    let percent = sharing.floor("region-0");
+    let burst = u64::from(quota.burst()) * u64::from(percent) / 100;
+    let token_ns = (quota.token_ns() * 100).checked_div(u64::from(percent))?;
     Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()
 }

@@ -9,7 +9,9 @@ use weir_limiter::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::faults::{Fault, Schedule};
-use super::ideal::Ideal;
+use super::ideal::{AtPops, Ideal};
+use super::overdrawn::Overdrawn;
+use super::reference::floor_of;
 use super::setup::Setup;
 
 /// A stretch that is shorter says nothing, in nanoseconds.
@@ -21,7 +23,7 @@ pub type Span = (u64, u64);
 /// The times before `end` in which nothing is wrong.
 pub fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
     let mut broken = BTreeSet::new();
-    let (mut spans, mut clean_since) = (Vec::new(), Some(0));
+    let (mut spans, mut clean_since, mut lasting_until) = (Vec::new(), Some(0), 0);
     for (at, fault) in schedule {
         if let Some(since) = clean_since.take() {
             spans.push((since, *at));
@@ -37,11 +39,11 @@ pub fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
             }
             Change::Lasts(ns) => ns,
         };
+        lasting_until = lasting_until.max(at + lasts_ns);
         if broken.is_empty() {
-            clean_since = Some(at + lasts_ns + setup.recovery_ns());
+            clean_since = Some(lasting_until + setup.recovery_ns());
         }
     }
-    // Of two things that last, the one that ends later was not always the later one.
     if let Some(since) = clean_since {
         spans.push((since, end));
     }
@@ -92,14 +94,16 @@ pub struct Compared {
     pub span: Span,
     /// Tokens that were asked for, and admitted.
     pub tally: Tally,
-    /// The same in region 0.
+    /// The same in region 0, ...
     pub region_0: Tally,
+    /// ... and what a bucket of its floor alone would have admitted there that began empty.
+    pub by_floor: u64,
     /// What the ideal limiter admits that begins with what is owed at most, and keeps back what the loop steers for.
     pub least: u64,
     /// What the ideal limiter admits that begins with what is owed at least.
     pub most: u64,
-    /// How far the budget was overdrawn at the begin and at the end, in tokens, and in between at most.
-    pub overdrawn: [f64; 3],
+    /// How far the budget was overdrawn.
+    pub overdrawn: Overdrawn,
 }
 
 /// A stretch that is under way, of one client.
@@ -109,55 +113,71 @@ pub struct Stretch {
     least: Ideal,
     most: Ideal,
     rules: Vec<Begun>,
+    regions: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     tally: Tally,
     region_0: Tally,
-    overdrawn: f64,
+    floor: Option<(Quota, Meter)>,
+    by_floor: u64,
 }
 
 impl Stretch {
     /// It begins at `now`, with the client's accounts by rule.
     ///
-    /// `missing` is what each POP's own bucket misses, by rule, then by POP: grants only ever lower it.
+    /// `at_pops` are the POPs' own buckets, by rule: grants only ever lower them.
     pub fn begin<'a>(
         accounts: impl Iterator<Item = &'a mut Account>,
-        missing: Vec<Vec<Meter>>,
-        regions: usize,
+        at_pops: Vec<AtPops>,
+        setup: &Setup,
         now: u64,
     ) -> Self {
         let accounts: Vec<_> = accounts.collect();
         let least = accounts.iter().map(|account| (account.quota, account.owed, target_ns(account.quota)));
         let most = accounts.iter().map(|account| (account.quota, account.debt, 0));
-        let (least, most) = (Ideal::new(least).with_buckets_at_pops(missing), Ideal::new(most));
+        let (least, most) = (Ideal::new(least).with_buckets_at_pops(at_pops), Ideal::new(most));
         let begun = |account: &mut Account| {
             let overdrawn = account.overdrawn(now);
-            account.overshoot_of_stretch = overdrawn;
-            Begun { tally: account.tally, region_0: account.region_0(regions), overdrawn }
+            account.overdrawn_of_stretch =
+                Overdrawn::new(overdrawn, account.rate(), now + setup.settling_ns());
+            let floor =
+                floor_of(account.quota, &account.sharing).map(|quota| (quota, Meter::empty(quota, now)));
+            Begun { tally: account.tally, region_0: account.region_0(setup.regions), floor, by_floor: 0 }
         };
-        Self { begin: now, least, most, rules: accounts.into_iter().map(begun).collect() }
+        let rules = accounts.into_iter().map(begun).collect();
+        Self { begin: now, least, most, rules, regions: setup.regions }
     }
 
     /// A request.
     pub fn offer(&mut self, costs: &[(usize, u32)], pop: usize, now: u64) {
         self.least.take(costs, pop, now);
         self.most.take(costs, pop, now);
+        if !pop.is_multiple_of(self.regions) {
+            return;
+        }
+        for &(rule, cost) in costs {
+            let Begun { floor, by_floor, .. } = &mut self.rules[rule];
+            if floor.as_mut().is_some_and(|(quota, meter)| meter.take_if_there(*quota, cost, now)) {
+                *by_floor += u64::from(cost);
+            }
+        }
     }
 
     /// How it was at its end, at `now`, under `rule`.
-    pub fn end(&self, rule: usize, key: u32, account: &mut Account, regions: usize, now: u64) -> Compared {
-        let Begun { tally, region_0, overdrawn } = self.rules[rule];
+    pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
+        let Begun { tally, region_0, by_floor, .. } = self.rules[rule];
         Compared {
             rule,
             key,
             span: (self.begin, now),
             tally: account.tally.since(tally),
-            region_0: account.region_0(regions).since(region_0),
+            region_0: account.region_0(self.regions).since(region_0),
+            by_floor,
             least: self.least.admitted(rule),
             most: self.most.admitted(rule),
-            overdrawn: [overdrawn, account.overdrawn(now), account.overshoot_of_stretch],
+            overdrawn: account.overdrawn_of_stretch,
         }
     }
 }

@@ -9,10 +9,10 @@ use weir_budget::region::Entry;
 use weir_limiter::sharing::WhenUnsynced;
 use weir_limiter::time::SECOND_NS;
 
-use super::account::Meter;
 use super::bound::Fleet;
 use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
+use super::ideal::AtPops;
 use super::invariants::{self, Label};
 use super::ledger::Said;
 use super::many::Wire;
@@ -200,15 +200,15 @@ impl World {
             }
         }
         let pops = &mut self.pops;
-        // A strict rule's bucket is what was leased. Of a key that is new to it a POP gives the local burst.
         let withheld = self.reference.withheld();
-        let missing = |rule: usize, key| {
-            let of_pop = |pop: &mut Pop| {
-                withheld[rule].map_or_else(Meter::default, |least_ns| pop.missing(rule, key, least_ns, now))
-            };
-            pops.iter_mut().map(of_pop).collect()
+        let at_pops = |rule: usize, key| {
+            // A strict rule's bucket is what was leased.
+            let missing =
+                |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
+            let missing = pops.iter_mut().map(missing).collect();
+            AtPops { missing, withheld_ns: withheld[rule].unwrap_or(0) }
         };
-        self.reference.begin_stretch(now, missing);
+        self.reference.begin_stretch(&self.setup, now, at_pops);
     }
 
     /// What was compared until `now` is kept.

@@ -1,0 +1,42 @@
+//! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and no more is lent
+//! than what is under way.
+
+use weir_limiter::time::SECOND_NS;
+
+/// What is overdrawn is paid back at this part of the rate at least.
+const PAID_BACK: f64 = 0.8;
+
+/// How far one budget is overdrawn in a stretch, in tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overdrawn {
+    /// Until then it may be overdrawn by what is lent at once, to a client that nobody knew.
+    settles_at: u64,
+    /// Tokens per second.
+    rate: f64,
+    /// Until then, at most.
+    pub early: f64,
+    /// Afterwards, at most: by more than is left of that.
+    pub late: f64,
+    /// When that was, in nanoseconds from the begin of the traffic.
+    pub late_at: u64,
+}
+
+impl Overdrawn {
+    /// It is overdrawn by so much when a stretch begins.
+    pub fn new(overdrawn: f64, rate: f64, settles_at: u64) -> Self {
+        Self { settles_at, rate, early: overdrawn, late: 0.0, late_at: settles_at }
+    }
+
+    /// It is overdrawn by so much at `now`.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn note(&mut self, overdrawn: f64, now: u64) {
+        let Some(ns) = now.checked_sub(self.settles_at) else {
+            self.early = self.early.max(overdrawn);
+            return;
+        };
+        let left = (self.early - PAID_BACK * self.rate * ns as f64 / SECOND_NS as f64).max(0.0);
+        if overdrawn - left > self.late {
+            (self.late, self.late_at) = (overdrawn - left, now);
+        }
+    }
+}
