@@ -39,6 +39,8 @@ pub(crate) struct WatchedKey {
     pub(crate) asked: u64,
     /// What the latest answered report or draw said of `asked`.
     answered: u64,
+    /// What the latest report said of it, answered or not, that has not come to nothing.
+    said: u64,
     /// What the latest answered report said of it, or would have if there had been anything to say.
     reported: u64,
     /// What `asked` was when it was last looked for what is due.
@@ -130,6 +132,7 @@ impl WatchList {
             asked_unadded: 0,
             asked: 0,
             answered: 0,
+            said: 0,
             reported: 0,
             looked: 0,
             cost: 1,
@@ -327,7 +330,22 @@ impl WatchedKey {
         self.asked.wrapping_sub(self.answered)
     }
 
-    /// The same, but for draws: however quickly those are answered, it says how often the key is asked for.
+    /// Tokens asked for that no report of this worker has said; from now on one does.
+    pub(crate) fn say_asked(&mut self) -> u64 {
+        self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
+    }
+
+    /// A report came to nothing that was the first to say what was asked for after `said`.
+    pub(crate) fn unsay_asked(&mut self, said: u64) {
+        let (unsaid, known) = (self.asked.wrapping_sub(said), self.asked.wrapping_sub(self.said));
+        // Nor is it about a key that was forgotten and met again.
+        if (known..u64::MAX / 2).contains(&unsaid) {
+            self.said = said;
+        }
+    }
+
+    /// Tokens asked for since its latest answered report, but for draws: however quickly those are answered, it says
+    /// how often the key is asked for.
     pub(crate) fn asked_since_report(&self) -> u64 {
         self.asked.wrapping_sub(self.reported)
     }

@@ -136,8 +136,8 @@ pub struct Key {
     pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
-    /// The part of `asked` since this worker's last answered report: the demand to assume where
-    /// the receiver has no record of this epoch.
+    /// The part of `asked` that no earlier report of this worker said, but for those that came to nothing: the
+    /// demand to assume where the receiver has no record of this epoch, or others hear a part of the reports.
     pub asked_recently: u64,
     /// Of a strict rule: how many tokens beyond `admitted` the POP wants paid for in advance.
     pub ahead: u32,

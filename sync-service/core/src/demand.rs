@@ -4,8 +4,8 @@
 //! bucket that falls silent fades out within [`WINDOW_NS`] by itself.
 //!
 //! Several weir-syncs may serve one region, and each hears only a part of what a POP says: it counts what it
-//! was the first to hear (what was asked since the POP's last answered report, but no more than what is
-//! new to this receiver), so that their sum is the region's demand.
+//! was the first to hear (what was asked since the POP's last report, to whomever it went), so that their sum is
+//! the region's demand. Where it is the only one, that is all that is new to it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,8 +26,11 @@ pub const BUCKETS_MAX: usize = 1_024;
 /// asked for just now: a bucket speaks when it is asked, so the silence was no demand.
 const GAP_NS: u64 = 2 * WINDOW_NS;
 /// A key that was last answered to be warm is reported about every two seconds: what comes after such a
-/// silence, in nanoseconds, was asked all through it. Sooner, and the key has grown.
+/// silence, in nanoseconds, was asked all through it. Sooner, and the key has grown. As long at most is the silence of
+/// a bucket that spoke to other receivers meanwhile.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
+/// After this long without a word of another receiver, in nanoseconds, there is none.
+const ALONE_NS: u64 = 10 * SECOND_NS;
 /// Samples closer than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;
 /// The most samples of a window: those inside it, the one before it, and the newest.
@@ -42,6 +45,8 @@ pub struct Demands {
     budgets: BTreeMap<BudgetId, Asked>,
     budgets_max: usize,
     swept_at: Time,
+    /// When it last heard of another receiver of the region's reports.
+    others_at: Option<Time>,
 }
 
 /// One budget's buckets.
@@ -53,6 +58,26 @@ struct Asked {
     is_warm: bool,
 }
 
+/// What a report says that a bucket was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said {
+    /// Tokens, since its epoch began.
+    pub asked: u64,
+    /// Those of them that its worker has told nobody before.
+    pub recently: u64,
+    /// How long ago the first was asked for that nobody has confirmed, in nanoseconds.
+    pub span_ns: u64,
+}
+
+/// How a bucket is heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hearing {
+    /// Its key was last answered to be warm.
+    pub is_warm: bool,
+    /// Others hear a part of what it says.
+    pub is_shared: bool,
+}
+
 impl Default for Demands {
     fn default() -> Self {
         Self::with_budgets_max(BUDGETS_MAX)
@@ -62,30 +87,25 @@ impl Default for Demands {
 impl Demands {
     /// Measures for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO, others_at: None }
     }
 
-    /// Takes a bucket's counts as of `now`: tokens `asked` for since its epoch began, and the part
-    /// of them since the last report, which began `span_ns` nanoseconds ago. Returns the budget's demand.
-    pub fn observe(
-        &mut self,
-        now: Time,
-        id: &BudgetId,
-        source: &SourceId,
-        asked: u64,
-        asked_recently: u64,
-        span_ns: u64,
-    ) -> Demand {
+    /// Another weir-sync of the region is there at `now`, and hears a part of what POPs say.
+    pub fn hear_of_others(&mut self, now: Time) {
+        self.others_at = Some(now);
+    }
+
+    /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
+    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
         self.sweep(now);
+        let is_shared = self.is_shared(now);
         let has_room = self.budgets.len() < self.budgets_max;
         let budget = match self.budgets.get_mut(id) {
             Some(budget) => budget,
             None if has_room => self.budgets.entry(id.clone()).or_default(),
             None => {
-                return Demand {
-                    milli: per_second_milli(asked_recently, WINDOW_NS),
-                    askers: u32::from(asked_recently > 0),
-                };
+                let milli = per_second_milli(said.recently, WINDOW_NS);
+                return Demand { milli, askers: u32::from(said.recently > 0) };
             }
         };
         budget.heard_at = now;
@@ -99,7 +119,7 @@ impl Demands {
             Err(_) => None,
         };
         if let Some(window) = window {
-            window.observe(now, asked, asked_recently, span_ns, budget.is_warm);
+            window.observe(now, said, Hearing { is_warm: budget.is_warm, is_shared });
         }
         budget.demand(now)
     }
@@ -121,7 +141,13 @@ impl Demands {
         let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
         let mut own =
             windows.filter(|(source, _)| source.pop == pop).filter_map(|(_, window)| window.samples.last());
-        own.any(|last| now.nanos_since(last.at) <= GAP_NS)
+        let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
+        own.any(|last| now.nanos_since(last.at) <= silence_ns)
+    }
+
+    /// Whether others hear a part of what POPs say.
+    fn is_shared(&self, now: Time) -> bool {
+        self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }
 
     /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs now hear that it is
@@ -145,8 +171,9 @@ impl Demands {
             return;
         }
         self.swept_at = now;
+        let is_shared = self.is_shared(now);
         self.budgets.retain(|_, budget| {
-            let kept_ns = if budget.is_warm { *WARM_GAP_NS.end() } else { GAP_NS };
+            let kept_ns = if budget.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
             now.nanos_since(budget.heard_at) <= kept_ns
         });
     }
@@ -184,6 +211,8 @@ pub struct Window {
     seen: Option<u64>,
     /// What was new here, in all.
     told: u64,
+    /// Whether others were told a part of what was asked for before the latest report.
+    is_elsewhere: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -193,23 +222,25 @@ struct Sample {
 }
 
 impl Window {
-    /// Takes the count `asked` as of `now`, `asked_recently` of it since the last report that anyone
-    /// answered; `is_warm` if that answer was that the key is warm.
-    pub fn observe(&mut self, now: Time, asked: u64, asked_recently: u64, span_ns: u64, is_warm: bool) {
+    /// Takes what is said at `now`.
+    pub fn observe(&mut self, now: Time, said: &Said, hearing: Hearing) {
         let told_before = self.told;
-        self.told = self.told.saturating_add(self.new_of(asked, asked_recently));
-        self.seen = self.seen.max(Some(asked));
-        let gap_ns = self.samples.last().map(|last| now.nanos_since(last.at));
-        match gap_ns {
-            Some(gap_ns) if gap_ns <= GAP_NS || is_warm && WARM_GAP_NS.contains(&gap_ns) => {}
-            _ => {
-                self.samples.clear();
-                // As if the last report had come half a window ago: reports are about that far apart. Where
-                // reports were lost, as long ago as this one says that it speaks of.
-                let span_ns = span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
-                let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
-                self.samples.push(Sample { at, told: told_before });
-            }
+        let gap_ns = self.samples.last().map_or(u64::MAX, |last| now.nanos_since(last.at));
+        let new = said.asked.saturating_sub(self.seen.unwrap_or(0));
+        self.is_elsewhere = hearing.is_shared && self.seen.is_some() && new > said.recently;
+        let is_steady = gap_ns <= GAP_NS
+            || hearing.is_warm && WARM_GAP_NS.contains(&gap_ns)
+            || self.is_elsewhere && gap_ns <= *WARM_GAP_NS.end();
+        let is_known = is_steady && !hearing.is_shared;
+        self.told = self.told.saturating_add(if is_known { new } else { new.min(said.recently) });
+        self.seen = self.seen.max(Some(said.asked));
+        if !is_steady {
+            self.samples.clear();
+            // As if the last report had come half a window ago: reports are about that far apart. Where
+            // reports were lost, as long ago as this one says that it speaks of.
+            let span_ns = said.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
+            let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
+            self.samples.push(Sample { at, told: told_before });
         }
         self.push(now);
         while self.samples.get(1).is_some_and(|next| now.nanos_since(next.at) >= WINDOW_NS) {
@@ -217,21 +248,16 @@ impl Window {
         }
     }
 
-    fn new_of(&self, asked: u64, asked_recently: u64) -> u64 {
-        match self.seen {
-            None => asked_recently,
-            Some(seen) => asked.saturating_sub(seen).min(asked_recently),
-        }
-    }
-
     /// What the bucket is asked for at `now`, in thousandths of a token per second.
     pub fn milli(&self, now: Time) -> u64 {
-        if let [.., before, last] = self.samples.as_slice()
-            && last.at.nanos_since(before.at) > GAP_NS
-            && now.nanos_since(last.at) <= *WARM_GAP_NS.end()
-        {
-            // Of a warm key, which says no more for as long again.
-            return per_second_milli(last.told.saturating_sub(before.told), last.at.nanos_since(before.at));
+        if let [.., before, last] = self.samples.as_slice() {
+            let apart_ns = last.at.nanos_since(before.at);
+            // Of a warm key, or while others hear the bucket, it says no more for as long again.
+            let is_seldom = apart_ns > GAP_NS || self.is_elsewhere && apart_ns > WINDOW_NS / 2;
+            let lasts_ns = if self.is_elsewhere { apart_ns + WINDOW_NS / 2 } else { *WARM_GAP_NS.end() };
+            if is_seldom && now.nanos_since(last.at) <= lasts_ns {
+                return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
+            }
         }
         let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let (Some(base), Some(last)) = (outside.or(self.samples.first()), self.samples.last()) else {

@@ -12,7 +12,7 @@ use weir_limiter::wire::{Allowance, Pushed, Report};
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
-use crate::demand::Demands;
+use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
 use crate::draws::Draws;
 use crate::escrow::{Claim, Drawn};
@@ -59,6 +59,8 @@ pub struct Plan {
 /// What a region knows between reports.
 #[derive(Debug)]
 pub struct Region {
+    /// `region` or `region/replica`.
+    member: String,
     name: String,
     terms: Terms,
     demands: Demands,
@@ -75,6 +77,7 @@ impl Region {
     /// grants by `terms`.
     pub fn new(member: &str, terms: Terms) -> Self {
         Self {
+            member: member.into(),
             name: region_of(member).into(),
             terms,
             demands: Demands::default(),
@@ -117,8 +120,8 @@ impl Region {
             let Some(entry) = plan.entries.get_mut(at) else { continue };
             source.epoch = report.epoch(key);
             let span_ns = u64::from(key.span_ms) * 1_000_000;
-            let (asked, recently) = (key.asked, key.asked_recently);
-            entry.demand = self.demands.observe(now, &entry.id, &source, asked, recently, span_ns);
+            let said = Said { asked: key.asked, recently: key.asked_recently, span_ns };
+            entry.demand = self.demands.observe(now, &entry.id, &source, &said);
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             entry.counts.push(Count {
                 epoch: report.epoch(key),
@@ -140,9 +143,17 @@ impl Region {
         let grants = charged.map(|(entry, account)| {
             let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
             self.heard.note(&entry.id, last);
+            if account.members.iter().any(|member| self.is_replica(&member.name)) {
+                self.demands.hear_of_others(now);
+            }
             self.grant_one(now, entry, entry.quota, &entry.sharing, account)
         });
         grants.collect()
+    }
+
+    /// Whether it is another weir-sync of this region.
+    fn is_replica(&self, member: &str) -> bool {
+        region_of(member) == self.name && member != self.member
     }
 
     /// What is granted at `now` with the store out of reach: the entries are charged to this region's

@@ -2,10 +2,13 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{BudgetId, Demand, SourceId};
-use weir_budget::demand::{BUCKETS_MAX, Demands, SAMPLES_MAX, WINDOW_NS, Window};
+use weir_budget::demand::{BUCKETS_MAX, Demands, Hearing, SAMPLES_MAX, Said, WINDOW_NS, Window};
 use weir_limiter::time::Time;
 
 const MS: u64 = 1_000_000;
+const ALONE: Hearing = Hearing { is_warm: false, is_shared: false };
+const WARM: Hearing = Hearing { is_warm: true, is_shared: false };
+const SHARED: Hearing = Hearing { is_warm: false, is_shared: true };
 
 fn at(ms: u64) -> Time {
     Time::from_nanos(ms * MS)
@@ -19,11 +22,15 @@ fn source(pop: &str, epoch: u64) -> SourceId {
     SourceId { epoch, pop: pop.into() }
 }
 
+fn said(asked: u64, recently: u64) -> Said {
+    Said { asked, recently, span_ns: 0 }
+}
+
 #[test]
 fn a_steady_stream_is_measured_exactly() {
     let mut window = Window::default();
     for i in 1..=20 {
-        window.observe(at(1_000 + i * 250), i * 25, 25, 0, false);
+        window.observe(at(1_000 + i * 250), &said(i * 25, 25), ALONE);
         if i >= 2 {
             assert_eq!(window.milli(at(1_000 + i * 250)), 100_000, "report {i}");
         }
@@ -33,7 +40,7 @@ fn a_steady_stream_is_measured_exactly() {
 #[test]
 fn the_first_report_counts_its_recent_part_only() {
     let mut window = Window::default();
-    window.observe(at(5_000), 1_000_000, 50, 0, false);
+    window.observe(at(5_000), &said(1_000_000, 50), ALONE);
     assert_eq!(window.milli(at(5_000)), 100_000, "50 within the window of half a second");
 }
 
@@ -41,7 +48,7 @@ fn the_first_report_counts_its_recent_part_only() {
 fn silence_fades_out_within_a_window_and_a_half() {
     let mut window = Window::default();
     for i in 1..=8 {
-        window.observe(at(i * 250), i * 25, 25, 0, false);
+        window.observe(at(i * 250), &said(i * 25, 25), ALONE);
     }
     assert!(window.milli(at(2_000 + 400)) > 0);
     assert_eq!(window.milli(at(2_000) + WINDOW_NS), 0);
@@ -53,36 +60,62 @@ fn a_lost_report_is_made_up_for_by_the_next() {
     for i in [1, 2, 3, 4, 6, 7, 8] {
         // The one after says so: nobody has answered the lost one.
         let recently = if i == 6 { 50 } else { 25 };
-        window.observe(at(i * 250), i * 25, recently, 0, false);
+        window.observe(at(i * 250), &said(i * 25, recently), ALONE);
     }
     assert_eq!(window.milli(at(2_000)), 100_000);
 }
 
 #[test]
+fn who_hears_a_pop_alone_counts_what_it_missed_and_who_does_not_leaves_it_to_others() {
+    let (mut alone, mut shared) = (Window::default(), Window::default());
+    for i in [1, 2, 4, 5, 6, 7, 8] {
+        alone.observe(at(i * 250), &said(i * 25, 25), ALONE);
+        shared.observe(at(i * 250), &said(i * 25, 25), SHARED);
+    }
+    assert_eq!((alone.told(), shared.told()), (200, 175));
+    assert_eq!(alone.milli(at(2_000)), 100_000);
+}
+
+#[test]
+fn receivers_that_hear_a_pop_seldom_count_it_once() {
+    for (receivers, pace_ms) in [(2, 500), (4, 250), (2, 250), (3, 700)] {
+        let mut windows = vec![Window::default(); receivers];
+        for i in 1..=40_u64 {
+            let said = said(i * pace_ms / 10, pace_ms / 10);
+            windows[usize::try_from(i).unwrap() % receivers].observe(at(i * pace_ms), &said, SHARED);
+            let sum: u64 = windows.iter().map(|window| window.milli(at(i * pace_ms))).sum();
+            assert!(i < 20 || (99_000..=100_000).contains(&sum), "{sum} of {receivers}, every {pace_ms} ms");
+        }
+        let end = at(40 * pace_ms + 4_000);
+        assert!(windows.iter().all(|window| window.milli(end) == 0));
+    }
+}
+
+#[test]
 fn what_comes_after_a_silence_counts_as_new() {
     let mut window = Window::default();
-    window.observe(at(1_000), 100, 100, 0, false);
-    window.observe(at(60_000), 150, 50, 0, false);
+    window.observe(at(1_000), &said(100, 100), ALONE);
+    window.observe(at(60_000), &said(150, 50), ALONE);
     assert_eq!(window.milli(at(60_000)), 100_000, "not spread over a minute");
 }
 
 #[test]
 fn a_budget_sums_its_buckets_and_counts_its_pops() {
     let mut demands = Demands::default();
-    demands.observe(at(1_000), &id(1), &source("a", 1), 50, 50, 0);
-    demands.observe(at(1_000), &id(2), &source("a", 9), 500, 500, 0);
-    demands.observe(at(1_000), &id(1), &source("a", 2), 50, 50, 0);
-    let demand = demands.observe(at(1_000), &id(1), &source("b", 1), 50, 50, 0);
+    demands.observe(at(1_000), &id(1), &source("a", 1), &said(50, 50));
+    demands.observe(at(1_000), &id(2), &source("a", 9), &said(500, 500));
+    demands.observe(at(1_000), &id(1), &source("a", 2), &said(50, 50));
+    let demand = demands.observe(at(1_000), &id(1), &source("b", 1), &said(50, 50));
     assert_eq!(demand, Demand { milli: 300_000, askers: 2 });
-    let idle = demands.observe(at(1_000), &id(1), &source("c", 1), 70, 0, 0);
+    let idle = demands.observe(at(1_000), &id(1), &source("c", 1), &said(70, 0));
     assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "who is not asked is no asker");
 }
 
 #[test]
 fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     let mut demands = Demands::with_budgets_max(1);
-    demands.observe(at(1_000), &id(1), &source("a", 1), 50, 50, 0);
-    let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), 900, 50, 0);
+    demands.observe(at(1_000), &id(1), &source("a", 1), &said(50, 50));
+    let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), &said(900, 50));
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
     demands.note(&id(1), true, false);
     assert_eq!(demands.debts(at(1_000)), (1, 1));
@@ -94,7 +127,7 @@ fn buckets_of_a_budget_are_bounded() {
     let mut demands = Demands::default();
     let mut last = Demand::default();
     for epoch in 0..BUCKETS_MAX as u64 + 100 {
-        last = demands.observe(at(1_000), &id(1), &source("a", epoch), 1, 1, 0);
+        last = demands.observe(at(1_000), &id(1), &source("a", epoch), &said(1, 1));
     }
     assert_eq!(last.milli, BUCKETS_MAX as u64 * 2_000);
 }
@@ -103,14 +136,14 @@ fn buckets_of_a_budget_are_bounded() {
 fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
     let (mut warm, mut hot) = (Window::default(), Window::default());
     for i in 1..=5 {
-        warm.observe(at(i * 2_000), i * 40, 40, 0, true);
-        hot.observe(at(i * 2_000), i * 40, 40, 0, false);
+        warm.observe(at(i * 2_000), &said(i * 40, 40), WARM);
+        hot.observe(at(i * 2_000), &said(i * 40, 40), ALONE);
     }
     assert_eq!(warm.milli(at(10_000)), 20_000, "two seconds' worth");
     assert_eq!(warm.milli(at(12_000)), 20_000, "until the next is due");
     assert_eq!(warm.milli(at(13_000)), 0);
     assert_eq!(hot.milli(at(10_000)), 80_000, "a hot key would have spoken sooner");
-    warm.observe(at(11_200), 240, 40, 0, true);
+    warm.observe(at(11_200), &said(240, 40), WARM);
     assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
 }
 
@@ -118,9 +151,9 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
 fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
         let mut demands = Demands::default();
-        demands.observe(at(1_000), &id(1), &source("a", 1), 40, 40, 0);
+        demands.observe(at(1_000), &id(1), &source("a", 1), &said(40, 40));
         demands.note(&id(1), false, is_warm);
-        let demand = demands.observe(at(3_000), &id(1), &source("a", 1), 80, 40, 0);
+        let demand = demands.observe(at(3_000), &id(1), &source("a", 1), &said(80, 40));
         assert_eq!(demand, Demand { milli, askers: 1 });
     }
 }
@@ -128,13 +161,14 @@ fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
 /// What the receivers of one region measure for a POP that deals its reports out to them.
 fn dealt(receivers: &mut [Window], reports: &[(u64, usize, bool)]) -> Vec<u64> {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
+    let hearing = if receivers.len() > 1 { SHARED } else { ALONE };
     let mut told = Vec::new();
     for &(more, to, answered) in reports {
         now_ms += 250;
         asked += more;
         unanswered += more;
         let to = to % receivers.len();
-        receivers[to].observe(at(now_ms), asked, unanswered, 0, false);
+        receivers[to].observe(at(now_ms), &said(asked, unanswered), hearing);
         told.push(receivers.iter().map(|window| window.milli(at(now_ms))).sum());
         if answered {
             unanswered = 0;
@@ -190,7 +224,7 @@ proptest! {
         let (mut window, mut now_ms, mut most) = (Window::default(), 10_000, 0);
         for (span_ms, asked) in reports {
             now_ms += span_ms;
-            window.observe(at(now_ms), asked, asked, 0, false);
+            window.observe(at(now_ms), &said(asked, asked), ALONE);
             most = most.max(asked);
             prop_assert!(window.milli(at(now_ms)) <= most * 2_000);
         }
@@ -204,9 +238,9 @@ proptest! {
         for (span_ms, more) in reports {
             now_ms += span_ms;
             asked += more;
-            once.observe(at(now_ms), asked, more, 0, false);
-            twice.observe(at(now_ms), asked, more, 0, false);
-            twice.observe(at(now_ms), asked, more, 0, false);
+            once.observe(at(now_ms), &said(asked, more), ALONE);
+            twice.observe(at(now_ms), &said(asked, more), ALONE);
+            twice.observe(at(now_ms), &said(asked, more), ALONE);
             prop_assert_eq!(once.milli(at(now_ms)), twice.milli(at(now_ms)));
         }
     }

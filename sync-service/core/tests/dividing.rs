@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
-use weir_budget::demand::Demands;
+use weir_budget::demand::{Demands, Said};
 use weir_budget::divide::{Shared, TARGET_NS, Terms, debt_milli, divide};
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
@@ -158,7 +158,8 @@ fn run_loop(factor: u64) -> u64 {
             if ms % 250 == i as u64 * 40 {
                 let now = Time::from_nanos(ms * 1_000_000);
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
-                let demand = demands.observe(now, &id, &source, pop.asked, pop.asked - pop.asked_reported, 0);
+                let said = Said { asked: pop.asked, recently: pop.asked - pop.asked_reported, span_ns: 0 };
+                let demand = demands.observe(now, &id, &source, &said);
                 pop.asked_reported = pop.asked;
                 let counts = vec![Count {
                     epoch: 1,

@@ -43,7 +43,7 @@ fn account(level: u64, spread: u32) -> Account {
 /// Of a key that is asked for `milli` thousandths of a token a second.
 fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
     let demand = Demand { milli, askers: u32::from(milli > 0) };
-    let member = Member { name: "eu".into(), demand, age_us: 0 };
+    let member = Member { name: "eu/1".into(), demand, age_us: 0 };
     let deficit_ns = (100 - level) * quota().token_ns();
     Account { deficit_ns, spread, charged: 0, now_us: 0, members: vec![member] }
 }

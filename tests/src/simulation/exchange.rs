@@ -25,12 +25,12 @@ impl World {
 
     /// A report leaves its POP.
     pub(super) fn send(&mut self, now: u64, call: Call, report: Vec<u8>) {
-        let Call { id, pop, .. } = call;
+        let Call { pop, .. } = call;
         self.wire.reported(pop, &report);
         self.queue.push(now + self.setup.timeout_ns, Event::TimedOut(call));
         let replicas = self.setup.syncs_per_region;
-        let turn = usize::try_from(id % replicas as u64).expect("below the number of weir-syncs");
-        let sync = self.pops[pop].region * replicas + turn;
+        self.pops[pop].turn = (self.pops[pop].turn + 1) % replicas;
+        let sync = self.pops[pop].region * replicas + self.pops[pop].turn;
         let report: Rc<[u8]> = report.into();
         for delay in self.network.near(pop, now, &mut self.rng).into_iter().flatten() {
             self.queue.push(now + delay, Event::Heard { call, sync, report: Rc::clone(&report) });

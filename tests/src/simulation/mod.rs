@@ -18,7 +18,7 @@
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, settings.rs: the table
+//!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, replicas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; judge.rs: what they must admit
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
@@ -51,6 +51,7 @@ pub mod quotas;
 pub mod random;
 pub mod reaction;
 pub mod reference;
+pub mod replicas;
 pub mod report;
 pub mod scenario;
 pub mod scenarios;

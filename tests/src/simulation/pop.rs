@@ -45,6 +45,8 @@ pub struct Pop {
     pub news_at: u64,
     /// When the report was sent whose answer, settled or not, it heard last.
     pub heard_at: u64,
+    /// Which of its region's weir-syncs its latest report went to.
+    pub turn: usize,
     /// Requests for watched keys that its workers could not put on their lists, or took others off for.
     pub dropped: u64,
     rules: RuleSet,
@@ -79,6 +81,7 @@ impl Pop {
             is_up: true,
             news_at: 0,
             heard_at: 0,
+            turn: 0,
             dropped: 0,
             rules: rules.clone(),
             bits: setup.rules.iter().map(|rule| rule.bits).collect(),

@@ -86,10 +86,6 @@ pub fn drawn(seed: u64) -> Drawn {
         drift_ppm_max: 200,
         ..Setup::default()
     };
-    // Where a report leaves before the last is answered, replicas count twice what it was asked for.
-    if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
-        setup.syncs_per_region = 1;
-    }
     setup.terms = Terms { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
     #[allow(clippy::cast_precision_loss, reason = "some seconds")]

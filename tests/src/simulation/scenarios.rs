@@ -10,7 +10,7 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{many, quotas, reaction};
+use super::{many, quotas, reaction, replicas};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
@@ -204,6 +204,11 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("three nested rules, the widest", NESTED, quotas::nested_widest),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),
     plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, quotas::local_burst_below),
+    plain("two replicas, store 716 ms away", CONTENDED_FAR, replicas::far_store),
+    plain("two replicas, store 716 ms away, one POP", CONTENDED_FAR, replicas::far_store_one_pop),
+    plain("two replicas, every 500 ms, 5x", CONTENDED_FAR, replicas::slow_reports),
+    plain("two replicas, every 500 ms, one POP", SMALL_BURST, replicas::slow_reports_one_pop),
+    plain("four replicas, 3x", CONTENDED_FAR, replicas::four),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

@@ -9,14 +9,14 @@ use super::setup::{RuleText, Setup};
 use super::traffic;
 
 /// `times` the rate of `per_second`, evenly.
-fn contended(size: Size, per_second: u32, burst: u32, times: f64, seconds: u64) -> Plan {
+pub(super) fn contended(size: Size, per_second: u32, burst: u32, times: f64, seconds: u64) -> Plan {
     let mut plan = Plan::of(size, seconds, traffic::even(f64::from(per_second) * times, size.pops));
     plan.setup.rules = vec![RuleText { rate: format!("{per_second}/s"), burst, ..RuleText::default() }];
     plan
 }
 
 /// The same plan with a store that is `round_trip_ns` away, and weir-syncs that are set for it.
-fn far(plan: Plan, round_trip_ns: u64) -> Plan {
+pub(super) fn far(plan: Plan, round_trip_ns: u64) -> Plan {
     let far = Link::perfect(round_trip_ns / 2);
     let setup = Setup { far, store_timeout_ns: 2 * SECOND_NS, ..plan.setup };
     let terms = Terms { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };

@@ -68,7 +68,7 @@ pub(super) struct Told {
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
-    /// Tokens that this worker was asked for, and those of them that no answered report had said.
+    /// Tokens that this worker was asked for, and those of them that no report had said.
     pub(super) asked: u64,
     pub(super) asked_recently: u64,
     /// Of a draw: the tokens that its request waits for.
@@ -276,13 +276,13 @@ impl Limiter {
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
-        let (asked, asked_recently, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
+        let (asked, unanswered, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
         let place = Place { tag: Tag::from_bits(tag), slot };
         let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
         let wish = strict.map(|rule| Wish {
-            asked: if rule.sharing.calendar.is_some() { asked_recently } else { asked_since_report },
+            asked: if rule.sharing.calendar.is_some() { unanswered } else { asked_since_report },
             usual_cost: rule.cost.usual(),
             is_waited_for,
             is_crowded,
@@ -310,6 +310,7 @@ impl Limiter {
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
         let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
+        let asked_recently = key.say_asked();
         let ahead = match wish.map(|wish| wish.of(&watched, now)) {
             None => 0,
             Some(Want::Ahead(ahead)) => ahead,

@@ -47,7 +47,9 @@ impl Limiter {
         let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
         exchange.boxes_told(sequence);
         self.hear(reply, &sent.keys, sent.sent_at, slots, now);
-        if !reply.settled || reply.grants.is_empty() {
+        if reply.grants.is_empty() {
+            take_back(&mut self.watch, &sent.keys);
+        } else if !reply.settled {
             unsay(&mut self.watch, &sent.keys);
         }
         Ok(())
@@ -220,7 +222,7 @@ impl Limiter {
         if let Some(sent) = exchange.take_if(sequence, |_| true) {
             exchange.ladder.miss();
             self.counters.add(Event::SyncFailed, 1);
-            unsay(&mut self.watch, &sent.keys);
+            take_back(&mut self.watch, &sent.keys);
         }
     }
 }
@@ -230,6 +232,16 @@ pub(super) fn unsay(watch: &mut WatchList, keys: &[Told]) {
     for told in keys {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
             key.soil(told.dirty_since);
+        }
+    }
+}
+
+/// A report that said this of these keys was as good as none.
+fn take_back(watch: &mut WatchList, keys: &[Told]) {
+    unsay(watch, keys);
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.unsay_asked(told.asked.wrapping_sub(told.asked_recently));
         }
     }
 }

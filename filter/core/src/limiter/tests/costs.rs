@@ -63,7 +63,7 @@ fn reports_count_tokens() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 1);
     let report = limiter.report(&mut slots, false, T0).unwrap();
     let key = &report.keys[0];
-    assert_eq!((key.admitted, key.unconfirmed, key.asked, key.asked_recently), (8, 8, 20, 20));
+    assert_eq!((key.admitted, key.unconfirmed, key.asked, key.asked_recently), (8, 8, 20, 16));
 }
 
 #[test]

@@ -70,6 +70,28 @@ fn counts_are_said_again_until_they_are_confirmed() {
     assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
 }
 
+/// Of several receivers, each hears of a request once; what one may not have heard is said again.
+#[test]
+fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
+    let (mut limiter, mut slots) = watching();
+    let asks = |limiter: &mut Limiter, slots: &mut LocalSlots, at: u64| {
+        allows(limiter, slots, "192.0.2.1", T0 + at * MS);
+        let report = limiter.report(slots, false, T0 + at * MS).unwrap();
+        (report.sequence, report.keys[0].asked_recently)
+    };
+    assert_eq!(asks(&mut limiter, &mut slots, 0), (1, 2));
+    assert_eq!(asks(&mut limiter, &mut slots, 10), (2, 1));
+    assert_eq!(asks(&mut limiter, &mut slots, 20), (3, 1));
+    limiter.report_failed(2);
+    assert_eq!(asks(&mut limiter, &mut slots, 30), (4, 3), "what the second said, and since");
+    limiter.report_failed(1);
+    limiter.report_failed(3);
+    assert_eq!(asks(&mut limiter, &mut slots, 40), (5, 6), "all of it");
+    limiter.report_failed(4);
+    limiter.report_failed(5);
+    assert_eq!(asks(&mut limiter, &mut slots, 50), (6, 7));
+}
+
 #[test]
 fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
@@ -110,7 +132,8 @@ fn a_report_that_is_not_answered_is_not_waited_for() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
     let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
-    assert_eq!((second.keys[0].span_ms, second.keys[0].asked_recently), (250, 2));
+    // What was asked for is said to whoever hears the first, and not again to whoever hears the second.
+    assert_eq!((second.keys[0].span_ms, second.keys[0].asked, second.keys[0].asked_recently), (250, 6, 1));
     // Whichever answer comes is taken, in any order; what both said is known once.
     answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);
     answer(&mut limiter, &mut slots, &first, 1, grant(1, 1, 4_000), T0 + 310 * MS);
