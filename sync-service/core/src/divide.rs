@@ -142,16 +142,24 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     let most = u64::from(sharing.local_burst);
     // Slow enough that it refills one token until the POP hears more, and no slower; nor slower than it is asked.
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
-    let expected = u128::from(asked_milli) * u128::from(LIKELY);
-    let quickest = u128::from(SECOND_NS * 1_000) / (expected * u128::from(quota.token_ns())).max(1);
-    let parts = (pops / UNEVEN).min(u64::try_from(quickest).unwrap_or(u64::MAX)).clamp(1, slowest);
-    let lump = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS * 1_000);
+    let rate_milli = likely(asked_milli, RATE_DEVIATIONS);
+    let quickest = SECOND_NS.saturating_mul(1_000) / rate_milli.saturating_mul(quota.token_ns()).max(1);
+    let parts = (pops / UNEVEN).min(quickest).clamp(1, slowest);
+    let heard_milli = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS);
+    let lump = likely(u64::try_from(heard_milli).unwrap_or(u64::MAX), LUMP_DEVIATIONS) / 1_000;
     let least = LUMP.min(most / 4).max(1);
-    let tokens = least.saturating_add(u64::try_from(lump).unwrap_or(u64::MAX)).min(most);
+    let tokens = least.max(lump).min(most);
     // A token is charged as many as there are parts; of the last of them, one must be there.
     let parts = parts.min(most.saturating_sub(1) / tokens.saturating_sub(1).max(1)).max(1);
     let burst = ((tokens - 1) * parts + 1).max(most / pops.max(1));
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
+}
+
+/// What comes where `mean_milli` is expected, in thousandths, and so many standard deviations more. Clients come as a
+/// Poisson process does, whose deviation is the root of its mean: four times its rate is nothing to one that asks
+/// seldom, and never seen of one that asks often.
+fn likely(mean_milli: u64, deviations: u64) -> u64 {
+    mean_milli.saturating_add(deviations * mean_milli.saturating_mul(1_000).isqrt())
 }
 
 /// The region of a member: what stands before the slash.
@@ -245,8 +253,10 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
 
 /// How many times the refill that an even division would give it a POP has, whose client was seen at many.
 const UNEVEN: u64 = 5;
-/// How many times the rate that it is asked for a POP may refill at: requests do not come evenly.
-const LIKELY: u64 = 3;
+/// By how many standard deviations more than it is asked for a POP refills for in a second.
+const RATE_DEVIATIONS: u64 = 3;
+/// By how many more than it is asked for until it hears more a POP holds.
+const LUMP_DEVIATIONS: u64 = 2;
 /// The fewest requests that a POP lets through at once, where that is no large part of the burst.
 const LUMP: u64 = 2;
 /// A surplus is given out so many times faster than a lack is made up.

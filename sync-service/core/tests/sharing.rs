@@ -119,8 +119,12 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
         divide(&shared, "eu", false, &Terms::default()).asking
     };
     assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
-    assert_eq!((at_once(&asking(2_000)), asking(2_000).parts), (2, 16), "three times two a second");
-    assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (9, 1), "twenty a second: the whole rate");
+    assert_eq!(
+        (at_once(&asking(2_000)), asking(2_000).parts),
+        (2, 16),
+        "two a second, and three deviations of it"
+    );
+    assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 2), "twenty a second: half the rate");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
     let small = Sharing { local_burst: 5, ..sharing.clone() };
     let shared = Shared { quota: quota(), sharing: &small, account: &account, own_ns: None, own_milli: 0 };

@@ -22,7 +22,16 @@ pub(super) const fn limit(what: &'static str, of: fn(&World) -> f64, least: f64,
 }
 
 const fn plain(name: &'static str, limits: &'static [Limit], plan: fn(Size) -> Plan) -> Scenario {
-    Scenario { name, fleets: FLEETS, plan, limits }
+    in_fleets(FLEETS, name, limits, plan)
+}
+
+const fn in_fleets(
+    fleets: &'static [Size],
+    name: &'static str,
+    limits: &'static [Limit],
+    plan: fn(Size) -> Plan,
+) -> Scenario {
+    Scenario { name, fleets, plan, limits }
 }
 
 pub(super) fn ratio(world: &World) -> f64 {
@@ -52,6 +61,8 @@ const BELOW: &[Limit] = &[limit("passed", passed, 0.998, 1.0), BOUND];
 const ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 const HOPPING: &[Limit] = &[limit("ratio", ratio, 0.985, 1.01), BOUND];
 const JUMPING: &[Limit] = &[limit("ratio", ratio, 0.97, 1.01), BOUND];
+/// The run ends in a jump, in debt for two requests at each of 330 POPs: 2.7 % of what is due in the run.
+const JUMPING_WIDELY: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
 const COLD_BURST: &[Limit] =
     &[limit("since start", more::since_start, 0.99, 1.01), BOUND, limit("overshoot", overshoot, 0.0, 1e9)];
 const ATTACKER: &[Limit] = &[
@@ -103,6 +114,9 @@ const PULSES: &[Limit] = &[
     BOUND,
 ];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
+/// Where a POP is asked once a second, it now and then meets three requests at once, and holds two: 0.988 to 0.992 over
+/// 20 seeds.
+const HONEST_WIDELY: &[Limit] = &[limit("passed", lumps::passed_honest, 0.985, 1.0), BOUND];
 const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
 const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
 /// While an ideal bucket waits for a dear request, it is full at times; what it lets go then, the fleet gives out.
@@ -149,11 +163,13 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("hopping every 0.3 s 3x", HOPPING, |s| hopping(s, 300.0, 300)),
     plain("hopping every 0.1 s 3x", HOPPING, |s| hopping(s, 300.0, 100)),
     plain("jumping 1x to 50x every 3 s", JUMPING, |s| jumping(s, 3_000)),
-    plain("jumping 1x to 50x every 2.618 s", JUMPING, |s| jumping(s, 2_618)),
+    in_fleets(SMALL, "jumping 1x to 50x every 2.618 s", JUMPING, |s| jumping(s, 2_618)),
+    in_fleets(LARGE, "jumping 1x to 50x every 2.618 s", JUMPING_WIDELY, |s| jumping(s, 2_618)),
     plain("cold burst at every POP", COLD_BURST, more::cold_burst),
     plain("attacker bursts, rests, returns", ATTACKER, more::attacker),
     plain("a burst everywhere, then even 0.9x", HONEST, lumps::burst_then_even),
-    plain("a burst everywhere, then Zipf 0.9x", HONEST, lumps::burst_then_zipf),
+    in_fleets(SMALL, "a burst everywhere, then Zipf 0.9x", HONEST, lumps::burst_then_zipf),
+    in_fleets(LARGE, "a burst everywhere, then Zipf 0.9x", HONEST_WIDELY, lumps::burst_then_zipf),
     plain("5 a POP every 30 s over 0.9x", SMALL_BURSTS, lumps::small_bursts),
     plain("cost 50 of a burst of 100, 3x", DEAR, |s| lumps::dear_requests(s, 300.0)),
     plain("cost 50 of a burst of 100, 20x", DEAR, |s| lumps::dear_requests(s, 2_000.0)),
