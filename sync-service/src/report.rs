@@ -211,7 +211,7 @@ impl Exchange {
         plan.entries = batch.entries;
         self.metrics.store_latency.observe(took.as_secs_f64());
         if let Ok(pops) = pops {
-            lock(&self.state).count_pops(pops);
+            lock(&self.state).count_pops(self.now(), pops, self.pop_ttl_ns());
         }
         // Charged is charged; only where there was nothing else to do does the other word count. What was
         // charged or drawn while something else failed is found again by the next report.

@@ -45,11 +45,19 @@ impl Pops {
 ///
 /// The store counts them. Before it has, since this process began without it, POPs say what they last heard, and the
 /// operator may have said how many to expect: of these the most, as a share too large is the dearer mistake. What the
-/// store counts replaces it all, and is believed from then on.
+/// store counts replaces it all; but fewer than were known are believed only once the store has counted no more for as
+/// long as a silent POP counts as live, since a store that lost its data begins at one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
-    counted: Option<u32>,
+    counted: Option<Counted>,
     said: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    pops: u32,
+    /// Since when the store counts fewer, and the most of what it counted since.
+    fewer: Option<(Time, u32)>,
 }
 
 impl FleetSize {
@@ -63,14 +71,23 @@ impl FleetSize {
         self.said = self.said.max(pops.min(POPS_MAX));
     }
 
-    /// The store counts so many.
-    pub fn count(&mut self, pops: u32) {
-        self.counted = Some(pops.clamp(1, POPS_MAX));
+    /// The store counts so many at `now`; a POP is live for `ttl_ns` nanoseconds after its last word.
+    pub fn count(&mut self, now: Time, pops: u32, ttl_ns: u64) {
+        let pops = pops.clamp(1, POPS_MAX);
+        let known = self.counted.get_or_insert(Counted { pops: self.said, fewer: None });
+        let (since, most) = known.fewer.map_or((now, pops), |(since, most)| (since, most.max(pops)));
+        *known = if pops >= known.pops {
+            Counted { pops, fewer: None }
+        } else if now.nanos_since(since) > ttl_ns {
+            Counted { pops: most, fewer: None }
+        } else {
+            Counted { fewer: Some((since, most)), ..*known }
+        };
     }
 
     /// How many there are; `None` if nobody has said.
     pub fn known(&self) -> Option<u32> {
-        self.counted.or(Some(self.said).filter(|said| *said > 0))
+        self.counted.map(|counted| counted.pops).or(Some(self.said).filter(|said| *said > 0))
     }
 }
 
@@ -109,9 +126,29 @@ mod tests {
         assert_eq!(fleet.known(), Some(30));
         fleet.hear(u32::MAX);
         assert_eq!(fleet.known(), Some(POPS_MAX));
-        fleet.count(2);
+        fleet.count(at(0), 2, 10 * SECOND_NS);
+        assert_eq!(fleet.known(), Some(POPS_MAX), "the store may have lost its data");
+        fleet.count(at(11), 2, 10 * SECOND_NS);
         fleet.hear(30);
         assert_eq!(fleet.known(), Some(2), "the store knows");
+    }
+
+    #[test]
+    fn a_store_that_lost_its_data_is_not_believed_before_every_pop_has_had_time_to_speak() {
+        let mut fleet = FleetSize::default();
+        let mut known = |at_s: u64, pops: u32| {
+            fleet.count(at(at_s), pops, 10 * SECOND_NS);
+            fleet.known().unwrap()
+        };
+        assert_eq!(known(0, 30), 30);
+        // It was out of reach for a while, and lost its data.
+        for (at_s, pops) in [(20, 1), (21, 12), (22, 30), (23, 1), (24, 29), (33, 28)] {
+            assert_eq!(known(at_s, pops), 30, "{at_s} s");
+        }
+        assert_eq!(known(34, 28), 29, "one POP is gone, and then another");
+        assert_eq!(known(35, 28), 29);
+        assert_eq!(known(46, 28), 28);
+        assert_eq!(known(47, 31), 31, "more are believed at once");
     }
 
     #[test]

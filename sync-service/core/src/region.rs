@@ -206,9 +206,9 @@ impl Region {
         self.fleet.expect(pops);
     }
 
-    /// The store counts so many live POPs.
-    pub fn count_pops(&mut self, pops: u32) {
-        self.fleet.count(pops);
+    /// The store counts so many POPs at `now` that reported within `ttl_ns` nanoseconds.
+    pub fn count_pops(&mut self, now: Time, pops: u32, ttl_ns: u64) {
+        self.fleet.count(now, pops, ttl_ns);
     }
 
     /// The POPs that reported here within `ttl_ns` nanoseconds before `now`, as a part of the fleet as last known.

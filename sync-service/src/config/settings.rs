@@ -170,7 +170,7 @@ pub const SETTINGS: &[Setting] = &[
         pop_ttl_ms as pop_ttl,
         "MS",
         "10000",
-        "How long a POP that says nothing counts as alive",
+        "How long a POP that says nothing counts as alive; as long again must fewer be counted before that is believed",
         |text| values::millis(text, 100, 24 * HOUR_MS)
     ),
     setting!(

@@ -78,7 +78,7 @@ impl Sync {
     pub fn answer(&mut self, heard: &Heard, settled: Option<&Settled>, now: u64) -> Vec<u8> {
         let (time, Heard { report, plan }) = (self.clock.at(now), heard);
         if let Some(settled) = settled {
-            self.state.count_pops(settled.pops);
+            self.state.count_pops(time, settled.pops, POP_TTL_NS);
         }
         let share = self.state.share(time, POP_TTL_NS);
         let grants = match settled {
