@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::address;
-use crate::rules::matching::{Folding, path_of};
+use crate::rules::matching::{Folding, HostRead, PathRead};
 
 /// The most attributes that one rule set may ask for.
 pub const ATTRIBUTES_MAX: usize = 1_000;
@@ -114,8 +114,12 @@ pub struct Values {
     /// What the host called the address that was read last, and what that was: the next request is often from
     /// the same connection.
     last_read: (Vec<u8>, Option<IpAddr>),
-    /// The path in each way of folding it.
-    paths: [Folded; Folding::COUNT],
+    /// The path, and the request that it was read for.
+    path: (u64, PathRead),
+    /// A path that is not folded as it came, in each way of folding it.
+    folded: [Folded; Folding::COUNT],
+    /// The host, and the request that it was read for.
+    host: (u64, HostRead),
 }
 
 /// A path as it is folded.
@@ -123,8 +127,6 @@ pub struct Values {
 struct Folded {
     /// The request that it was made of.
     request: u64,
-    /// It is as long as this, and as it came; none: it is in `bytes`.
-    as_it_is: Option<usize>,
     bytes: Vec<u8>,
 }
 
@@ -155,34 +157,57 @@ impl<'a> Fetched<'a> {
     }
 
     /// The attribute's bytes, fetched on the first call.
+    #[inline]
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
-        let Self { request, attributes, values, .. } = self;
-        let value = values.list.get_mut(usize::from(id.0))?;
-        if value.request != values.request {
-            value.is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
-            value.request = values.request;
-            if attributes.is_credentials(id) {
-                normalise_credentials(&mut value.bytes);
-            }
+        let place = usize::from(id.0);
+        if self.values.list.get(place)?.request != self.values.request {
+            self.fetch(id)?;
         }
-        value.is_there.then_some(value.bytes.as_slice())
+        self.values.list.get(place).filter(|value| value.is_there).map(|value| value.bytes.as_slice())
     }
 
-    /// The path without its query, folded, which is done on the first call; none where the host has none.
+    #[inline(never)]
+    fn fetch(&mut self, id: AttributeId) -> Option<()> {
+        let Self { request, attributes, values, .. } = self;
+        let value = values.list.get_mut(usize::from(id.0))?;
+        value.is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
+        value.request = values.request;
+        if attributes.is_credentials(id) {
+            normalise_credentials(&mut value.bytes);
+        }
+        Some(())
+    }
+
+    /// The path without its query, folded; none where the host has none. It is read on the first call, and nothing is
+    /// made of a path that is folded as it came.
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
         self.get(AttributeId::PATH)?;
-        let Values { request, list, paths, .. } = &mut *self.values;
+        let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
         let target = &list.get(usize::from(AttributeId::PATH.0))?.bytes;
-        let folded = paths.get_mut(folding.number())?;
+        if *read_for != *request {
+            (*read_for, *read) = (*request, PathRead::of(target));
+        }
+        let path = target.get(..read.len)?;
+        if read.is_folded || folding == Folding::NONE {
+            return Some(path);
+        }
+        let folded = folded.get_mut(folding.number())?;
         if folded.request != *request {
-            let path = path_of(target);
-            folded.as_it_is = folding.leaves(path).then_some(path.len());
-            if folded.as_it_is.is_none() {
-                folding.fold(path, &mut folded.bytes);
-            }
+            folding.fold(path, &mut folded.bytes);
             folded.request = *request;
         }
-        folded.as_it_is.map_or(Some(&folded.bytes), |len| target.get(..len))
+        Some(&folded.bytes)
+    }
+
+    /// The host without its port, in lower case and backwards, read on the first call; none where the host has none.
+    pub(crate) fn host_backwards(&mut self) -> Option<&[u8]> {
+        self.get(AttributeId::AUTHORITY)?;
+        let Values { request, list, host: (read_for, read), .. } = &mut *self.values;
+        if *read_for != *request {
+            read.read(&list.get(usize::from(AttributeId::AUTHORITY.0))?.bytes);
+            *read_for = *request;
+        }
+        Some(read.backwards())
     }
 
     /// The client's address, read on the first call; none where the host has none that can be read.

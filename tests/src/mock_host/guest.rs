@@ -56,6 +56,7 @@ impl<'a> Guest<'a> {
 
     /// Asks the module for memory.
     pub(super) fn allocate(&mut self, size: u32) -> Result<u32, Error> {
+        self.host().lent += 1;
         self.call("proxy_on_memory_allocate", size)
     }
 

@@ -144,6 +144,8 @@ pub struct Host {
     pub calls_back: Option<(String, Vec<Callback>)>,
     /// Filter state that the last request left behind.
     pub filter_state: BTreeMap<String, String>,
+    /// How often the module was asked for memory to put an answer into: what is dear about most calls.
+    pub lent: u32,
     pub(super) proxy: Proxy,
     /// The callback that the module is in, and the request it is for; none where that is the root context.
     pub(super) callback: &'static str,
@@ -185,6 +187,7 @@ impl Host {
             before_write: None,
             calls_back: None,
             filter_state: BTreeMap::new(),
+            lent: 0,
             proxy,
             callback: "",
             request: None,

@@ -42,7 +42,7 @@ fn a_limited_request_gets_one_complete_answer() {
 #[test]
 fn a_grpc_client_is_told_in_one_sentence() {
     let deny = json!([{"addresses": ["192.0.2.2"]}]);
-    let grpc = |n| client(n).header("content-type", "application/grpc+proto");
+    let grpc = |n| client(n).header("content-type", "application/grpc+proto").header("te", "trailers");
     let limiting = with(plugin(&rule("10/m", 5)), "deny", deny);
     let mut worker = Worker::configured(&shared(), &limiting);
     assert_eq!(worker.allowed_of(5, &grpc(1)), 5);
@@ -50,15 +50,28 @@ fn a_grpc_client_is_told_in_one_sentence() {
         assert_eq!(worker.request(&grpc(1)).answer().body, "The limit per-address is reached");
     }
     assert_eq!(worker.request(&grpc(2)).answer().body, "Forbidden");
-    let problem =
-        worker.request(&client(1).header("content-type", "application/grpc-web")).answer().body.clone();
-    assert!(problem.starts_with('{'), "{problem}");
+    for kind in ["application/grpc-web", "text/plain"] {
+        let ask = client(1).header("content-type", kind).header("te", "trailers");
+        let problem = worker.request(&ask).answer().body.clone();
+        assert!(problem.starts_with('{'), "{kind}: {problem}");
+    }
     let denying = synced(&with(rule("1/h", 5), "when_unsynced", json!("deny")));
     let mut worker = Worker::configured(&shared(), &denying);
     worker.advance_ms(60_000);
     let denied = worker.request(&grpc(1)).answer().clone();
     assert_eq!(denied.body, "The limit per-address cannot be checked at the moment");
     assert_eq!((denied.status, denied.grpc_status), (503, 14), "UNAVAILABLE for gRPC");
+}
+
+/// Of a flood of POSTs, each refusal brings the address into the module and nothing else.
+#[test]
+fn a_refused_post_is_not_asked_for_its_content_type() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
+    let post = client(1).header("content-type", "application/json");
+    assert_eq!(worker.allowed_of(2, &post), 1);
+    worker.host_mut().lent = 0;
+    assert_eq!(worker.allowed_of(10, &post), 0);
+    assert_eq!(worker.host().lent, 10);
 }
 
 #[test]

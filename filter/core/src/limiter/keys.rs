@@ -27,20 +27,14 @@ pub(super) struct Keys {
 }
 
 struct Known {
+    /// Made of the client's address and nothing else: as good for the next request from there.
     is_address: bool,
-    of: Of,
+    /// The address that it was made of, if so.
+    address: Option<IpAddr>,
+    /// The last request that it is the key of; from 1 on.
+    request: u64,
     value: KeyValue,
     hash: KeyHash,
-}
-
-/// What a value was made of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Nothing,
-    /// Of nothing else: as good for the next request from this address.
-    Address(IpAddr),
-    /// Of the `n`-th request.
-    Request(u64),
 }
 
 impl Keys {
@@ -59,7 +53,7 @@ impl Keys {
         }
         let lacking = KeyValue::LACKING;
         let hash = secret.hash(lacking.as_bytes());
-        let known = |is_address| Known { is_address, of: Of::Nothing, value: lacking, hash };
+        let known = |is_address| Known { is_address, address: None, request: 0, value: lacking, hash };
         let of_specs = specs.iter().map(|spec| known(spec.is_address()));
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
@@ -71,28 +65,26 @@ impl Keys {
 
     /// Forgets what it made: the secrets are others.
     pub(super) fn forget(&mut self) {
-        self.list.iter_mut().for_each(|known| known.of = Of::Nothing);
+        self.list.iter_mut().for_each(|known| (known.address, known.request) = (None, 0));
     }
 
     /// The hash of the request's key, or a part that it lacks.
+    #[inline]
     pub(super) fn hash(
         &mut self,
         id: KeyId,
         spec: &KeySpec,
         request: &mut Fetched<'_>,
-        (fleet_secret, secret): (&FleetSecret, &Secret),
+        secrets: (&FleetSecret, &Secret),
     ) -> Result<KeyHash, MissingPart> {
         let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
-        let of = match known.is_address.then(|| request.client_address()).flatten() {
-            Some(address) => Of::Address(address),
-            None => Of::Request(self.request),
-        };
-        if known.of != of {
-            // Should it lack a part, what is known is of nobody.
-            known.of = Of::Nothing;
-            known.value = spec.value(request, fleet_secret)?;
-            known.hash = secret.hash(known.value.as_bytes());
-            known.of = of;
+        if known.request != self.request {
+            let address = if known.is_address { request.client_address() } else { None };
+            if address.is_none() || known.address != address {
+                known.make(spec, request, secrets)?;
+                known.address = address;
+            }
+            known.request = self.request;
         }
         Ok(known.hash)
     }
@@ -105,5 +97,21 @@ impl Keys {
     /// The value that was last made.
     pub(super) fn value(&self, id: KeyId) -> &KeyValue {
         self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
+    }
+}
+
+impl Known {
+    #[inline(never)]
+    fn make(
+        &mut self,
+        spec: &KeySpec,
+        request: &mut Fetched<'_>,
+        (fleet_secret, secret): (&FleetSecret, &Secret),
+    ) -> Result<(), MissingPart> {
+        // Should it lack a part, what is known is of nobody.
+        (self.address, self.request) = (None, 0);
+        self.value = spec.value(request, fleet_secret)?;
+        self.hash = secret.hash(self.value.as_bytes());
+        Ok(())
     }
 }

@@ -100,7 +100,9 @@ impl Limiter {
             let terms = self.terms.get(usize::from(*i));
             terms.is_some_and(|terms| terms.is_unlimited && terms.enforcement.mode != Mode::Off)
         };
-        unlimited.extend(met.iter().copied().filter(is_unlimited));
+        if self.rules.has_unlimited() {
+            unlimited.extend(met.iter().copied().filter(is_unlimited));
+        }
         *whose = Self::whose(&self.terms, met, request);
         if let Some(whose) = whose.as_ref()
             && let Some(strictest) = self.batches.pay(whose, now)

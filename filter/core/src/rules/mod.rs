@@ -89,6 +89,8 @@ pub struct RuleSet {
     allow: Conditions,
     deny: Conditions,
     is_enforced: bool,
+    /// Whether any tier is without a limit.
+    has_unlimited: bool,
     attributes: Attributes,
 }
 
@@ -143,7 +145,9 @@ impl RuleSet {
         let index = Index::new(rules.iter().map(|rule| &*rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
         let cheap = cheap(&rules);
-        let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, attributes };
+        let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited);
+        let mut set =
+            Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
         let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
@@ -154,6 +158,11 @@ impl RuleSet {
     /// Whether the rules are in force at all.
     pub fn is_enforced(&self) -> bool {
         self.is_enforced
+    }
+
+    /// Whether any tier is without a limit, and so has nothing but its requests to count.
+    pub(crate) fn has_unlimited(&self) -> bool {
+        self.has_unlimited
     }
 
     /// A request that meets one of these is counted by no rule, and never refused.
@@ -288,6 +297,7 @@ impl Conditions {
         !self.list.is_empty() && self.finds_one(request, room, least)
     }
 
+    #[inline(never)]
     fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
         self.index.candidates(request, room);
         room.iter()

@@ -168,9 +168,9 @@ impl Slot {
     fn begin_watching(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let goes = |i| {
             let (tag, entry) = self.watched_entry(i);
-            Some((may_go(tag, &entry, now)?, tag, entry))
+            Some((may_go(tag, &entry, now)?, tag))
         };
-        let first = (0..self.watched()).filter_map(goes).max_by_key(|(why, ..)| *why);
+        let first = (0..self.watched()).filter_map(goes).max_by_key(|(why, _)| *why);
         let kept = (0..self.watched()).filter(|i| goes(*i).is_none()).count();
         if kept >= WATCHED_MAX || self.kept_units(now) + WATCHED_UNITS > UNITS - OVERFLOW_UNITS {
             return None;
@@ -180,8 +180,8 @@ impl Slot {
             self.remove_cold(i);
         }
         if self.watched() >= WATCHED_MAX {
-            let (_, tag, entry) = first?;
-            dropped += self.let_go(tag, &entry, now);
+            let (_, tag) = first?;
+            dropped += self.let_go(tag, now);
         }
         dropped += self.make_room(WATCHED_UNITS, now)?;
         let i = self.watched();
@@ -217,16 +217,16 @@ impl Slot {
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
-            let may_go =
-                self.entries().filter_map(|(tag, entry)| Some((may_go(tag, &entry, now)?, tag, entry)));
-            let (_, tag, entry) = may_go.max_by_key(|(why, ..)| *why)?;
-            dropped += self.let_go(tag, &entry, now);
+            let may_go = self.entries().filter_map(|(tag, entry)| Some((may_go(tag, &entry, now)?, tag)));
+            let (_, tag) = may_go.max_by_key(|(why, _)| *why)?;
+            dropped += self.let_go(tag, now);
         }
         Some(dropped)
     }
 
     /// Drops an entry that may go; how many were dropped that hold no information.
-    fn let_go(&mut self, tag: Tag, entry: &Entry, now: Time) -> u32 {
+    fn let_go(&mut self, tag: Tag, now: Time) -> u32 {
+        let Some(entry) = self.get(tag) else { return 0 };
         self.remove(tag);
         if entry.is_spent(now) {
             return 1;

@@ -47,18 +47,6 @@ impl Folding {
         usize::from(self.0)
     }
 
-    /// Whether the path is folded as it is; a good part of those that are not may pass for such that are not.
-    pub(crate) fn leaves(self, path: &[u8]) -> bool {
-        let mut last = b'x';
-        let is_plain = path.iter().all(|&byte| {
-            let is_plain = !(byte.is_ascii_uppercase() || byte <= b' ' || byte == b'%' || byte == b';')
-                && (byte != b'/' || last != b'/');
-            last = byte;
-            is_plain
-        });
-        self == Self::NONE || is_plain && (last != b'/' || path.len() <= 1)
-    }
-
     /// The path, folded.
     #[inline(never)]
     pub fn of(self, path: &[u8]) -> Vec<u8> {
@@ -134,6 +122,60 @@ impl Folding {
     }
 }
 
+/// What one look at a request target says of its path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathRead {
+    /// How long it is: the query, or the end, follows.
+    pub(crate) len: usize,
+    /// Whether every way of folding leaves it as it is; a good part of those that are not may pass for such that are
+    /// not.
+    pub(crate) is_folded: bool,
+}
+
+/// A byte that some folding may change.
+const ODD: u8 = 1;
+/// A slash: one behind another is folded away, and one at the end.
+const SLASH: u8 = 2;
+/// What ends a path.
+const END: u8 = 4;
+
+/// What each byte is to [`PathRead::of`].
+const KINDS: [u8; 256] = {
+    let mut kinds = [0; 256];
+    let mut at = 0;
+    while at < kinds.len() {
+        #[allow(clippy::cast_possible_truncation, reason = "fewer than 256")]
+        let kind = match at as u8 {
+            b'?' => END,
+            b'/' => SLASH,
+            b'A'..=b'Z' | 0..=b' ' | b'%' | b';' => ODD,
+            _ => 0,
+        };
+        #[allow(clippy::indexing_slicing, reason = "while compiling")]
+        (kinds[at] = kind);
+        at += 1;
+    }
+    kinds
+};
+
+impl PathRead {
+    /// What `target`, with its query, says.
+    #[inline(never)]
+    pub(crate) fn of(target: &[u8]) -> Self {
+        let (mut len, mut last, mut seen) = (0, 0, 0);
+        for &byte in target {
+            let kind = KINDS.get(usize::from(byte)).copied().unwrap_or(ODD);
+            if kind == END {
+                break;
+            }
+            // An odd byte, or a slash behind another.
+            seen |= kind & (last | ODD);
+            (last, len) = (kind, len + 1);
+        }
+        Self { len, is_folded: seen == 0 && (last != SLASH || len == 1) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,8 +214,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_left_as_it_is_folds_to_itself(path in "/?[aA/;%20 ]{0,8}") {
-            let all = Folding::ALL;
-            prop_assert!(!all.leaves(path.as_bytes()) || folded(all, &path) == path, "{path}");
+            let read = PathRead::of(path.as_bytes());
+            prop_assert_eq!(read.len, path.len());
+            prop_assert!(!read.is_folded || folded(Folding::ALL, &path) == path, "{}", path);
         }
 
         #[test]

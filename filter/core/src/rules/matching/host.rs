@@ -1,18 +1,17 @@
 //! Hosts, exact or by suffix.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 /// The longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// Hosts that a request may be for, in lower case, sorted.
+/// Hosts that a request may be for, in lower case and backwards, so that a suffix is what a host begins with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    exact: Vec<String>,
-    /// Each begins with a dot.
-    suffixes: Vec<String>,
+    exact: Vec<Vec<u8>>,
+    /// Each ends with its dot.
+    suffixes: Vec<Vec<u8>>,
 }
 
 impl Hosts {
@@ -23,7 +22,7 @@ impl Hosts {
         let text = text.strip_suffix('.').unwrap_or(&text);
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if bare.parse::<Ipv6Addr>().is_ok() {
-            self.exact.push(bare.into());
+            self.exact.push(bare.bytes().rev().collect());
             return true;
         }
         let (list, name) = match text.strip_prefix('*') {
@@ -35,35 +34,49 @@ impl Hosts {
             && name.len() - labels.len() == usize::from(name.len() != text.len())
             && labels.split('.').all(|label| !label.is_empty())
             && !labels.contains(|c: char| "*:/[]@?#".contains(c) || c.is_whitespace());
-        if is_name && let Err(at) = list.binary_search_by(|known| known.as_str().cmp(name)) {
-            list.insert(at, name.into());
+        if is_name {
+            list.push(name.bytes().rev().collect());
         }
         is_name
     }
 
     /// Names that hold as they are.
-    pub(super) fn exact(&self) -> &[String] {
+    pub(super) fn exact(&self) -> &[Vec<u8>] {
         &self.exact
     }
 
-    /// What names may end with, each beginning with a dot.
-    pub(super) fn suffixes(&self) -> &[String] {
+    /// What names may begin with, backwards.
+    pub(super) fn suffixes(&self) -> &[Vec<u8>] {
         &self.suffixes
     }
 
-    /// Whether the host is one of these.
-    pub(super) fn holds(&self, host: &[u8]) -> bool {
-        self.exact.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
-            || self.suffixes.iter().any(|suffix| has_suffix(host, suffix.as_bytes()))
+    /// Whether the host, in lower case and backwards, is one of these.
+    pub(super) fn holds(&self, backwards: &[u8]) -> bool {
+        self.exact.iter().any(|name| name == backwards)
+            // Something stands before the dot.
+            || self.suffixes.iter().any(|suffix| backwards.len() > suffix.len() && backwards.starts_with(suffix))
     }
 }
 
-/// Whether something stands before the suffix, which begins with a dot.
-pub(super) fn has_suffix(host: &[u8], suffix: &[u8]) -> bool {
-    host.len()
-        .checked_sub(suffix.len())
-        .filter(|at| *at > 0)
-        .is_some_and(|at| host.get(at..).is_some_and(|end| end.eq_ignore_ascii_case(suffix)))
+/// The host of an authority, as conditions are compared with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostRead {
+    backwards: Vec<u8>,
+}
+
+impl HostRead {
+    /// Reads `authority`; of a host that is longer than any in a condition, no more than tells that.
+    #[inline(never)]
+    pub(crate) fn read(&mut self, authority: &[u8]) {
+        self.backwards.clear();
+        let end = host_of(authority).iter().rev().take(HOST_BYTES_MAX + 1);
+        self.backwards.extend(end.map(u8::to_ascii_lowercase));
+    }
+
+    /// The host in lower case, backwards.
+    pub(crate) fn backwards(&self) -> &[u8] {
+        &self.backwards
+    }
 }
 
 /// An authority without its port and the dot of a fully qualified name; an IPv6 address without its
@@ -108,7 +121,9 @@ mod tests {
             ("api.example.com.evil", false),
             ("", false),
         ] {
-            assert_eq!(hosts.holds(host_of(host.as_bytes())), expected, "{host}");
+            let mut read = HostRead::default();
+            read.read(host.as_bytes());
+            assert_eq!(hosts.holds(read.backwards()), expected, "{host}");
         }
     }
 

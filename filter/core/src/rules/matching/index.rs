@@ -13,7 +13,7 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
 use super::path::Indexed;
-use super::{Bits, Clause, Condition, Folding, HOST_BYTES_MAX, host_of};
+use super::{Bits, Clause, Condition, Folding};
 use crate::request::{AttributeId, Fetched};
 
 /// An index over a list of conditions.
@@ -73,10 +73,10 @@ impl Index {
             hosts: Asked::dimension(&clauses, |clause, asked| {
                 let Some(hosts) = &clause.hosts else { return };
                 for host in hosts.exact() {
-                    asked.exact(host.bytes().rev().collect());
+                    asked.exact(host.clone());
                 }
                 for suffix in hosts.suffixes() {
-                    asked.head(suffix.bytes().rev().collect());
+                    asked.head(suffix.clone());
                 }
             }),
             routes: texts(|clause| &clause.routes),
@@ -95,9 +95,7 @@ impl Index {
             dimension.meet(request.path(Folding::ALL), out);
         });
         narrow(self.hosts.as_ref(), out, |dimension, out| {
-            let mut room = [0; HOST_BYTES_MAX];
-            let host = request.get(AttributeId::AUTHORITY).map(host_of);
-            dimension.meet(host.map(|host| backwards(host, &mut room)), out);
+            dimension.meet(request.host_backwards(), out);
         });
         narrow(self.routes.as_ref(), out, |dimension, out| {
             dimension.meet(request.get(AttributeId::ROUTE), out);
@@ -109,15 +107,6 @@ fn narrow(dimension: Option<&Dimension>, out: &mut Bits, meet: impl FnOnce(&Dime
     if let Some(dimension) = dimension.filter(|dimension| !out.is_within(&dimension.open)) {
         meet(dimension, out);
     }
-}
-
-/// A host in lower case, backwards; of one that is too long, the end, which is all that a suffix asks for.
-fn backwards<'a>(host: &[u8], room: &'a mut [u8; HOST_BYTES_MAX]) -> &'a [u8] {
-    let len = host.len().min(HOST_BYTES_MAX);
-    for (to, from) in room.iter_mut().zip(host.iter().rev()) {
-        *to = from.to_ascii_lowercase();
-    }
-    room.get(..len).unwrap_or_default()
 }
 
 impl Dimension {

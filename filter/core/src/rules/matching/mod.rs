@@ -28,12 +28,12 @@ pub(crate) use cookie::cookies;
 pub use duplicates::Duplicates;
 pub(crate) use duplicates::{OneOf, Repeated, of_header};
 pub use folding::Folding;
+pub(crate) use folding::PathRead;
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub use holds::Holds;
-pub(crate) use host::host_of;
 pub use host::{HOST_BYTES_MAX, Hosts};
+pub(crate) use host::{HostRead, host_of};
 pub use index::Index;
-pub(crate) use path::path_of;
 pub use path::{PathMatch, Written};
 pub use query::QUERY_BYTES_MAX;
 pub(crate) use query::parameters;
@@ -178,9 +178,7 @@ impl Clause {
     }
 
     fn host_holds(&self, request: &mut Fetched<'_>) -> bool {
-        self.hosts.as_ref().is_none_or(|hosts| {
-            request.get(AttributeId::AUTHORITY).is_some_and(|authority| hosts.holds(host_of(authority)))
-        })
+        self.hosts.as_ref().is_none_or(|hosts| request.host_backwards().is_some_and(|host| hosts.holds(host)))
     }
 
     fn route_holds(&self, request: &mut Fetched<'_>) -> bool {

@@ -141,8 +141,3 @@ impl Kind {
         })
     }
 }
-
-/// A request target without its query.
-pub(crate) fn path_of(target: &[u8]) -> &[u8] {
-    target.split(|&b| b == b'?').next().unwrap_or(target)
-}
