@@ -4,7 +4,7 @@ use weir_limiter::time::SECOND_NS;
 use weir_tests::simulation::faults::Fault;
 use weir_tests::simulation::scenario::{self, Plan, Size};
 use weir_tests::simulation::setup::{BY_COST, RuleText, Setup};
-use weir_tests::simulation::{plots, random, reaction, scenarios, traffic};
+use weir_tests::simulation::{plots, quotas, random, reaction, scenarios, traffic};
 
 const SMALL: Size = Size { pops: 3, regions: 3 };
 const MIDDLE: Size = Size { pops: 20, regions: 5 };
@@ -91,6 +91,19 @@ fn what_replaced_vms_had_not_said_is_charged() {
         ];
         plan.drain_seconds = 15;
         scenario::run(plan).unwrap();
+    }
+}
+
+/// Nine contended keys in the one slot of a table, which watches six: of a quota, what nobody hears of is half at most.
+#[test]
+fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {
+    for size in [SMALL, MIDDLE] {
+        let mut plan = quotas::nested_narrowest(size);
+        plan.setup.slots = 1;
+        // Nobody charges that, so it adds up.
+        plan.setup.bound = |_, _, _| f64::INFINITY;
+        let ratio = quotas::of_all(&scenario::run(plan).unwrap());
+        assert!((0.9..1.25).contains(&ratio), "{ratio} at {} POPs", size.pops);
     }
 }
 

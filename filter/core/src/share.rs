@@ -10,6 +10,8 @@ use crate::time::Time;
 
 /// Parts of a token that a share counts in.
 const PARTS: u32 = 4_096;
+/// Tokens of a burst that a key has in any case of which nobody hears: so many newcomers ask for no more.
+const UNHEARD_MIN: u32 = 8;
 /// A share's clock ticks every 2^16 ns and wraps after three days; a key that rests for half of that
 /// may find its share still used, and is watched sooner than it need be.
 const TICK_SHIFT: u32 = 16;
@@ -48,6 +50,21 @@ impl Share {
     pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {
         let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
         Some(self.overdraw(quota, tokens, parts, now)).filter(|share| u64::from(share.used) <= most)
+    }
+
+    /// The share once `tokens` more are used that nobody will hear of for now: while it has them, or no more than a few
+    /// are used. Else in how many nanoseconds it can be.
+    pub fn take_unheard(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Result<Self, u64> {
+        let after = self.overdraw(quota, tokens, parts, now);
+        let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
+        let most = part.max(u64::from(tokens.max(UNHEARD_MIN.min(quota.burst()))) * u64::from(PARTS));
+        match u128::from(u64::from(after.used).saturating_sub(most)) {
+            0 => Ok(after),
+            lacks => {
+                let wait_ns = lacks * u128::from(quota.token_ns()) * u128::from(parts.max(1));
+                Err(u64::try_from(wait_ns.div_ceil(u128::from(PARTS))).unwrap_or(u64::MAX))
+            }
+        }
     }
 
     /// The share once `tokens` more are used, whether it has them or not.
@@ -157,6 +174,17 @@ mod tests {
         assert_eq!(used.give_back(16).take(&quota(), 1, 4, T0), used.give_back(15).take(&quota(), 0, 4, T0));
         assert_eq!(used.give_back(15).take(&quota(), 1, 4, T0), None);
         assert_eq!(used.give_back(41).tokens_used(&quota(), 4, T0), 0);
+    }
+
+    #[test]
+    fn where_nobody_hears_of_it_there_is_an_even_share_or_a_few_tokens() {
+        let share = Share::WHOLE.take_unheard(&quota(), 25, 4, T0).unwrap();
+        assert_eq!(share.take_unheard(&quota(), 2, 4, T0), Err(80_000_000));
+        assert!(share.take_unheard(&quota(), 2, 4, T0 + 79_900_000).is_err());
+        assert!(share.take_unheard(&quota(), 2, 4, T0 + 80_100_000).is_ok());
+        let few = Share::WHOLE.take_unheard(&quota(), 8, 330, T0).unwrap();
+        assert!(few.take_unheard(&quota(), 1, 330, T0).is_err());
+        assert!(Share::WHOLE.take_unheard(&quota(), 50, 330, T0).is_ok(), "what one request costs");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cells::{Cells, algorithm_at};
-use super::judge::{after_taking, parts_of, unwatched};
+use super::judge::{after_taking, parts_of};
 use super::watched::Updated;
 use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Cell, Receipt};
@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::rules::after::After;
-use crate::slot::{Entry, Slot, Tag, Unheard};
+use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
 use crate::table::Slots;
 use crate::time::Time;
 
@@ -136,8 +136,10 @@ fn charge_bucket(
     if slot.put(done.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    let unwatched = unwatched(known, after, unheard, cost, now);
-    slot.put(done.tag, &unwatched, now).map(|_| false)
+    // Its slot has no room to watch it: it says what it took once there is.
+    let (Entry::Cold(cold), Some(unheard)) = (known, unheard) else { return None };
+    let share = cold.share.overdraw(&unheard.quota, cost, unheard.parts, now);
+    slot.put(done.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 
 fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {

@@ -29,6 +29,9 @@ const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 /// is heard of no later. A calendar's quota is believed to have none until its window ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
+/// When a key that finds no place to be watched in is looked at again, at the latest, in nanoseconds: there may be one.
+const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
+
 /// What a hit comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -165,14 +168,41 @@ impl Limiter {
         hit.after = after;
         let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
         let entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
-        let evicted = slot.put_back(&lodging, &entry, now).unwrap_or_else(|| {
-            self.counters.add(Event::SyncDropped, 1);
-            let unwatched = unwatched(lodging.entry, after, unheard.as_ref(), hit.cost, now);
-            slot.put(lodging.tag, &unwatched, now).unwrap_or(0)
-        });
+        let put = slot.put_back(&lodging, &entry, now).ok_or(0);
+        let evicted =
+            match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
+                Ok(evicted) => evicted,
+                Err(wait_ns) => return judged(hit, Verdict::Short { wait_ns, full_ns }),
+            };
         let standing = Standing::allowed(after, quota, now);
         judged(hit, Verdict::Fits(standing));
         hit.judged.evicted = evicted;
+    }
+
+    /// Takes for a key that is to be `watched` and finds no room for that in its slot. It stays cold
+    /// within its even share, and takes the place of one that has less to say beyond that. Where there is none, it is
+    /// how long the key waits.
+    fn crowd(
+        &mut self,
+        lodging: &Lodging,
+        watched: &Entry,
+        unheard: Option<&Unheard>,
+        cost: u32,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Result<u32, u64> {
+        self.counters.add(Event::SyncDropped, 1);
+        let (Entry::Cold(cold), Entry::Watched(watched)) = (lodging.entry, watched) else { return Ok(0) };
+        let Some(Unheard { quota, parts, .. }) = unheard else { return Ok(0) };
+        match cold.share.take_unheard(quota, cost, *parts, now) {
+            Ok(share) => {
+                let entry = Entry::Cold(Cold { bucket: watched.bucket, share });
+                Ok(slot.put(lodging.tag, &entry, now).unwrap_or(0))
+            }
+            Err(wait_ns) => {
+                slot.watch_instead(lodging.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
+            }
+        }
     }
 
     /// Spends tokens that were paid for.
@@ -375,23 +405,6 @@ pub(super) fn after_taking(
             }
             let begun = Watched::begin(&cold, unheard, cost, now);
             Entry::Watched(Watched { bucket: after, ..begun })
-        }
-    }
-}
-
-/// The same where its slot has no room to watch it: it says what it took once there is.
-pub(super) fn unwatched(
-    entry: Entry,
-    after: Bucket,
-    unheard: Option<&Unheard>,
-    cost: u32,
-    now: Time,
-) -> Entry {
-    match entry {
-        Entry::Watched(watched) => Entry::Watched(Watched { bucket: after, ..watched }),
-        Entry::Cold(cold) => {
-            let overdrawn = |u: &Unheard| cold.share.overdraw(&u.quota, cost, u.parts, now);
-            Entry::Cold(Cold { bucket: after, share: unheard.map_or(cold.share, overdrawn) })
         }
     }
 }

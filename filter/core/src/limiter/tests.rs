@@ -14,6 +14,7 @@ mod rollback;
 mod rule_model;
 mod strict;
 mod tiers;
+mod unwatched;
 
 use super::*;
 use crate::reading::Errors;

@@ -365,6 +365,13 @@ impl Entry {
         }
     }
 
+    /// Of a watched key that holds no lease, the tokens that are not known to be charged, if they are less than a burst.
+    pub(super) fn light(&self, now: Time) -> Option<u32> {
+        let Self::Watched(w) = self else { return None };
+        let unsaid = w.admitted.saturating_sub(w.charged);
+        (w.lease_until <= now && unsaid < w.burst).then_some(unsaid)
+    }
+
     /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of
     /// the key later than it could; so the one idle for longest goes first.
     pub(super) fn is_spent(&self, now: Time) -> bool {

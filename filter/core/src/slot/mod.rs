@@ -190,6 +190,16 @@ impl Slot {
         Some(dropped)
     }
 
+    /// Gives a key without a place of a watched one the place of that which has least to say that is not confirmed, less
+    /// than a burst, and holds no lease. That says no more of it, and keeps its debt. None where there is none.
+    pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
+        let light = (0..self.watched()).map(|i| self.watched_entry(i));
+        let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag, entry)));
+        let (_, lightest, entry) = light.min_by_key(|(unsaid, ..)| *unsaid)?;
+        let dropped = self.let_go(lightest, &entry, now);
+        self.begin_watching(tag, watched, now).map(|more| dropped + more)
+    }
+
     /// Of how many keys it has to say something at `now`: those that have places, and those that owe something.
     pub fn keys_at(&self, now: Time) -> usize {
         let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
