@@ -194,9 +194,9 @@ impl Slot {
     /// than a burst, and holds no lease. That says no more of it, and keeps its debt. None where there is none.
     pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
-        let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag, entry)));
-        let (_, lightest, entry) = light.min_by_key(|(unsaid, ..)| *unsaid)?;
-        let dropped = self.let_go(lightest, &entry, now);
+        let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
+        let (_, lightest) = light.min_by_key(|(unsaid, _)| *unsaid)?;
+        let dropped = self.let_go(lightest, now);
         self.begin_watching(tag, watched, now).map(|more| dropped + more)
     }
 
