@@ -6,6 +6,7 @@
 
 use super::account::{Account, Tally};
 use super::overdrawn::Overdrawn;
+use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
 use super::shapes::Shape;
 use super::stretch::Compared;
@@ -34,7 +35,7 @@ pub fn judge(world: &World, shapes: &[Shape]) {
         let account = world.reference.account(compared.rule, compared.key);
         let shape = shapes[compared.key as usize];
         let wrong = too_little(compared, shape, account, world.setup())
-            .or_else(|| less_than_its_floor(compared, shape))
+            .or_else(|| less_than_its_floor(compared, shape, account, world.setup()))
             .or_else(|| too_much(compared, shape, account, world.setup()));
         if let Some(wrong) = wrong {
             let Compared { rule, key, span: (from, to), tally, least, most, .. } = *compared;
@@ -68,10 +69,17 @@ fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setu
 }
 
 /// Region 0 gets what a bucket of its floor alone would give it.
-fn less_than_its_floor(compared: &Compared, shape: Shape) -> Option<String> {
+fn less_than_its_floor(
+    compared: &Compared,
+    shape: Shape,
+    account: &Account,
+    setup: &Setup,
+) -> Option<String> {
     let Shape::Floor { .. } = shape else { return None };
     let Tally { offered, admitted } = compared.region_0;
-    let least = FLOOR * tokens(compared.by_floor) - FEW;
+    // Until the loop has settled a region is cut as any other.
+    let late = account.rate() * f64::from(FLOOR_PERCENT) / 100.0 * seconds(setup.reach_ns());
+    let least = FLOOR * tokens(compared.by_floor) - late - FEW;
     let wrong = format!("{admitted} of {offered} in region 0, at least {least:.0}");
     (tokens(admitted) < least).then_some(wrong)
 }

@@ -86,6 +86,10 @@ pub fn drawn(seed: u64) -> Drawn {
         drift_ppm_max: 200,
         ..Setup::default()
     };
+    // Where each of two hears of a POP once a second, a client that moves is counted where it was, too.
+    if interval_ns > SECOND_NS / 4 {
+        setup.syncs_per_region = 1;
+    }
     setup.terms = Terms { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
     #[allow(clippy::cast_precision_loss, reason = "some seconds")]
@@ -121,7 +125,7 @@ enum Sharing {
 }
 
 /// The floor of region 0, in hundredths.
-const FLOOR_PERCENT: u8 = 30;
+pub const FLOOR_PERCENT: u8 = 30;
 
 impl Sharing {
     fn random(pops: usize, regions: usize, burst: u32, rng: &mut Rng) -> Self {

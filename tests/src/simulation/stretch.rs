@@ -143,7 +143,8 @@ impl Stretch {
             account.overdrawn_of_stretch =
                 Overdrawn::new(overdrawn, account.rate(), now + setup.settling_ns());
             let floor =
-                floor_of(account.quota, &account.sharing).map(|quota| (quota, Meter::empty(quota, now)));
+                floor_of(account.quota, &account.sharing).map(|floor| within(floor, account.quota, setup));
+            let floor = floor.map(|quota| (quota, Meter::empty(quota, now)));
             Begun { tally: account.tally, region_0: account.region_0(setup.regions), floor, by_floor: 0 }
         };
         let rules = accounts.into_iter().map(begun).collect();
@@ -180,6 +181,14 @@ impl Stretch {
             overdrawn: account.overdrawn_of_stretch,
         }
     }
+}
+
+/// A floor of `quota` with no larger a burst than what a POP may admit on one grant while the budget is in debt: what
+/// refills until the next.
+fn within(floor: Quota, quota: Quota, setup: &Setup) -> Quota {
+    let most = (setup.terms.interval_ns / quota.token_ns()).max(1);
+    let burst = floor.burst().min(u32::try_from(most).unwrap_or(u32::MAX));
+    Quota::from_token_ns(floor.token_ns(), burst).unwrap_or(floor)
 }
 
 /// The level that the loop steers for, in nanoseconds of refill (`x_target` in docs/budgets.md).

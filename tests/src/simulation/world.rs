@@ -187,16 +187,20 @@ impl World {
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         for (rule, key) in named {
             let id = self.reference.id(rule, key);
-            let (kept_ns, charged) = (self.store.deficit_ns(&id, WARM_UP_NS + now), self.store.charged(&id));
+            let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
+            let said = self.store.said(&id).map_or(0, Said::total);
             let account = self.reference.account_mut(rule, key);
             // Faults have their price, and the budget knows best what it was: the debt that it forgave is not paid
             // back, and what it charges for clocks that went back is.
             if now > 0 && !account.sharing.strict {
-                let unheard = account.tally.admitted.saturating_sub(charged);
+                let unheard = account.tally.admitted.saturating_sub(said);
                 let owed_ns = kept_ns + unheard * account.quota.token_ns();
                 let debt_ns = account.debt.deficit_ns(now);
                 account.owed.set(owed_ns, now);
-                account.debt.set(owed_ns.min(debt_ns), now);
+                // What was lost, nobody can pay back.
+                if account.forgiven > 0.0 {
+                    account.debt.set(owed_ns.min(debt_ns), now);
+                }
             }
         }
         let pops = &mut self.pops;
