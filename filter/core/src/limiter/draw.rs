@@ -16,6 +16,7 @@ use super::wish::chunk_of;
 use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
+use crate::key::KeyValue;
 use crate::request::Request;
 use crate::slot::{Cold, Tag, Unheard, Watched};
 use crate::table::Slots;
@@ -25,15 +26,30 @@ use crate::wire::{Message, Reply, Report, WireError};
 /// The most requests of one worker that wait at once; any beyond are decided without asking.
 pub const DRAWS_MAX: usize = 1_000;
 
+/// The most epochs of requests whose keys have no place that wait to be said to be over; what is not said, the budget
+/// takes for spent when their leases end.
+const ENDED_MAX: usize = 256;
+
 /// What a draw brought that is for its request's next decision alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHand {
     pub(super) tag: Tag,
-    /// Of a key that has no place, the tokens: that decision spends them, or nobody.
+    /// Of a key that has no place, the epoch that its tokens are of: that decision spends them, or nobody.
+    pub(super) epoch: u32,
     pub(super) tokens: u32,
     pub(super) until: Time,
     /// When the budget has one more.
     pub(super) more_at: Time,
+}
+
+/// An epoch that a request drew on for itself alone, and that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    rule: u16,
+    value: KeyValue,
+    epoch: u32,
+    /// What the request spent of it.
+    spent: u32,
 }
 
 /// What a waiting request asked for.
@@ -44,6 +60,8 @@ pub struct Draw {
     /// The rule set that `told` refers to.
     generation: u32,
     told: Vec<Told>,
+    /// What tells the rule of each of these from others.
+    salts: Vec<u64>,
 }
 
 impl Draw {
@@ -65,17 +83,21 @@ impl Limiter {
         }
         let scratch = self.scratch.take()?;
         let mut saying = Saying::default();
+        self.say_ended(&mut saying, now);
+        let ended = saying.len();
         for hit in scratch.hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
             self.want(hit, &mut saying, slots, now);
         }
         self.scratch = Some(scratch);
-        if saying.is_empty() {
+        if saying.len() == ended {
             return None;
         }
         let (report, told) = self.say(saying, now)?;
         self.drawing += 1;
         self.counters.add(Event::Paused, 1);
-        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told };
+        let salt = |told: &Told| self.terms.get(usize::from(told.rule)).map_or(0, |terms| terms.salt);
+        let salts = told.iter().map(salt).collect();
+        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told, salts };
         Some((report, draw))
     }
 
@@ -117,8 +139,8 @@ impl Limiter {
     }
 
     /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
-    /// list: in an epoch of their own, which nobody names again. What it gets it spends at once; the budget takes
-    /// what it hears no more of for spent.
+    /// list: in an epoch of their own. What it gets it spends at once, and then says that the epoch is over; what
+    /// the budget hears no more of it takes for spent.
     fn want_unplaced(
         &mut self,
         hit: &super::Hit,
@@ -133,6 +155,35 @@ impl Limiter {
         saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, hit.cost, now);
     }
 
+    /// Once a request has been decided again, what was in hand for it is over: `hits` spent it if it `is_allowed`.
+    pub(super) fn end_in_hand(&mut self, hits: &[super::Hit], is_allowed: bool) {
+        for in_hand in self.in_hand.iter().filter(|in_hand| in_hand.tokens > 0) {
+            let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
+            if let Some(hit) = hit.filter(|_| self.ended.len() < ENDED_MAX) {
+                let spent = if is_allowed { in_hand.tokens } else { 0 };
+                let (value, epoch) = (*self.keys.value(hit.key), in_hand.epoch);
+                self.ended.push(Ended { rule: hit.rule, value, epoch, spent });
+            }
+        }
+        self.in_hand.clear();
+    }
+
+    /// Says of which epochs nothing will be spent any more, so that their budgets refill. What is lost of it is not said
+    /// again.
+    pub(super) fn say_ended(&mut self, saying: &mut Saying, now: Time) {
+        for Ended { rule, value, epoch, spent } in core::mem::take(&mut self.ended) {
+            let Some(unheard) = self.unheard(rule) else { continue };
+            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let watched = Watched { epoch, admitted: spent, charged: spent, ..begun };
+            saying.add_ended(rule, value.as_bytes(), &watched, now);
+        }
+    }
+
+    /// Gives the epochs that are over the rules' numbers that `to` says.
+    pub(super) fn renumber_ended(&mut self, to: impl Fn(u16) -> Option<u16>) {
+        self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
+    }
+
     /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the
     /// request is to be decided as unanswered.
     pub fn drawn(
@@ -143,7 +194,7 @@ impl Limiter {
         now: Time,
     ) -> Result<bool, WireError> {
         if draw.generation != self.generation {
-            self.find_again(&mut draw.told);
+            self.find_again(&mut draw.told, &draw.salts);
         }
         let reply = Reply::decode(bytes).and_then(|reply| {
             let fits = is_answer(&reply, draw.sequence, draw.told.len());

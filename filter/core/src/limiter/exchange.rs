@@ -20,7 +20,7 @@ use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
 use crate::watch::bytes_of;
-use crate::wire::{self, Boxed, POPS_MAX, Report};
+use crate::wire::{self, Boxed, KEYS_MAX, POPS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -227,6 +227,9 @@ impl Limiter {
         for tag in tags {
             self.tell(tag, &mut saying, slots, now);
         }
+        if saying.len() + self.ended.len() <= KEYS_MAX {
+            self.say_ended(&mut saying, now);
+        }
         saying.boxed = self.exchange.as_mut()?.boxes(now);
         if saying.is_empty() && saying.boxed.is_empty() && !greet {
             return None;
@@ -379,6 +382,30 @@ impl Saying {
             ahead,
         });
         self.told.push(told);
+    }
+
+    /// Says that an epoch is over which one request drew on. What is answered to that changes nothing.
+    pub(super) fn add_ended(&mut self, rule: u16, value: &[u8], watched: &Watched, now: Time) {
+        let place = Place { tag: Tag::from_bits(0), slot: 0 };
+        let told = Told {
+            place,
+            rule,
+            epoch: watched.epoch,
+            admitted: watched.admitted,
+            asked: 0,
+            asked_recently: 0,
+            awaited: 0,
+            is_unplaced: true,
+            dirty_since: now,
+        };
+        self.add(told, value, watched, 0, 0, now);
+        if let Some(told) = self.told.last_mut() {
+            told.rule = NO_RULE;
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     /// The report's index for a rule of the limiter.

@@ -144,7 +144,7 @@ impl Limiter {
         self.deny_cache.forget(told.place.tag);
         if told.is_unplaced || told.awaited > 0 {
             let tokens = if told.is_unplaced { charged } else { 0 };
-            self.in_hand.push(InHand { tag: told.place.tag, tokens, until, more_at });
+            self.in_hand.push(InHand { tag: told.place.tag, epoch: told.epoch, tokens, until, more_at });
         }
         if told.is_unplaced {
             return;

@@ -51,8 +51,8 @@ use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
 use batches::BatchTerms;
-use draw::InHand;
 pub use draw::{DRAWS_MAX, Draw};
+use draw::{Ended, InHand};
 use exchange::Exchange;
 pub use exchange::REPORTS_MAX;
 use judge::Judged;
@@ -108,6 +108,8 @@ pub struct Limiter {
     drawing: usize,
     /// What the last of them brought for its request alone.
     in_hand: Vec<InHand>,
+    /// What of that is over and not said to be.
+    ended: Vec<Ended>,
     counters: Counters,
     afterwards: Vec<Afterwards>,
     /// Of the request decided last; none before the first, while one is decided, and since the rules were replaced.
@@ -200,6 +202,7 @@ impl Limiter {
             touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
             drawing: 0,
             in_hand: Vec::new(),
+            ended: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,
         }
@@ -257,8 +260,8 @@ impl Limiter {
         if decision.outcome == Outcome::Allow {
             scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
         }
+        self.end_in_hand(&scratch.hits, decision.outcome == Outcome::Allow);
         self.scratch = Some(scratch);
-        self.in_hand.clear();
         decision
     }
 

@@ -27,6 +27,7 @@ impl Limiter {
         let moved: Vec<Option<u16>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
+        self.renumber_ended(to);
         for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
             told.rule = to(told.rule).unwrap_or(NO_RULE);
         }
@@ -73,10 +74,10 @@ impl Limiter {
     }
 
     /// Finds the rules of what a draw said, which was made before the rules were replaced.
-    pub(super) fn find_again(&mut self, told: &mut [Told]) {
-        for told in told {
-            // The key waits in the list until its draw ends, or until its rule is gone.
-            told.rule = self.watch.get_mut(told.place.tag.bits()).map_or(NO_RULE, |key| key.rule);
+    pub(super) fn find_again(&self, told: &mut [Told], salts: &[u64]) {
+        for (told, salt) in told.iter_mut().zip(salts).filter(|(told, _)| told.rule != NO_RULE) {
+            let rule = self.terms.iter().position(|terms| terms.salt == *salt);
+            told.rule = rule.and_then(|rule| u16::try_from(rule).ok()).unwrap_or(NO_RULE);
         }
     }
 }

@@ -66,7 +66,10 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
         .iter()
         .map(|key| Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead })
         .collect();
-    let drawn = escrow.draw(us, &report.pop, &draw(report.rules[0].quota, &claims));
+    let Some(rule) = report.rules.first() else {
+        return Reply { sequence: report.sequence, pops: 2, settled: true, ..Reply::default() }.encode();
+    };
+    let drawn = escrow.draw(us, &report.pop, &draw(rule.quota, &claims));
     let grants = drawn.leases.into_iter().map(Allowance::Leased).collect();
     Reply { sequence: report.sequence, pops: 2, settled: true, grants, ..Reply::default() }.encode()
 }
@@ -79,6 +82,35 @@ struct Waiting {
     arrives_us: u64,
     answered_us: u64,
     answer: Option<Vec<u8>>,
+}
+
+/// 20/s of 5/s, with 40 ms to weir-sync and back, and a report every 250 ms.
+#[test]
+fn a_busy_key_gets_its_quota() {
+    const STEP_US: u64 = 10_000;
+    let (mut limiter, mut escrow) = (workers().remove(0), Escrow::default());
+    let (mut waiting, mut admitted) = (Vec::<(u64, Draw, Vec<u8>)>::new(), 0);
+    for us in (0..60 * SECOND_US).step_by(10_000) {
+        limiter.note_heard(1, at(us));
+        for (_, draw, bytes) in waiting.extract_if(.., |(sent_us, ..)| *sent_us + 4 * STEP_US <= us) {
+            let answered = limiter.drawn(draw, &bytes, &mut Full, at(us)).unwrap();
+            let outcome = limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome;
+            admitted += u64::from(outcome == Outcome::Allow);
+        }
+        if us % (250 * SECOND_US / 1_000) == 0
+            && let Some(report) = limiter.report(&mut Full, true, at(us))
+        {
+            let bytes = answer(&mut escrow, &report, us);
+            limiter.apply(report.sequence, &bytes, &mut Full, at(us)).unwrap();
+        }
+        if us % (5 * STEP_US) == 0 && limiter.decide(&mut Client, &mut Full, at(us)).outcome == Outcome::Wait
+        {
+            let (report, draw) = limiter.draw(&mut Full, at(us)).unwrap();
+            let bytes = answer(&mut escrow, &report, us + 2 * STEP_US);
+            waiting.push((us, draw, bytes));
+        }
+    }
+    assert!((285..=305).contains(&admitted), "{admitted} of 305");
 }
 
 proptest! {

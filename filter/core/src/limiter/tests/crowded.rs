@@ -71,7 +71,11 @@ fn crowded() -> (Limiter, LocalSlots) {
 }
 
 fn leased(report: &Report, charged: u64) -> Vec<u8> {
-    let grants = vec![Allowance::Leased(Leased::of(charged, LEASE_MS))];
+    let lease = |key: &crate::wire::Key| match key.ahead {
+        0 => Leased::NONE,
+        _ => Leased::of(charged, LEASE_MS),
+    };
+    let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
     Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
 }
 
@@ -82,8 +86,8 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
     for (charged, expected) in [(1, Outcome::Allow), (1, Outcome::Allow), (0, Outcome::Limit)] {
         assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
         let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
-        let key = &report.keys[0];
-        assert_eq!((key.admitted, key.ahead, report.keys.len()), (0, 1, 1));
+        let key = report.keys.last().unwrap();
+        assert_eq!((key.admitted, key.ahead), (0, 1));
         epochs.push(key.epoch);
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
         assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, expected);
@@ -171,7 +175,7 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     let (first, its_draw) = wait(&mut limiter, 200);
     let (second, other_draw) = wait(&mut limiter, 200);
     let (third, late_draw) = wait(&mut limiter, 201);
-    assert_ne!(first.keys[0].epoch, second.keys[0].epoch);
+    assert_ne!(first.keys.last().unwrap().epoch, second.keys.last().unwrap().epoch);
     let mut again = |limiter: &mut Limiter, report: &Report, draw, n, now| {
         assert!(limiter.drawn(draw, &leased(report, 1), &mut slots, now).unwrap());
         let outcome = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome;
@@ -183,6 +187,44 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     assert_eq!(again(&mut limiter, &first, its_draw, 200, T0 + 1_999 * MS), once);
     let refused = (Outcome::Limit, Outcome::Limit);
     assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
+}
+
+#[test]
+fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
+    let (mut limiter, mut slots) = crowded();
+    let said_of = |report: &Report, epoch: u32| {
+        let key = report.keys.iter().find(|key| key.epoch == epoch);
+        key.map(|key| (key.admitted, key.ahead))
+    };
+    for (n, charged, answered, said) in
+        [(200, 1, true, Some((1, 0))), (201, 1, false, Some((0, 0))), (202, 0, true, None)]
+    {
+        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait);
+        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let epoch = report.keys.last().unwrap().epoch;
+        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
+        limiter.decide_again(answered, &mut client(n), &mut slots, T0);
+        let next = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+        assert_eq!(said_of(&next, epoch), said);
+        let after = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
+        assert_eq!(said_of(&after, epoch), None, "once");
+        for report in [next, after] {
+            limiter.report_failed(report.sequence);
+        }
+    }
+}
+
+#[test]
+fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
+    let (mut limiter, mut slots) = crowded();
+    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
+    let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+    limiter.replace_rules(rules(&json!([
+        {"name": "wide", "key": ["client_address"], "rate": "9/s"},
+        {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
+    ])));
+    assert!(limiter.drawn(draw, &leased(&report, 1), &mut slots, T0).unwrap());
+    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, Outcome::Allow);
 }
 
 /// A part of the default table, and of what comes to it.
