@@ -137,7 +137,7 @@ impl Exchange {
     async fn listen_hot(&self) -> Result<(), StoreError> {
         self.figures.interval_over(&self.metrics.region);
         let (mine, dropped) = {
-            let mut state = lock(&self.state);
+            let state = lock(&self.state);
             (state.hot(self.now()), state.hot_dropped())
         };
         self.metrics.region.hot_keys_here.set(gauge(mine.iter().filter(|key| !key.rests).count()));
@@ -145,7 +145,11 @@ impl Exchange {
         self.metrics.region.hot_keys_dropped.inc_by(dropped.saturating_sub(known));
         let fleet = self.store.hot(&mine).await?;
         self.figures.store_answered(self.now());
-        let entries = lock(&self.state).peeks(self.now(), &fleet);
+        let entries = {
+            let mut state = lock(&self.state);
+            state.are_listed(self.now(), &mine);
+            state.peeks(self.now(), &fleet)
+        };
         if !entries.is_empty() {
             let batch = Batch { member: &self.member, pop: "", entries };
             let accounts = self.store.charge(&batch).await?;

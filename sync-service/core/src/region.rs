@@ -243,9 +243,14 @@ impl Region {
         self.hot.told_len()
     }
 
-    /// The keys that are hot here, for the other regions.
-    pub fn hot(&mut self, now: Time) -> Vec<HotKey> {
+    /// The keys that are hot here, for the other regions; [`Region::are_listed`] says that the store has them.
+    pub fn hot(&self, now: Time) -> Vec<HotKey> {
         self.hot.to_list(now)
+    }
+
+    /// The store has put these keys on the list that regions share.
+    pub fn are_listed(&mut self, now: Time, keys: &[HotKey]) {
+        self.hot.are_listed(keys, now);
     }
 
     /// Of the fleet's hot keys and those that rest here, those whose accounts this region has not seen

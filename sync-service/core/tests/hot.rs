@@ -75,7 +75,7 @@ fn resting(value: u64) -> HotKey {
 
 fn listed(value: u64) -> HotKey {
     let Entry { id, quota, sharing, .. } = entry(value);
-    HotKey { id, quota, sharing, rests: false }
+    HotKey { id, quota, sharing, rests: false, rank: 0 }
 }
 
 /// A report that asks about these keys, of the rules `q` (0) and `r` (1).
@@ -147,6 +147,20 @@ fn a_pop_that_a_key_is_asked_of_alone_is_not_pushed_what_is_for_the_others() {
     assert_eq!(pushed(&mut region, BEGIN + 250, "another", 1).len(), 1);
     region.grant(at(BEGIN + 1_250), &plan.entries, &[self::account(20, 4)]);
     assert_eq!(pushed(&mut region, BEGIN + 1_250, "pop", 1).len(), 1, "it is not asked any more");
+}
+
+/// The store was out of reach when the key was to be put on the list.
+#[test]
+fn a_resting_key_is_named_until_it_is_on_the_list() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    for ms in [0, 250, 500] {
+        assert_eq!(region.hot(at(BEGIN + ms)), [resting(1)], "nobody has answered");
+    }
+    let named = region.hot(at(BEGIN + 750));
+    region.are_listed(at(BEGIN + 750), &named);
+    assert_eq!(region.hot(at(BEGIN + 1_000)), []);
+    assert_eq!(region.hot(at(BEGIN + 2_750)), [resting(1)], "in its own time");
 }
 
 #[test]
@@ -264,7 +278,9 @@ fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let mut named = Vec::new();
     for ms in (0..100_000).step_by(250) {
-        named.extend(region.hot(at(BEGIN + ms)).iter().map(|key| (ms, key.rests)));
+        let hot = region.hot(at(BEGIN + ms));
+        region.are_listed(at(BEGIN + ms), &hot);
+        named.extend(hot.iter().map(|key| (ms, key.rests)));
         for entry in region.peeks(at(BEGIN + ms), &[]) {
             region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
         }

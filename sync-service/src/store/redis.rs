@@ -25,7 +25,7 @@ use weir_budget::budget::{
     STEP_US,
 };
 use weir_budget::escrow::{Draw, Drawn};
-use weir_budget::hot::{HOT_MAX, HotKey, LISTED_US};
+use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
 use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_budget::spread::{
@@ -178,7 +178,7 @@ impl Store for Redis {
             let mut pipeline = Pipeline::new();
             let command = pipeline.cmd("EVALSHA").arg(self.hot.get_hash()).arg(1).arg(HOT_KEY);
             for key in mine {
-                command.arg(key.to_string());
+                command.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
             }
             let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
             // What cannot be read was put there by a newer version, or by nobody of ours.
@@ -321,7 +321,8 @@ fn charge_script() -> String {
 }
 
 fn hot_script() -> String {
-    with_maxima(&[("HOT_MAX", HOT_MAX as u64), ("LISTED_US", LISTED_US)], include_str!("hot.lua"))
+    let maxima = [("HOT_MAX", HOT_MAX as u64), ("LISTED_MS", LISTED_MS), ("RANK_MAX", u64::from(RANK_MAX))];
+    with_maxima(&maxima, include_str!("hot.lua"))
 }
 
 fn register_script() -> String {

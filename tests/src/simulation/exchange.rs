@@ -128,8 +128,8 @@ impl World {
                 let reply = sync.answer(heard, settled, now);
                 self.reply(now, *call, &reply.into(), is_settled);
             }
-            (Query::Hot(_), Some(Told::Fleet(fleet))) => {
-                let entries = sync.peeks(&fleet, now);
+            (Query::Hot(mine), Some(Told::Fleet(fleet))) => {
+                let entries = sync.peeks(mine, &fleet, now);
                 if !entries.is_empty() {
                     self.ask_store(now, asker.sync, Query::Peek(entries));
                 }

@@ -98,8 +98,9 @@ impl Sync {
         self.state.hot(self.clock.at(now))
     }
 
-    /// What to ask the store about, of the fleet's hot keys.
-    pub fn peeks(&mut self, fleet: &[HotKey], now: u64) -> Vec<Entry> {
+    /// What to ask the store about, of the fleet's hot keys, once it has put `mine` on their list.
+    pub fn peeks(&mut self, mine: &[HotKey], fleet: &[HotKey], now: u64) -> Vec<Entry> {
+        self.state.are_listed(self.clock.at(now), mine);
         self.state.peeks(self.clock.at(now), fleet)
     }
 

@@ -105,11 +105,11 @@ async fn what_a_pop_makes_up_is_not_kept_for_ever() {
 async fn what_is_no_hot_key_is_left_out_of_the_list() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()), rests: false };
+    let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()), rests: false, rank: 0 };
     store.hot(std::slice::from_ref(&key)).await.unwrap();
-    let until_us: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
+    let score: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
     for odd in ["", "1:2:3", "10000000:100:0aff:per-address", "\u{e9}"] {
-        let () = connection.zadd("weir:hot", odd, until_us).await.unwrap();
+        let () = connection.zadd("weir:hot", odd, score).await.unwrap();
     }
     assert_eq!(store.hot(&[]).await.unwrap(), [key]);
 }

@@ -52,6 +52,7 @@ for_every_store!(
     remembers_how_deep_a_budget_went,
     lists_hot_keys_as_they_were_named,
     bounds_the_hot_list,
+    keeps_on_a_full_list_what_matters,
 );
 
 async fn charges_what_is_new(store: &dyn Store) {
@@ -205,6 +206,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
         quota: slow(),
         sharing,
         rests: rule == "a:b",
+        rank: 0,
     };
     let mine = [
         key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, calendar: None }),
@@ -220,13 +222,32 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
     .await;
 }
 
-async fn bounds_the_hot_list(store: &dyn Store) {
-    let key = |value: usize| HotKey {
+fn ranked(value: usize, rank: u8) -> HotKey {
+    HotKey {
         id: BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() },
         quota: slow(),
         sharing: Sharing::of(slow()),
         rests: false,
-    };
-    let mine: Vec<_> = (0..HOT_MAX + 50).map(key).collect();
+        rank,
+    }
+}
+
+async fn bounds_the_hot_list(store: &dyn Store) {
+    let mine: Vec<_> = (0..HOT_MAX + 50).map(|value| ranked(value, 0)).collect();
     assert_eq!(store.hot(&mine).await.unwrap().len(), HOT_MAX);
+}
+
+/// Another region names as many as fit, each of little weight, after this one has named a few that are deep in debt.
+async fn keeps_on_a_full_list_what_matters(store: &dyn Store) {
+    let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
+    let many = |from: usize| (from..from + HOT_MAX).map(|value| ranked(value, 1)).collect::<Vec<_>>();
+    store.hot(&[&few[..], &many(10)[3..]].concat()).await.unwrap();
+    let list = store.hot(&many(10_000)).await.unwrap();
+    assert_eq!(list.len(), HOT_MAX);
+    assert!(few.iter().all(|key| list.contains(key)));
+    until("what nobody names any more to leave", async || {
+        let list = store.hot(&many(20_000)).await.unwrap();
+        (!few.iter().any(|key| list.contains(key))).then_some(())
+    })
+    .await;
 }

@@ -14,13 +14,15 @@ use weir_limiter::wire::{KEY_BYTES_MAX, RULE_NAME_MAX};
 use super::HOT_MAX;
 use crate::budget::BudgetId;
 
-/// How long a key stays on the list after a region last named it, in microseconds.
-pub const LISTED_US: u64 = 1_000_000;
+/// How long a key stays on the list after a region last named it, in milliseconds.
+pub const LISTED_MS: u64 = 1_000;
+/// The highest rank of a hot key.
+pub const RANK_MAX: u8 = 4;
 
 /// A hot key as regions tell each other of it. Its text form is
 /// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
 /// `<region>=<percent>,...`; of one that rests, with `~` before it. Strict rules have no hot keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HotKey {
     /// Whose budget.
     pub id: BudgetId,
@@ -30,6 +32,9 @@ pub struct HotKey {
     pub sharing: Sharing,
     /// Nobody asks for it where it was named: it is to be known, and need not be looked at.
     pub rests: bool,
+    /// Where the list is full, those of a lower rank leave it first; up to [`RANK_MAX`]. It is no part of the name,
+    /// and nobody hears of it.
+    pub rank: u8,
 }
 
 impl HotKey {
@@ -38,6 +43,14 @@ impl HotKey {
         (&self.id, self.quota.token_ns(), self.quota.burst(), &self.sharing, self.rests)
     }
 }
+
+impl PartialEq for HotKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for HotKey {}
 
 impl Ord for HotKey {
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
@@ -98,7 +111,8 @@ fn parse(text: &str) -> Option<HotKey> {
     let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, calendar: None };
     let value = from_hex(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
-    sharing.fits(quota).then(|| HotKey { id: BudgetId { rule: rule.into(), value }, quota, sharing, rests })
+    let id = BudgetId { rule: rule.into(), value };
+    sharing.fits(quota).then_some(HotKey { id, quota, sharing, rests, rank: 0 })
 }
 
 fn floors(text: &str) -> Option<Vec<Floor>> {
@@ -127,22 +141,34 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 /// The list of hot keys, for a store that has no better.
 #[derive(Debug, Default)]
 pub struct HotList {
-    /// Until when each key is on it, on the store's clock in microseconds.
-    until_us: BTreeMap<HotKey, u64>,
+    /// The rank of each key, and until when it is on it, on the store's clock in milliseconds.
+    listed: BTreeMap<HotKey, (u8, u64)>,
 }
 
 impl HotList {
     /// Puts a region's hot keys on the list at `now_us`; returns all that are on it, at most
-    /// [`HOT_MAX`]. Beyond that, those that leave first are dropped.
+    /// [`HOT_MAX`]. Beyond that, those of the lowest rank are dropped, and of these those that would leave first.
     pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
-        self.until_us.extend(mine.iter().map(|key| (key.clone(), now_us.saturating_add(LISTED_US))));
-        self.until_us.retain(|_, until| *until > now_us);
-        while self.until_us.len() > HOT_MAX {
-            let first = self.until_us.iter().min_by_key(|(_, until)| **until);
-            let Some(first) = first.map(|(key, _)| key.clone()) else { break };
-            self.until_us.remove(&first);
+        let over_ms = now_us / 1_000;
+        let until_ms = over_ms.saturating_add(LISTED_MS);
+        self.listed.extend(mine.iter().map(|key| (key.clone(), (key.rank.min(RANK_MAX), until_ms))));
+        // What is from the future was named before the clock stepped back.
+        self.listed.retain(|_, (_, until)| *until > over_ms && *until <= until_ms);
+        self.drop_beyond(HOT_MAX);
+        self.listed.keys().cloned().collect()
+    }
+
+    fn drop_beyond(&mut self, most: usize) {
+        let excess = self.listed.len().saturating_sub(most);
+        if excess == 0 {
+            return;
         }
-        self.until_us.keys().cloned().collect()
+        let mut turns: Vec<_> = self.listed.iter().map(|(key, turn)| (*turn, key)).collect();
+        turns.select_nth_unstable(excess - 1);
+        let first: Vec<_> = turns.iter().take(excess).map(|(_, key)| (*key).clone()).collect();
+        for key in first {
+            self.listed.remove(&key);
+        }
     }
 }
 
@@ -167,7 +193,7 @@ mod tests {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
             let local_burst = ((f64::from(burst) * part) as u32).max(1);
             let sharing = Sharing { strict: false, local_burst, floors, calendar: None };
-            HotKey { id: BudgetId { rule, value }, quota, sharing, rests }
+            HotKey { id: BudgetId { rule, value }, quota, sharing, rests, rank: 0 }
         }
     }
 
@@ -202,6 +228,26 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<HotKey>(), Err(HotKeyError), "{bad:?}");
         }
+    }
+
+    fn ranked(value: u32, rank: u8) -> HotKey {
+        let key: HotKey = std::format!("10000000:100:50::{value:08x}:r").parse().unwrap();
+        HotKey { rank, ..key }
+    }
+
+    /// A region whose POPs are asked for keys without end names as many as fit, after every other's.
+    #[test]
+    fn many_of_no_weight_do_not_crowd_out_a_few_that_matter() {
+        let many = |from: u32| (from..from + 4_096).map(|value| ranked(value, 1)).collect::<Vec<_>>();
+        let mut list = HotList::default();
+        let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
+        list.exchange(&[&few[..], &many(10)[..4_093]].concat(), 1_000_000_000);
+        let others_hear = list.exchange(&many(10_000), 1_000_250_000);
+        assert_eq!(others_hear.len(), HOT_MAX);
+        assert!(few.iter().all(|key| others_hear.contains(key)));
+        let later = list.exchange(&many(20_000), 1_001_100_000);
+        assert!(!few.iter().any(|key| later.contains(key)), "their region names them no more");
+        assert!(list.exchange(&[], 1_000_000_000).is_empty(), "the clock stepped back");
     }
 
     proptest! {

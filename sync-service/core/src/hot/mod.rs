@@ -20,7 +20,7 @@ use weir_limiter::wire::{AdmitRatio, Grant, Pushed, Report};
 
 use told::Notes;
 
-pub use list::{HotKey, HotKeyError, HotList, LISTED_US};
+pub use list::{HotKey, HotKeyError, HotList, LISTED_MS, RANK_MAX};
 pub use told::{PUSH_BYTES_PER_S, TOLD_MAX};
 
 use crate::budget::{Account, BudgetId};
@@ -96,6 +96,16 @@ impl Weight {
     /// Whether its budget is in debt.
     fn is_debt(self) -> bool {
         self.0 > 1_000
+    }
+
+    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks.
+    fn rank(self) -> u8 {
+        match self.0 {
+            0..=1_000 => 1,
+            1_001..=2_000 => 2,
+            2_001..=8_000 => 3,
+            _ => RANK_MAX,
+        }
     }
 }
 
@@ -222,18 +232,25 @@ impl HotKeys {
 
     /// What the other regions have to hear of: the hot keys whose accounts are fresh, and those that rest
     /// and that nobody has named for a while.
-    pub fn to_list(&mut self, now: Time) -> Vec<HotKey> {
-        let hot = self.hot.iter_mut().filter(|(_, known)| now.nanos_since(known.at) < HOT_NS);
-        let resting = self.resting.iter_mut().filter(|(_, known)| {
+    pub fn to_list(&self, now: Time) -> Vec<HotKey> {
+        let hot = self.hot.iter().filter(|(_, known)| now.nanos_since(known.at) < HOT_NS);
+        let resting = self.resting.iter().filter(|(_, known)| {
             now.nanos_since(known.at) < known.lost_ns(false)
                 && now.nanos_since(known.listed_at) >= known.look_ns
         });
         let hot = hot.map(|(id, known)| (id, known, false));
-        let named = hot.chain(resting.map(|(id, known)| (id, known, true))).map(|(id, known, rests)| {
-            known.listed_at = now;
-            known.named(id, rests)
-        });
-        named.collect()
+        let all = hot.chain(resting.map(|(id, known)| (id, known, true)));
+        all.map(|(id, known, rests)| known.named(id, rests)).collect()
+    }
+
+    /// The store has put these keys on the list at `now`.
+    pub fn are_listed(&mut self, keys: &[HotKey], now: Time) {
+        for key in keys {
+            let among = if key.rests { &mut self.resting } else { &mut self.hot };
+            if let Some(known) = among.get_mut(&key.id) {
+                known.listed_at = now;
+            }
+        }
     }
 
     /// Of the fleet's hot keys and those that rest here, those to look at: what is hot anywhere if its account is
@@ -333,7 +350,8 @@ impl Known {
     }
 
     fn named(&self, id: &BudgetId, rests: bool) -> HotKey {
-        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests }
+        let rank = if rests { 0 } else { self.weight.rank() };
+        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
     }
 }
 
