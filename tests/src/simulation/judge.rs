@@ -4,7 +4,10 @@
 //! [`super::stretch`]). What is allowed beside it is what docs/budgets.md states: some hundredths, and once in a
 //! stretch what the loop cannot know while news are under way.
 
+use weir_limiter::quota::Quota;
+
 use super::account::{Account, Tally};
+use super::apart::Who;
 use super::overdrawn::Overdrawn;
 use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
@@ -14,10 +17,14 @@ use super::world::World;
 
 /// The least part of what the ideal limiter admits, of a client that asks at one rate.
 const STEADY: f64 = 0.97;
+/// The most, of a region's share while it is alone.
+const STEADY_MOST: f64 = 1.02;
+/// The least and the most of what a POP alone has of its own.
+const ALONE: [f64; 2] = [0.99, 1.01];
 /// The least, of a client whose rate jumps: a ratio that was right before a jump is wrong for a while after.
 const JUMPING: f64 = 0.9;
 /// The least, of one that bursts everywhere: what it overshot once, its bursts are cut for.
-const BURSTING: f64 = 0.2;
+const BURSTING: f64 = 0.1;
 /// The least, of a strict rule.
 const STRICT: f64 = 0.4;
 /// The least part of what a bucket of its floor alone gives, that a region gets.
@@ -50,6 +57,40 @@ pub fn judge(world: &World, shapes: &[Shape]) {
             world.label.violated("I5", to, &what);
         }
     }
+}
+
+/// Ends the run where one that was alone admitted something else than its own.
+pub fn judge_apart(world: &World, shapes: &[Shape]) {
+    for apart in &world.apart {
+        for (own, (key, shape)) in apart.own.iter().zip((0..).zip(shapes)) {
+            let account = world.reference.account(0, key);
+            let ideally = tokens(own.ideally);
+            let [least, most] = match apart.who {
+                _ if account.sharing.strict => continue,
+                Who::Pop(_) => [ALONE[0] * ideally - FEW, ALONE[1] * ideally + FEW],
+                Who::Region(_) if !shape.is_steady() => continue,
+                Who::Region(_) => [0.0, STEADY_MOST * ideally + swing(own.quota, world.setup())],
+            };
+            let Tally { offered, admitted } = own.tally;
+            if tokens(admitted) < least || tokens(admitted) > most {
+                let (from, to) = apart.span;
+                let what = format!(
+                    "client {key} at {:?} alone, from {:.1} s to {:.1} s, {shape:?}: asked for {offered}, admitted \
+                     {admitted}, at least {least:.0}, at most {most:.0}",
+                    apart.who,
+                    seconds(from),
+                    seconds(to),
+                );
+                world.label.violated("I5", to, &what);
+            }
+        }
+    }
+}
+
+/// How far a steady client may overdraw its budget at any time, in tokens.
+fn swing(quota: Quota, setup: &Setup) -> f64 {
+    let news = seconds(setup.interval_ns + setup.round_trip_ns());
+    (SWINGS * news + LENIENCE_SECONDS) / seconds(quota.token_ns()) + tokens(setup.pops as u64) + FEW
 }
 
 fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
@@ -89,8 +130,7 @@ fn too_much(compared: &Compared, shape: Shape, account: &Account, setup: &Setup)
     if !shape.is_steady() || account.sharing.strict {
         return None;
     }
-    let news = seconds(setup.interval_ns + setup.round_trip_ns());
-    let most = account.rate() * (SWINGS * news + LENIENCE_SECONDS) + tokens(setup.pops as u64) + FEW;
+    let most = swing(account.quota, setup);
     let Overdrawn { early, late, late_at, .. } = compared.overdrawn;
     (late > most).then(|| {
         format!(

@@ -12,6 +12,9 @@ use weir_budget::budget::{Count, SourceId};
 pub struct Charged {
     sources: BTreeMap<SourceId, OnRecord>,
     total: u64,
+    /// What was on records that are forgotten.
+    forgotten: BTreeMap<SourceId, u64>,
+    twice: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,9 @@ impl Charged {
     pub fn take(&mut self, pop: &str, count: &Count) {
         let id = SourceId { epoch: count.epoch, pop: pop.into() };
         let begin = OnRecord { admitted: count.admitted - count.unconfirmed.min(count.admitted), charged: 0 };
+        if let Some(admitted) = self.forgotten.remove(&id) {
+            self.twice += admitted.min(count.admitted).saturating_sub(begin.admitted);
+        }
         let record = self.sources.entry(id).or_insert(begin);
         let new = count.admitted.saturating_sub(record.admitted);
         record.admitted += new;
@@ -35,7 +41,18 @@ impl Charged {
     /// The budget has expired, and its records with it. What it charged is charged.
     pub fn forget_records(&mut self, said: &mut Said) {
         self.sources.keys().for_each(|id| said.excuse(id));
-        self.sources.clear();
+        let records = std::mem::take(&mut self.sources).into_iter();
+        self.forgotten.extend(records.map(|(id, record)| (id, record.admitted)));
+    }
+
+    /// Whether this is the first count of its source.
+    pub fn is_first(&self, pop: &str, count: &Count) -> bool {
+        !self.sources.contains_key(&SourceId { epoch: count.epoch, pop: pop.into() })
+    }
+
+    /// Tokens that were charged again, as no reply had confirmed them when their record was forgotten.
+    pub fn twice(&self) -> u64 {
+        self.twice
     }
 
     /// Tokens charged.

@@ -16,17 +16,20 @@
 //! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong;
 //!               overdrawn.rs: how far a budget is overdrawn then
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
+//! apart.rs      what those may admit who are alone for a while
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
 //!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, replicas.rs, settings.rs: the table
 //! report.rs     the table as text
-//! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; judge.rs: what they must admit
+//! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
+//!               who asks meanwhile; judge.rs: what they must admit
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
 //! ```
 
 pub mod account;
+pub mod apart;
 pub mod bound;
 pub mod clock_steps;
 pub mod clocks;
@@ -62,5 +65,6 @@ pub mod store;
 pub mod stretch;
 pub mod sync;
 pub mod traffic;
+pub mod trials;
 mod trouble;
 pub mod world;

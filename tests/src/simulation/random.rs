@@ -14,6 +14,7 @@ use super::scenario::{self, Plan};
 use super::setup::{PATHS, RuleText, Setup};
 use super::shapes::{Shape, log_uniform};
 use super::traffic;
+use super::trials::Trial;
 use super::world::World;
 
 /// What SCENARIO names these worlds by.
@@ -86,29 +87,36 @@ pub fn drawn(seed: u64) -> Drawn {
         drift_ppm_max: 200,
         ..Setup::default()
     };
-    // Where each of two hears of a POP once a second, a client that moves is counted where it was, too.
-    if interval_ns > SECOND_NS / 4 {
+    // Where each of two hears of a POP seldom or late, a client that moves is counted where it was, too.
+    if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
         setup.syncs_per_region = 1;
     }
     setup.terms = Terms { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
+    // A POP waits for a weir-sync that waits for its store.
+    setup.timeout_ns = setup.timeout_ns.max(setup.store_timeout_ns + 2 * (near.delay_ns + near.jitter_ns));
     #[allow(clippy::cast_precision_loss, reason = "some seconds")]
     let most = REQUESTS_MAX / f64::from(keys) / seconds as f64;
     let shape = |_| match sharing {
         Sharing::Floor => Shape::floor(per_second, regions, most, &mut rng),
         _ => Shape::random(per_second, burst, pops, most, &mut rng),
     };
-    let shapes: Vec<_> = (0..keys).map(shape).collect();
-    let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
-    let asking = (0..keys).zip(&shapes).zip(paths);
-    let traffic = asking.map(|((key, shape), path)| traffic::of(key, path, shape.traffic(pops))).collect();
+    let mut shapes: Vec<_> = (0..keys).map(shape).collect();
     let count = match rng.u8(0..10) {
         0..4 => 0,
         4..7 => rng.usize(1..=2),
         _ => rng.usize(1..=FAULTS_MAX),
     };
+    let trial = Trial::random(&setup, sharing, &mut rng);
+    let seconds = seconds.max(trial.map_or(0, Trial::seconds) + QUIET_SECONDS);
     let until = (seconds - QUIET_SECONDS) * SECOND_NS;
-    let faults = faults::random(&setup, count, SECOND_NS, until, &mut rng);
+    let faults = match trial {
+        Some(trial) => trial.draw(&mut setup, &mut shapes, (per_second, burst, most), until, &mut rng),
+        None => faults::random(&setup, count, SECOND_NS, until, &mut rng),
+    };
+    let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
+    let asking = (0..keys).zip(&shapes).zip(paths);
+    let traffic = asking.map(|((key, shape), path)| traffic::of(key, path, shape.traffic(pops))).collect();
     let traffic = traffic::merged(traffic);
     let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
     Drawn { plan, shapes }
@@ -116,11 +124,14 @@ pub fn drawn(seed: u64) -> Drawn {
 
 /// How POPs share the first rule's quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Sharing {
+pub enum Sharing {
+    /// In no way of its own.
     Plain,
+    /// It is strict.
     Strict,
     /// Region 0 has a floor.
     Floor,
+    /// A POP gives so many tokens before the fleet has heard of a key.
     LocalBurst(u32),
 }
 
@@ -192,6 +203,7 @@ pub fn check(seed: u64) -> Result<(), String> {
     scenario::caught(|| {
         let (world, shapes) = run(seed)?;
         judge::judge(&world, &shapes);
+        judge::judge_apart(&world, &shapes);
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use weir_limiter::time::SECOND_NS;
 
+use super::apart;
 use super::faults::Schedule;
 use super::setup::Setup;
 use super::stretch;
@@ -127,7 +128,9 @@ pub fn run(plan: Plan) -> Result<World, String> {
     let Plan { setup, traffic, faults, seconds, drain_seconds, compares } = plan;
     let end = seconds * SECOND_NS;
     let stretches = if compares { stretch::clean(&faults, &setup, end) } else { Vec::new() };
+    let apart = if compares { apart::foreseen(&faults, &setup) } else { Vec::new() };
     let mut world = World::new(setup, traffic, faults)?;
+    world.apart = apart;
     for (from, to) in stretches {
         world.run_until(from);
         world.begin_stretch(from);

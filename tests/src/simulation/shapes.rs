@@ -22,6 +22,15 @@ pub enum Shape {
         /// Which.
         pop: usize,
     },
+    /// The same, until it leaves.
+    Leaving {
+        /// Requests per second.
+        rate: f64,
+        /// Which.
+        pop: usize,
+        /// When, in nanoseconds.
+        at: u64,
+    },
     /// At one rate, at one POP after the other.
     Hopping {
         /// Requests per second.
@@ -99,6 +108,9 @@ impl Shape {
             Self::Steady { rate, is_zipf: false } => traffic::even(rate, pops),
             Self::Steady { rate, is_zipf: true } => traffic::zipf(rate, pops),
             Self::OnePop { rate, pop } => traffic::poisson(rate, move |_, _| pop),
+            Self::Leaving { rate, pop, at } => {
+                traffic::between(0, at, traffic::poisson(rate, move |_, _| pop))
+            }
             Self::Hopping { rate, dwell_ns } => traffic::hopping(rate, pops, dwell_ns),
             Self::Jumping { low, high, half_ns } => traffic::jumping(low, high, half_ns, pops),
             Self::Floor { asks, flood, regions } => traffic::merged(vec![

@@ -116,6 +116,7 @@ impl Store {
         if is_forgotten {
             kept.budget = Budget::default();
         }
+        let is_first = entry.counts.iter().any(|count| kept.charged.is_first(pop, count));
         if self.keeps_ledger {
             let said = self.said.entry(entry.id.clone()).or_default();
             if is_forgotten {
@@ -130,7 +131,9 @@ impl Store {
         let account = kept.budget.charge(now_us, &entry.charge(member, pop));
         let (last, (jumps, jumped_us)) = kept.charged_at;
         let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
-        let jumped_us = (self.jumped.1 - jumped_us).min((self.jumped.0 - jumps) * burst_us);
+        // What the first report of a POP brings is taken for time.
+        let believed_us = if is_first { u64::MAX } else { (self.jumped.0 - jumps) * burst_us };
+        let jumped_us = (self.jumped.1 - jumped_us).min(believed_us);
         // Rounded to the microsecond at both ends.
         let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + 1_000;
         kept.charged_at = (now, self.jumped);
@@ -182,6 +185,11 @@ impl Store {
     /// Tokens that a budget knows were charged to it.
     pub fn charged(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
+    }
+
+    /// Tokens of those that were charged again because the budget had been forgotten by a clock that stepped.
+    pub fn charged_twice(&self, id: &BudgetId) -> u64 {
+        self.state.budgets.get(id).map_or(0, |kept| kept.charged.twice())
     }
 
     /// What a budget lacks of being full at `now`, in nanoseconds of refill.

@@ -3,6 +3,7 @@
 use weir_budget::budget::STEP_US;
 use weir_budget::spill::SPILL_KEPT_US;
 
+use super::account::AtPop;
 use super::faults::Fault;
 use super::store::Loss;
 use super::world::{WARM_UP_NS, World};
@@ -56,7 +57,13 @@ impl World {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
-            let most_ns = account.quota.fill_ns().max(STEP_US * 1_000);
+            let is_new = |pop: &AtPop| pop.tally.offered == 0;
+            // What the first report of a POP brings is taken for time.
+            let most_ns = if account.pops.iter().any(is_new) {
+                u64::MAX
+            } else {
+                account.quota.fill_ns().max(STEP_US * 1_000)
+            };
             account.is_forgiven(forward_ns.min(most_ns), now);
             // What it seems to have let go pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));

@@ -9,6 +9,7 @@ use weir_budget::region::Entry;
 use weir_limiter::sharing::WhenUnsynced;
 use weir_limiter::time::SECOND_NS;
 
+use super::apart::{Apart, Own, Who};
 use super::bound::Fleet;
 use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
@@ -101,6 +102,8 @@ pub struct World {
     pub reference: Reference,
     /// What was compared with an ideal limiter.
     pub compared: Vec<Compared>,
+    /// Who is alone for a while, and what it may admit.
+    pub apart: Vec<Apart>,
     /// What went over the wire.
     pub wire: Wire,
 }
@@ -128,6 +131,7 @@ impl World {
             network: Network::new(setup.near, setup.far, setup.pops, setup.regions),
             reference: Reference::new(&setup, &rules),
             compared: Vec::new(),
+            apart: Vec::new(),
             wire: Wire::new(setup.pops),
             when_unsynced: rules.rules().iter().map(|rule| rule.when_unsynced).collect(),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
@@ -321,6 +325,7 @@ impl World {
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
             self.reference.offer(key, &costs, pop, at);
+            self.offer_apart(arrival);
         }
         match verdict {
             Verdict::Waits(report) => {
@@ -328,6 +333,37 @@ impl World {
                 self.send(now, Call { id, pop, worker }, report);
             }
             verdict => self.account(arrival, &verdict),
+        }
+    }
+
+    /// The same to those who are alone.
+    fn offer_apart(&mut self, Arrival { at, pop, key, cost, .. }: Arrival) {
+        let (cost, regions) = (self.reference.cost(0, cost), self.setup.regions);
+        let mut apart = std::mem::take(&mut self.apart);
+        for apart in apart.iter_mut().filter(|apart| apart.counts(pop, regions, at)) {
+            if apart.own.is_empty() {
+                apart.own = (0..self.setup.keys).map(|key| self.own(apart.who, key, at)).collect();
+            }
+            apart.own[key as usize].offer(cost, at);
+        }
+        self.apart = apart;
+    }
+
+    /// What is a client's of its own with those who are alone, from `now` on.
+    fn own(&mut self, who: Who, key: u32, now: u64) -> Own {
+        let quota = self.reference.account(0, key).quota;
+        let Setup { pops, regions, .. } = self.setup;
+        match who {
+            Who::Pop(pop) => {
+                let (missing, withheld_ns) =
+                    (self.pops[pop].missing(0, key, now), self.reference.withheld()[0]);
+                Own::of_pop(quota, missing, withheld_ns.unwrap_or(0), self.when_unsynced[0], pops)
+            }
+            Who::Region(region) => {
+                let here = (0..pops).filter(|pop| pop % regions == region).count();
+                let number = |count: usize| u32::try_from(count).expect("few POPs");
+                Own::of_region(quota, number(here), number(pops))
+            }
         }
     }
 
@@ -344,6 +380,12 @@ impl World {
             return;
         }
         self.reference.sample_until(at);
+        let regions = self.setup.regions;
+        for apart in self.apart.iter_mut().filter(|apart| apart.counts(pop, regions, at)) {
+            if let Some(own) = apart.own.get_mut(key as usize).filter(|_| *verdict == Verdict::Admitted) {
+                own.tally.admitted += u64::from(self.reference.cost(0, cost));
+            }
+        }
         for &rule in &self.rules_of[usize::from(path)] {
             let cost = self.reference.cost(rule, cost);
             let account = self.reference.account_mut(rule, key);

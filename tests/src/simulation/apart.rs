@@ -1,0 +1,124 @@
+//! Who goes on alone for a while, and what it may admit meanwhile: a POP that does not hear its weir-sync, once its
+//! leases have ended, and a region that does not reach the store.
+
+use weir_budget::alone::Share;
+use weir_limiter::ladder::FALLBACK_NS;
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::WhenUnsynced;
+use weir_limiter::time::SECOND_NS;
+
+use super::account::{Meter, Tally};
+use super::faults::{Fault, Schedule};
+use super::setup::Setup;
+use super::stretch::{SHORTEST_NS, Span};
+
+/// A region goes by its share this long after the store is out of reach, in nanoseconds, beside what was under way.
+const ALONE_NS: u64 = 2 * SECOND_NS;
+
+/// Who is alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A POP.
+    Pop(usize),
+    /// All POPs of a region, which its weir-sync still answers.
+    Region(usize),
+}
+
+/// A POP or a region that is alone, with the clients of the one rule.
+#[derive(Clone, Debug)]
+pub struct Apart {
+    /// Who.
+    pub who: Who,
+    /// From when to when it goes by its own.
+    pub span: Span,
+    /// By client; empty until the first request.
+    pub own: Vec<Own>,
+}
+
+/// What one client was admitted there.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// How much that may be.
+    pub quota: Quota,
+    /// What a bucket of its own would have admitted.
+    pub ideally: u64,
+    /// What was asked for and admitted.
+    pub tally: Tally,
+    meter: Meter,
+    withheld_ns: u64,
+    /// A token costs so many; none if nothing passes.
+    price: Option<u64>,
+}
+
+impl Own {
+    /// Of a POP whose bucket for the client misses this and withholds that, and that is one of `pops`.
+    pub fn of_pop(quota: Quota, meter: Meter, withheld_ns: u64, when: WhenUnsynced, pops: usize) -> Self {
+        let price = match when {
+            WhenUnsynced::Local => Some(1),
+            WhenUnsynced::Share => Some(pops as u64),
+            WhenUnsynced::Deny => None,
+        };
+        Self { quota, ideally: 0, tally: Tally::default(), meter, withheld_ns, price }
+    }
+
+    /// Of a region of `here` of `pops` POPs.
+    pub fn of_region(quota: Quota, here: u32, pops: u32) -> Self {
+        let quota = Share::new(here, pops).of(quota);
+        let (tally, meter) = (Tally::default(), Meter::default());
+        Self { quota, ideally: 0, tally, meter, withheld_ns: 0, price: Some(1) }
+    }
+
+    /// A request of `cost` tokens.
+    pub fn offer(&mut self, cost: u32, now: u64) {
+        self.tally.offered += u64::from(cost);
+        let Some(price) = self.price else { return };
+        let price_ns = self.quota.token_ns() * u64::from(cost) * price;
+        let missing_ns = self.meter.deficit_ns(now).max(self.withheld_ns);
+        if missing_ns + price_ns <= self.quota.fill_ns().max(if price > 1 { price_ns } else { 0 }) {
+            self.meter.set(missing_ns + price_ns, now);
+            self.ideally += u64::from(cost);
+        }
+    }
+}
+
+impl Apart {
+    /// Whether a request at `pop` and `now` is one of those who are alone.
+    pub fn counts(&self, pop: usize, regions: usize, now: u64) -> bool {
+        let is_there = match self.who {
+            Who::Pop(alone) => pop == alone,
+            Who::Region(region) => pop % regions == region,
+        };
+        is_there && (self.span.0..self.span.1).contains(&now)
+    }
+}
+
+/// Who is alone when, as far as it can be foretold.
+pub fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
+    let [_] = setup.rules.as_slice() else { return Vec::new() };
+    let cut = |(i, (at, fault)): (usize, &(u64, Fault))| {
+        let later = &schedule[i + 1..];
+        let (who, is_end): (Who, fn(&Fault) -> bool) = match *fault {
+            Fault::CutPop(pop, true) => (Who::Pop(pop), |fault| matches!(fault, Fault::CutPop(..))),
+            Fault::CutRegion(region, true) => {
+                (Who::Region(region), |fault| matches!(fault, Fault::CutRegion(..)))
+            }
+            _ => return None,
+        };
+        let (until, _) = later.iter().find(|(_, fault)| is_end(fault))?;
+        let (alone_ns, mut from) = match who {
+            Who::Pop(_) => (FALLBACK_NS + setup.terms.lease_max_ns, *at),
+            Who::Region(_) => (ALONE_NS, *at),
+        };
+        // What else goes wrong meanwhile says nothing of those who are alone, or too much.
+        for (at, fault) in schedule.iter().take_while(|(at, _)| at < until) {
+            match (fault, who) {
+                (Fault::SyncCrash(_) | Fault::SyncStart(_), _) => from = from.max(*at),
+                (Fault::CutPop(..), Who::Pop(_)) | (Fault::CutRegion(..), Who::Region(_)) => {}
+                _ => return None,
+            }
+        }
+        let from = from + alone_ns + setup.recovery_ns();
+        (from + SHORTEST_NS <= *until).then_some(Apart { who, span: (from, *until), own: Vec::new() })
+    };
+    schedule.iter().enumerate().filter_map(cut).collect()
+}

@@ -1,0 +1,132 @@
+//! Faults that are drawn together with who asks meanwhile: what one mechanism alone makes good.
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::faults::{Fault, Schedule};
+use super::random::Sharing;
+use super::setup::Setup;
+use super::shapes::{Shape, log_uniform};
+
+/// A fault and what is asked meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// A POP is cut off for longer than its leases last.
+    PopAlone,
+    /// A region is cut off from the store for long; its weir-sync may be started anew meanwhile.
+    RegionAlone,
+    /// A POP's VMs are replaced while what they admitted is unsaid, and the client has left.
+    Reloaded,
+    /// The store's clock steps by more than what a look takes for time, by an hour at most.
+    ClockSteps,
+    /// POPs are cut off with what they leased, and the client moves on.
+    Hoards,
+}
+
+/// Leases of a POP that is alone last no longer, in nanoseconds.
+const LEASE_NS: u64 = 4 * SECOND_NS;
+/// Who is alone is so for so long at least, in seconds.
+const ALONE_SECONDS: u64 = 26;
+
+impl Trial {
+    /// One that suits a world, or none.
+    pub fn random(setup: &Setup, sharing: Sharing, rng: &mut Rng) -> Option<Self> {
+        match rng.u8(0..12) {
+            0..6 if sharing == Sharing::Strict => Some(Self::Hoards),
+            _ if sharing == Sharing::Strict => None,
+            0 | 1 if sharing == Sharing::Floor => None,
+            0 => Some(Self::PopAlone),
+            1 if setup.regions > 1 => Some(Self::RegionAlone),
+            2 if setup.pops > 1 => Some(Self::Reloaded),
+            3 => Some(Self::ClockSteps),
+            _ => None,
+        }
+    }
+
+    /// How many seconds it takes at least, before the end of all faults.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::PopAlone | Self::RegionAlone => ALONE_SECONDS + 6,
+            Self::Reloaded | Self::ClockSteps | Self::Hoards => 0,
+        }
+    }
+
+    /// Draws it for clients of a quota of `rate` tokens a second and this burst, who ask for at most `most` a second, until
+    /// `until` nanoseconds.
+    pub fn draw(
+        self,
+        setup: &mut Setup,
+        shapes: &mut [Shape],
+        (rate, burst, most): (f64, u32, f64),
+        until: u64,
+        rng: &mut Rng,
+    ) -> Schedule {
+        let pop = rng.usize(0..setup.pops);
+        let begin = rng.u64(3 * SECOND_NS..6 * SECOND_NS);
+        let steady = |rng: &mut Rng| Shape::Steady {
+            rate: (rate * log_uniform(1.5, 10.0, rng)).min(most),
+            is_zipf: rng.bool(),
+        };
+        match self {
+            Self::PopAlone => {
+                setup.rules.truncate(1);
+                setup.terms.lease_max_ns = LEASE_NS;
+                let period_ns = rng.u64(3 * SECOND_NS..8 * SECOND_NS);
+                let each = rng.usize(burst as usize / 2..=burst as usize).clamp(1, 400);
+                shapes[0] = if rng.bool() { steady(rng) } else { Shape::Bursts { each, period_ns } };
+                vec![(begin, Fault::CutPop(pop, true)), (until, Fault::CutPop(pop, false))]
+            }
+            Self::RegionAlone => {
+                setup.rules.truncate(1);
+                setup.syncs_per_region = 1;
+                for shape in &mut *shapes {
+                    *shape = steady(rng);
+                }
+                let region = rng.usize(0..setup.regions);
+                let mut faults = vec![(begin, Fault::CutRegion(region, true))];
+                if rng.bool() {
+                    faults.push((begin + SECOND_NS, Fault::SyncCrash(region)));
+                    faults.push((begin + 2 * SECOND_NS, Fault::SyncStart(region)));
+                }
+                faults.push((until, Fault::CutRegion(region, false)));
+                faults
+            }
+            Self::Reloaded => {
+                let at = begin + SECOND_NS;
+                shapes[0] = Shape::Leaving { rate: (rate * log_uniform(0.3, 3.0, rng)).min(most), pop, at };
+                let cut = begin - rng.u64(0..2 * SECOND_NS);
+                let healed = at + rng.u64(SECOND_NS / 10..SECOND_NS);
+                vec![
+                    (cut, Fault::StoreUp(false)),
+                    (cut, Fault::CutPop(pop, true)),
+                    (at + rng.u64(0..SECOND_NS / 10), Fault::Reload(pop)),
+                    (healed, Fault::CutPop(pop, false)),
+                    (healed, Fault::StoreUp(true)),
+                ]
+            }
+            Self::ClockSteps => {
+                shapes[0] = steady(rng);
+                let step = |rng: &mut Rng| {
+                    #[allow(clippy::cast_possible_truncation, reason = "at most an hour")]
+                    let us = log_uniform(65e6, 3.6e9, rng) as i64;
+                    Fault::StoreClock(if rng.bool() { us } else { -us })
+                };
+                let first = step(rng);
+                vec![(begin, first), (rng.u64(begin + SECOND_NS..until), step(rng))]
+            }
+            Self::Hoards => {
+                let dwell_ns = rng.u64(SECOND_NS..3 * SECOND_NS);
+                shapes[0] = Shape::Hopping { rate: (rate * log_uniform(1.0, 5.0, rng)).min(most), dwell_ns };
+                let mut faults = Schedule::new();
+                let mut at = begin;
+                while at + 9 * SECOND_NS < until {
+                    let cut = usize::try_from(at / dwell_ns).expect("few hops") % setup.pops;
+                    faults.push((at, Fault::CutPop(cut, true)));
+                    at += rng.u64(3 * SECOND_NS..8 * SECOND_NS);
+                    faults.push((at, Fault::CutPop(cut, false)));
+                }
+                faults
+            }
+        }
+    }
+}
