@@ -5,6 +5,7 @@
 //! measures the same for longer.
 
 mod outages;
+mod shapes;
 mod steady;
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
-use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, TIMEOUT};
+use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, Shape, TIMEOUT};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;
@@ -31,9 +32,13 @@ const PART_OF_BOUND: f64 = 0.6;
 
 /// A fleet for one test. These tests measure, so they do not run beside each other.
 async fn fleet() -> (MutexGuard<'static, ()>, Fleet) {
+    fleet_of(Shape::of(RATE, BURST)).await
+}
+
+async fn fleet_of(shape: Shape) -> (MutexGuard<'static, ()>, Fleet) {
     static ALONE: Mutex<()> = Mutex::const_new(());
     let alone = ALONE.lock().await;
-    (alone, Fleet::start(RATE, BURST).await)
+    (alone, Fleet::start(shape).await)
 }
 
 /// What each scenario's client asks for.
