@@ -107,9 +107,9 @@ async fn what_is_no_hot_key_is_left_out_of_the_list() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()), rests: false, rank: 0 };
     store.hot(std::slice::from_ref(&key)).await.unwrap();
-    let score: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
+    let rank: f64 = connection.zscore("weir:hot", key.to_string()).await.unwrap();
     for odd in ["", "1:2:3", "10000000:100:0aff:per-address", "\u{e9}"] {
-        let () = connection.zadd("weir:hot", odd, score).await.unwrap();
+        let () = connection.zadd("weir:hot", odd, rank).await.unwrap();
     }
     assert_eq!(store.hot(&[]).await.unwrap(), [key]);
 }
