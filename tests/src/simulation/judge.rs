@@ -29,6 +29,12 @@ const BURSTING: f64 = 0.1;
 const STRICT: f64 = 0.4;
 /// The least part of what a bucket of its floor alone gives, that a region gets.
 const FLOOR: f64 = 0.97;
+/// A client that was lent so many bursts at once is remembered, ...
+const AT_MANY: f64 = 2.0;
+/// ... is lent this part of that when it comes again, ...
+const AGAIN: f64 = 0.5;
+/// ... and so many requests at each POP.
+const LUMP: f64 = 2.0;
 /// A few tokens are no part.
 const FEW: f64 = 4.0;
 /// Reports may speak of so many seconds more than they do (`LENIENCE_US` in weir-budget).
@@ -127,11 +133,16 @@ fn less_than_its_floor(
 
 /// A client that asks at one rate is lent no more than what is under way, and goes on to ask while it is in debt.
 fn too_much(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
-    if !shape.is_steady() || account.sharing.strict {
-        return None;
-    }
-    let most = swing(account.quota, setup);
     let Overdrawn { early, late, late_at, .. } = compared.overdrawn;
+    let most = match shape {
+        _ if account.sharing.strict => return None,
+        // What it did once at many POPs, it does not do again.
+        Shape::Bursts { .. } if early > AT_MANY * f64::from(account.quota.burst()) => {
+            AGAIN * early + LUMP * tokens(setup.pops as u64) + swing(account.quota, setup)
+        }
+        _ if shape.is_steady() => swing(account.quota, setup),
+        _ => return None,
+    };
     (late > most).then(|| {
         format!(
             "too much: overdrawn by {early:.0} at first, by {late:.1} beyond what of it is not paid back at {:.1} s, \

@@ -116,7 +116,8 @@ pub fn drawn(seed: u64) -> Drawn {
     };
     let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
     let asking = (0..keys).zip(&shapes).zip(paths);
-    let traffic = asking.map(|((key, shape), path)| traffic::of(key, path, shape.traffic(pops))).collect();
+    let of = |((key, shape), path): ((u32, &Shape), u8)| traffic::of(key, path, shape.traffic(setup.pops));
+    let traffic = asking.map(of).collect();
     let traffic = traffic::merged(traffic);
     let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
     Drawn { plan, shapes }

@@ -32,7 +32,7 @@ impl Trial {
     /// One that suits a world, or none.
     pub fn random(setup: &Setup, sharing: Sharing, rng: &mut Rng) -> Option<Self> {
         match rng.u8(0..12) {
-            0..6 if sharing == Sharing::Strict => Some(Self::Hoards),
+            0..6 if sharing == Sharing::Strict && setup.pops > 2 => Some(Self::Hoards),
             _ if sharing == Sharing::Strict => None,
             0 | 1 if sharing == Sharing::Floor => None,
             0 => Some(Self::PopAlone),
@@ -115,15 +115,20 @@ impl Trial {
                 vec![(begin, first), (rng.u64(begin + SECOND_NS..until), step(rng))]
             }
             Self::Hoards => {
-                let dwell_ns = rng.u64(SECOND_NS..3 * SECOND_NS);
-                shapes[0] = Shape::Hopping { rate: (rate * log_uniform(1.0, 5.0, rng)).min(most), dwell_ns };
+                // Back at the POP once its lease has ended, and before it knows that it is out of touch.
+                (setup.pops, setup.regions) = (3, setup.regions.min(3));
+                let dwell_ns = SECOND_NS + rng.u64(SECOND_NS / 50..SECOND_NS / 5);
+                for shape in &mut *shapes {
+                    *shape = Shape::Hopping { rate: (rate * log_uniform(1.0, 3.0, rng)).min(most), dwell_ns };
+                }
                 let mut faults = Schedule::new();
-                let mut at = begin;
-                while at + 9 * SECOND_NS < until {
-                    let cut = usize::try_from(at / dwell_ns).expect("few hops") % setup.pops;
-                    faults.push((at, Fault::CutPop(cut, true)));
-                    at += rng.u64(3 * SECOND_NS..8 * SECOND_NS);
-                    faults.push((at, Fault::CutPop(cut, false)));
+                let mut hop = begin / dwell_ns;
+                while (hop + 7) * dwell_ns < until {
+                    let pop = usize::try_from(hop).expect("few hops") % setup.pops;
+                    faults
+                        .push(((hop + 1) * dwell_ns - rng.u64(1..SECOND_NS / 10), Fault::CutPop(pop, true)));
+                    faults.push(((hop + 4) * dwell_ns, Fault::CutPop(pop, false)));
+                    hop += 7;
                 }
                 faults
             }
