@@ -136,6 +136,13 @@ impl Limiter {
             hit.judged = self.spend(hit, lodging, terms, slot, now);
             return;
         }
+        let is_share = alone == Some(WhenUnsynced::Share);
+        if let Entry::Watched(watched) = &mut lodging.entry
+            && !is_share
+            && !terms.is_strict
+        {
+            watched.forgive_share(quota);
+        }
         let dearest = if matches!(terms.cost, Cost::Header { .. }) {
             self.watch.dearest(hit.tag).max(hit.cost)
         } else {
@@ -167,7 +174,10 @@ impl Limiter {
         };
         hit.after = after;
         let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
-        let entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
+        let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
+        if is_share && let Entry::Watched(watched) = &mut entry {
+            self.note_share(watched, hit.cost, terms);
+        }
         let put = slot.put_back(&lodging, &entry, now).ok_or(0);
         let evicted =
             match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
@@ -177,6 +187,14 @@ impl Limiter {
         let standing = Standing::allowed(after, quota, now);
         judged(hit, Verdict::Fits(standing));
         hit.judged.evicted = evicted;
+    }
+
+    /// Notes what an even share was charged beyond a burst: it is owed only while out of touch.
+    fn note_share(&self, watched: &mut Watched, cost: u32, terms: &Terms) {
+        let pops = self.pops().unwrap_or(1);
+        if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
+            watched.owe_share(cost, pops);
+        }
     }
 
     /// Takes for a key that is to be `watched` and finds no room for that in its slot. It stays cold

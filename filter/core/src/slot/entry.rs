@@ -124,7 +124,8 @@ pub struct Watched {
     /// The most tokens that the bucket may hold while the lease lasts; below 2^20. Of a calendar's quota,
     /// what the budget had left as of the last answer.
     pub burst: u32,
-    /// Into how many parts the rate is cut by which it refills then, 1 to [`PARTS_MAX`].
+    /// Into how many parts the rate is cut by which it refills then, 1 to [`PARTS_MAX`]. Where no lease was ever held, or
+    /// none since, more than 1 says how often `burst` tokens were taken from the bucket for a share of once as many.
     pub parts: u32,
 }
 
@@ -189,8 +190,23 @@ impl Watched {
         }
     }
 
+    /// Notes that out of touch its bucket, which was full, gave `cost` tokens that were worth as many for each of `pops`.
+    pub fn owe_share(&mut self, cost: u32, pops: u32) {
+        (self.lease_until, self.burst, self.parts) = (Time::ZERO, cost, pops.clamp(1, PARTS_MAX));
+    }
+
+    /// In touch again: its bucket lacks them once.
+    pub fn forgive_share(&mut self, quota: &Quota) {
+        if self.lease_until == Time::ZERO && self.parts > 1 {
+            let more = (self.parts - 1).saturating_mul(self.burst);
+            self.bucket = self.bucket.give_back(quota, more);
+            (self.burst, self.parts) = (quota.burst(), 1);
+        }
+    }
+
     /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
+        self.forgive_share(quota);
         (self.ratio, self.burst) = (grant.ratio, grant.burst.min(TOKENS_MAX));
         self.parts = grant.parts.clamp(1, PARTS_MAX);
         self.lease_until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);

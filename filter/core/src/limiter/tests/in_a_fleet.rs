@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::address::Prefixes;
+use crate::bucket::Take;
 use crate::key::KeyValue;
 use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
 use crate::wire::POPS_MAX;
@@ -189,6 +190,27 @@ fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 3_300 * MS), 1);
 }
 
+/// A token of it is worth 330: more than an hour of refill.
+#[test]
+fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
+    let fields = json!({"when_unsynced": "share"});
+    for is_granted in [false, true] {
+        let (mut limiter, mut slots) = (in_a_fleet("5/m", 5, &fields, 330), LocalSlots::new(4));
+        let lost = T0 + FALLBACK_NS;
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost), 1);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 5 * SECOND_NS), 0);
+        let found = lost + 11 * SECOND_NS;
+        limiter.note_heard(330, found);
+        if is_granted {
+            let report = limiter.report(&mut slots, false, found).unwrap();
+            answer(&mut limiter, &mut slots, &report, 330, grant(1, 1, 4_000), found);
+        }
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found), 4, "of five it had one");
+        limiter.note_heard(330, found + 12 * SECOND_NS);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found + 12 * SECOND_NS), 1);
+    }
+}
+
 /// With a ratio of 3/4 a client that stops is let through after 0.75 s and a quarter of a second more.
 #[test]
 fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
@@ -225,4 +247,32 @@ fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
     assert_eq!(report.keys[0].unconfirmed, 1);
     let third = second.report(&mut slots, false, now + 250 * MS).unwrap();
     assert!((150..=260).contains(&third.keys[0].span_ms), "{} ms", third.keys[0].span_ms);
+}
+
+proptest! {
+    /// I3: whatever is forgiven of what even shares were charged, a plain bucket has the tokens.
+    #[test]
+    fn in_and_out_of_touch_no_more_is_admitted_than_one_bucket_has(
+        steps in prop::collection::vec((prop_oneof![0u64..300, 5_000..9_000u64], 0u8..4), 1..200),
+        pops in 1u32..20,
+    ) {
+        let mut limiter = in_a_fleet("2/s", 5, &json!({"when_unsynced": "share"}), pops);
+        let (mut slots, mut bucket, mut now) = (LocalSlots::new(4), Bucket::FULL, T0);
+        let quota = limiter.rules().rules()[0].quota;
+        for (step_ms, what) in steps {
+            now += step_ms * MS;
+            if what == 0 {
+                limiter.note_heard(pops, now);
+            }
+            if what == 1 && let Some(report) = limiter.report(&mut slots, false, now) {
+                answer(&mut limiter, &mut slots, &report, pops, grant(1, 1, 3_000), now);
+            }
+            if allows(&mut limiter, &mut slots, "192.0.2.1", now) {
+                let Take::Taken(after) = bucket.take(&quota, 1, now) else {
+                    return Err(TestCaseError::fail("it had none left"));
+                };
+                bucket = after;
+            }
+        }
+    }
 }
