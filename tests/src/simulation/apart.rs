@@ -74,7 +74,7 @@ impl Own {
         let Some(price) = self.price else { return };
         let price_ns = self.quota.token_ns() * u64::from(cost) * price;
         let missing_ns = self.meter.deficit_ns(now).max(self.withheld_ns);
-        if missing_ns + price_ns <= self.quota.fill_ns().max(if price > 1 { price_ns } else { 0 }) {
+        if missing_ns + price_ns <= self.quota.fill_ns().max(price_ns) {
             self.meter.set(missing_ns + price_ns, now);
             self.ideally += u64::from(cost);
         }

@@ -11,7 +11,7 @@ use super::apart::Who;
 use super::overdrawn::Overdrawn;
 use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
-use super::shapes::Shape;
+use super::shapes::{Asking, Shape};
 use super::stretch::Compared;
 use super::world::World;
 
@@ -43,17 +43,18 @@ const LENIENCE_SECONDS: f64 = 0.25;
 const SWINGS: f64 = 3.0;
 
 /// Ends the run where what was admitted in a stretch is too little or too much.
-pub fn judge(world: &World, shapes: &[Shape]) {
+pub fn judge(world: &World, clients: &[Asking]) {
     for compared in &world.compared {
         let account = world.reference.account(compared.rule, compared.key);
-        let shape = shapes[compared.key as usize];
-        let wrong = too_little(compared, shape, account, world.setup())
+        let asking = clients[compared.key as usize];
+        let shape = asking.shape;
+        let wrong = too_little(compared, asking, account, world.setup())
             .or_else(|| less_than_its_floor(compared, shape, account, world.setup()))
-            .or_else(|| too_much(compared, shape, account, world.setup()));
+            .or_else(|| too_much(compared, asking, account, world.setup()));
         if let Some(wrong) = wrong {
             let Compared { rule, key, span: (from, to), tally, least, most, .. } = *compared;
             let what = format!(
-                "client {key} under rule {rule}, from {:.1} s to {:.1} s, {shape:?}: {wrong}; asked for {}, \
+                "client {key} under rule {rule}, from {:.1} s to {:.1} s, {asking:?}: {wrong}; asked for {}, \
                  admitted {}, ideally {least} to {most}",
                 seconds(from),
                 seconds(to),
@@ -66,16 +67,18 @@ pub fn judge(world: &World, shapes: &[Shape]) {
 }
 
 /// Ends the run where one that was alone admitted something else than its own.
-pub fn judge_apart(world: &World, shapes: &[Shape]) {
+pub fn judge_apart(world: &World, clients: &[Asking]) {
     for apart in &world.apart {
-        for (own, (key, shape)) in apart.own.iter().zip((0..).zip(shapes)) {
+        for (own, (key, &Asking { shape, cost, .. })) in apart.own.iter().zip((0..).zip(clients)) {
             let account = world.reference.account(0, key);
             let ideally = tokens(own.ideally);
             let [least, most] = match apart.who {
                 _ if account.sharing.strict => continue,
-                Who::Pop(_) => [ALONE[0] * ideally - FEW, ALONE[1] * ideally + FEW],
+                Who::Pop(_) => {
+                    [ALONE[0] * ideally - FEW * f64::from(cost), ALONE[1] * ideally + FEW * f64::from(cost)]
+                }
                 Who::Region(_) if !shape.is_steady() => continue,
-                Who::Region(_) => [0.0, STEADY_MOST * ideally + swing(own.quota, world.setup())],
+                Who::Region(_) => [0.0, STEADY_MOST * ideally + swing(own.quota, cost, world.setup())],
             };
             let Tally { offered, admitted } = own.tally;
             if tokens(admitted) < least || tokens(admitted) > most {
@@ -94,13 +97,14 @@ pub fn judge_apart(world: &World, shapes: &[Shape]) {
 }
 
 /// How far a steady client may overdraw its budget at any time, in tokens.
-fn swing(quota: Quota, setup: &Setup) -> f64 {
+fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
-    (SWINGS * news + LENIENCE_SECONDS) / seconds(quota.token_ns()) + tokens(setup.pops as u64) + FEW
+    (SWINGS * news + LENIENCE_SECONDS) / seconds(quota.token_ns())
+        + (tokens(setup.pops as u64) + FEW) * f64::from(cost)
 }
 
-fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
-    let part = match shape {
+fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
+    let part = match asking.shape {
         // A strict rule's requests wait for what others hold: how long says no ideal.
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
@@ -111,7 +115,7 @@ fn too_little(compared: &Compared, shape: Shape, account: &Account, setup: &Setu
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
     let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
     let most = if account.sharing.strict { leased } else { f64::INFINITY };
-    let least = part * tokens(compared.least).min(most) - FEW;
+    let least = part * tokens(compared.least).min(most) - FEW * f64::from(asking.cost);
     (tokens(compared.tally.admitted) < least).then(|| format!("too little, at least {least:.0}"))
 }
 
@@ -132,15 +136,18 @@ fn less_than_its_floor(
 }
 
 /// A client that asks at one rate is lent no more than what is under way, and goes on to ask while it is in debt.
-fn too_much(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
+fn too_much(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let Overdrawn { early, late, late_at, .. } = compared.overdrawn;
+    let (shape, cost) = (asking.shape, asking.cost);
     let most = match shape {
         _ if account.sharing.strict => return None,
         // What it did once at many POPs, it does not do again.
         Shape::Bursts { .. } if early > AT_MANY * f64::from(account.quota.burst()) => {
-            AGAIN * early + LUMP * tokens(setup.pops as u64) + swing(account.quota, setup)
+            AGAIN * early
+                + LUMP * f64::from(cost) * tokens(setup.pops as u64)
+                + swing(account.quota, cost, setup)
         }
-        _ if shape.is_steady() => swing(account.quota, setup),
+        _ if shape.is_steady() => swing(account.quota, cost, setup),
         _ => return None,
     };
     (late > most).then(|| {

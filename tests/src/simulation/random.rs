@@ -11,8 +11,8 @@ use super::faults;
 use super::judge;
 use super::network::Link;
 use super::scenario::{self, Plan};
-use super::setup::{PATHS, RuleText, Setup};
-use super::shapes::{Shape, log_uniform};
+use super::setup::{BY_COST, PATHS, RuleText, Setup};
+use super::shapes::{Asking, Shape, log_uniform};
 use super::traffic;
 use super::trials::Trial;
 use super::world::World;
@@ -36,8 +36,8 @@ const FAULTS_MAX: usize = 8;
 pub struct Drawn {
     /// The world.
     pub plan: Plan,
-    /// How its clients ask, by key.
-    pub shapes: Vec<Shape>,
+    /// Its clients, by key.
+    pub clients: Vec<Asking>,
 }
 
 /// The world of a seed.
@@ -114,13 +114,24 @@ pub fn drawn(seed: u64) -> Drawn {
         Some(trial) => trial.draw(&mut setup, &mut shapes, (per_second, burst, most), until, &mut rng),
         None => faults::random(&setup, count, SECOND_NS, until, &mut rng),
     };
-    let paths: Vec<_> = shapes.iter().map(|_| rng.u8(0..2)).collect();
-    let asking = (0..keys).zip(&shapes).zip(paths);
-    let of = |((key, shape), path): ((u32, &Shape), u8)| traffic::of(key, path, shape.traffic(setup.pops));
+    let has_costs = sharing == Sharing::Plain && rng.u8(0..4) == 0;
+    if has_costs {
+        let options = &mut setup.rules[0].options;
+        *options = format!("{options}, {BY_COST}");
+    }
+    let asking = |shape| {
+        let cost = if has_costs { rng.u32(1..=burst / 2) } else { 1 };
+        // Of a mix, what it is admitted under another rule depends on which of its requests pass.
+        Asking { shape, cost, is_mixed: cost > 1 && setup.rules.len() == 1 && rng.bool() }
+    };
+    let clients: Vec<_> = shapes.into_iter().map(asking).collect();
+    let paths: Vec<_> = clients.iter().map(|_| rng.u8(0..2)).collect();
+    let asking = (0..keys).zip(&clients).zip(paths);
+    let of = |((key, asking), path): ((u32, &Asking), u8)| traffic::of(key, path, asking.traffic(setup.pops));
     let traffic = asking.map(of).collect();
     let traffic = traffic::merged(traffic);
     let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
-    Drawn { plan, shapes }
+    Drawn { plan, clients }
 }
 
 /// How POPs share the first rule's quota.
@@ -194,24 +205,24 @@ fn links(rng: &mut Rng) -> (Link, Link) {
 }
 
 /// Runs the world of a seed.
-pub fn run(seed: u64) -> Result<(World, Vec<Shape>), String> {
-    let Drawn { plan, shapes } = drawn(seed);
-    Ok((scenario::run(plan)?, shapes))
+pub fn run(seed: u64) -> Result<(World, Vec<Asking>), String> {
+    let Drawn { plan, clients } = drawn(seed);
+    Ok((scenario::run(plan)?, clients))
 }
 
 /// Runs the world of a seed; an error says what does not hold, and how to see it again.
 pub fn check(seed: u64) -> Result<(), String> {
     scenario::caught(|| {
-        let (world, shapes) = run(seed)?;
-        judge::judge(&world, &shapes);
-        judge::judge_apart(&world, &shapes);
+        let (world, clients) = run(seed)?;
+        judge::judge(&world, &clients);
+        judge::judge_apart(&world, &clients);
         Ok(())
     })
 }
 
 /// The world of a seed in words: its size, and what goes wrong when.
 pub fn described(seed: u64) -> String {
-    let Drawn { plan: Plan { setup, faults, seconds, .. }, shapes } = drawn(seed);
+    let Drawn { plan: Plan { setup, faults, seconds, .. }, clients } = drawn(seed);
     let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;
     let mut text = format!(
         "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
@@ -223,8 +234,8 @@ pub fn described(seed: u64) -> String {
         let _ =
             write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));
     }
-    for (key, shape) in shapes.iter().enumerate() {
-        let _ = write!(text, "\n  client {key}: {shape:?}");
+    for (key, asking) in clients.iter().enumerate() {
+        let _ = write!(text, "\n  client {key}: {asking:?}");
     }
     for (at, fault) in faults {
         let _ = write!(text, "\n  at {:>5} ms {fault:?}", at / 1_000_000);

@@ -65,7 +65,53 @@ pub enum Shape {
     },
 }
 
+/// A client: how it asks, and what its requests cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asking {
+    /// How.
+    pub shape: Shape,
+    /// Tokens, under a rule that lets requests say it.
+    pub cost: u32,
+    /// Whether half of them cost one token only.
+    pub is_mixed: bool,
+}
+
+impl Asking {
+    /// As traffic at `pops` POPs.
+    pub fn traffic(self, pops: usize) -> Traffic {
+        let Self { shape, cost, is_mixed } = self;
+        let dear = shape.scaled(if is_mixed { 0.5 } else { 1.0 } / f64::from(cost)).traffic(pops);
+        let dear = traffic::costing(cost, dear);
+        if is_mixed { traffic::merged(vec![dear, shape.scaled(0.5).traffic(pops)]) } else { dear }
+    }
+}
+
 impl Shape {
+    /// The same with so many times the requests.
+    fn scaled(self, times: f64) -> Self {
+        match self {
+            Self::Steady { rate, is_zipf } => Self::Steady { rate: rate * times, is_zipf },
+            Self::OnePop { rate, pop } => Self::OnePop { rate: rate * times, pop },
+            Self::Leaving { rate, pop, at } => Self::Leaving { rate: rate * times, pop, at },
+            Self::Hopping { rate, dwell_ns } => Self::Hopping { rate: rate * times, dwell_ns },
+            Self::Jumping { low, high, half_ns } => {
+                Self::Jumping { low: low * times, high: high * times, half_ns }
+            }
+            Self::Floor { asks, flood, regions } => {
+                Self::Floor { asks: asks * times, flood: flood * times, regions }
+            }
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_precision_loss,
+                clippy::cast_sign_loss,
+                reason = "a few requests"
+            )]
+            Self::Bursts { each, period_ns } => {
+                Self::Bursts { each: ((each as f64 * times) as usize).max(1), period_ns }
+            }
+        }
+    }
+
     /// One for a quota of `rate` tokens a second and this burst, at `pops` POPs, that asks for at most `most` requests a second.
     pub fn random(rate: f64, burst: u32, pops: usize, most: f64, rng: &mut Rng) -> Self {
         let asked = (rate * log_uniform(0.3, 20.0, rng)).min(most);
