@@ -272,6 +272,7 @@ impl Exchange {
             rule_set: self.rules.version(),
             rules,
             pushed,
+            workers: plan.workers,
             boxed,
         }
     }

@@ -50,6 +50,8 @@ pub const BOXED_MS_MAX: u32 = 7 * 86_400_000;
 pub const RULES_PATH: &str = "/v1/rules";
 /// The most POPs that a fleet has.
 pub const POPS_MAX: u32 = 10_000;
+/// The most workers that share what their POP may report.
+pub const WORKERS_MAX: u32 = 128;
 
 // A report with every field at its limit must fit.
 const _: () = assert!(
@@ -174,6 +176,8 @@ pub struct Reply {
     pub pushed: Vec<Pushed>,
     /// Keys that were boxed elsewhere of late.
     pub boxed: Vec<Boxed>,
+    /// How many workers of the POP report keys: they share what it may report. 0 if that is not said.
+    pub workers: u32,
 }
 
 /// A grant for a key that a POP did not ask about.

@@ -128,15 +128,16 @@ fn messages() {
         pushed: vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
         rule_set: 6,
         boxed: vec![],
+        workers: 4,
     };
     assert_eq!(
         hex(&reply.encode()),
-        "05ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f00"
+        "05ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
     );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "05010100000102ac02c0cf2480b89929e44b00000000");
+    assert_eq!(hex(&reply.encode()), "05010100000102ac02c0cf2480b89929e44b0000000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

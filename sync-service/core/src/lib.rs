@@ -47,3 +47,4 @@ pub mod spill;
 pub mod spread;
 pub mod strict;
 pub mod tally;
+pub mod workers;

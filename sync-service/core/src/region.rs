@@ -20,6 +20,7 @@ use crate::floors::Floors;
 use crate::heard::{Heard, Last, Owed};
 use crate::hot::{Heat, HotKey, HotKeys};
 use crate::pops::{FleetSize, Pops};
+use crate::workers::Workers;
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ pub struct Plan {
     pub draws: Draws,
     /// For each key of the report that is of no strict rule, its entry.
     entry_of_key: Vec<usize>,
+    /// Workers of the POP that report keys; 0 where this report has none.
+    pub workers: u32,
 }
 
 /// What a region knows between reports.
@@ -70,6 +73,7 @@ pub struct Region {
     alone: Alone,
     pops: Pops,
     fleet: FleetSize,
+    workers: Workers,
 }
 
 impl Region {
@@ -86,6 +90,7 @@ impl Region {
             alone: Alone::default(),
             pops: Pops::default(),
             fleet: FleetSize::default(),
+            workers: Workers::default(),
             floors: Floors::default(),
         }
     }
@@ -95,6 +100,9 @@ impl Region {
         self.pops.hear(now, &report.pop);
         self.fleet.hear(report.pops);
         let mut plan = Plan::default();
+        if !report.keys.is_empty() {
+            plan.workers = self.workers.hear(now, &report.pop, report.worker);
+        }
         plan.entries.reserve_exact(report.keys.len());
         plan.entry_of_key.reserve_exact(report.keys.len());
         let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();

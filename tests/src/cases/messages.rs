@@ -88,5 +88,6 @@ fn reply() -> Reply {
         rules: Vec::new(),
         pushed: Vec::new(),
         boxed: Vec::new(),
+        workers: 4,
     }
 }

@@ -247,6 +247,12 @@ pub fn flood_of_keys(size: Size) -> Plan {
     Plan { setup, ..plan }
 }
 
+/// The same at POPs of four workers, each of them as busy.
+pub fn flood_of_keys_at_four_workers(size: Size) -> Plan {
+    let plan = flood_of_keys(size);
+    Plan { setup: Setup { workers: 4, ..plan.setup }, ..plan }
+}
+
 /// Bytes on the wire of the POP with the most, up and down, in thousands a second.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn flood_kilobytes(world: &World) -> f64 {

@@ -233,6 +233,12 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "1,000,000 keys", fleets: LARGE, plan: more::crowd, limits: CROWD },
     Scenario { name: "new keys without end", fleets: FEW, plan: more::flood_of_keys, limits: FLOOD },
+    Scenario {
+        name: "new keys without end, 4 workers",
+        fleets: FEW,
+        plan: more::flood_of_keys_at_four_workers,
+        limits: FLOOD,
+    },
 ];
 
 fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {

@@ -90,7 +90,9 @@ impl Sync {
         let (rules, pushed) = self.state.pushes(time, report);
         let (sequence, pops, is_guess) = (report.sequence, share.fleet(), share.is_guess());
         let settled = settled.is_some();
-        Reply { sequence, pops, is_guess, settled, grants, rules, pushed, ..Reply::default() }.encode()
+        let workers = plan.workers;
+        Reply { sequence, pops, is_guess, settled, grants, rules, pushed, workers, ..Reply::default() }
+            .encode()
     }
 
     /// The keys that are hot here, for the list that all regions share.

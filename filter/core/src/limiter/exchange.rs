@@ -20,11 +20,11 @@ use crate::slot::{Tag, Watched};
 use crate::table::Slots;
 use crate::time::{SECOND_NS, Time};
 use crate::watch::bytes_of;
-use crate::wire::{self, Boxed, KEYS_MAX, POPS_MAX, Report};
+use crate::wire::{self, Boxed, KEYS_MAX, POPS_MAX, Report, WORKERS_MAX};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
-/// The most bytes of keys that a worker reports in a second, and at once. What is not said now is said later.
+/// The most bytes of keys that a POP's workers report in a second, and at once. What is not said now is said later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;
@@ -44,6 +44,8 @@ pub(super) struct Exchange {
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
     in_flight: Vec<InFlight>,
+    /// Workers of this POP that report keys, as weir-sync last said; at least 1.
+    workers: u32,
     /// What it may say now, in bytes, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -90,6 +92,7 @@ impl Exchange {
             ladder,
             versions: Versions::default(),
             in_flight: Vec::new(),
+            workers: 1,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
             boxed: Vec::new(),
@@ -113,6 +116,13 @@ impl Exchange {
         self.ladder.guess(self.known_pops == 0);
     }
 
+    /// weir-sync has said how many workers of this POP report keys, or nothing of it.
+    pub(super) fn hear_of_workers(&mut self, workers: u32) {
+        if workers > 0 {
+            self.workers = workers.min(WORKERS_MAX);
+        }
+    }
+
     /// In how many parts a quota is cut for cold keys: two for each POP. The other half is left for the
     /// keys' warm part, of which weir-sync lets half a quota go by without a grant.
     pub(super) fn cold_parts(&self) -> u32 {
@@ -122,8 +132,9 @@ impl Exchange {
     /// How many bytes of keys it may say at `now`.
     fn bytes_at(&mut self, now: Time) -> u64 {
         let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
-        let more = since_us.saturating_mul(REPORT_BYTES_PER_S) / 1_000_000;
-        self.bytes = self.bytes.saturating_add(more).min(REPORT_BYTES_PER_S);
+        let part = REPORT_BYTES_PER_S / u64::from(self.workers.max(1));
+        let more = since_us.saturating_mul(part) / 1_000_000;
+        self.bytes = self.bytes.saturating_add(more).min(part);
         self.bytes
     }
 

@@ -66,6 +66,7 @@ impl Limiter {
     ) {
         if let Some(exchange) = self.exchange.as_mut() {
             exchange.hear(reply.pops, reply.is_guess, now);
+            exchange.hear_of_workers(reply.workers);
             exchange.versions.hear(reply.rule_set, reply.sequence, now);
         }
         self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);

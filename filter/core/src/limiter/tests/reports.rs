@@ -93,6 +93,29 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
 }
 
 #[test]
+fn the_workers_of_a_pop_share_what_it_may_report() {
+    let (mut limiter, mut slots) = (limiter(one_rule("100/s", 4), Some(1)), LocalSlots::new(512));
+    limiter.note_heard(101, T0);
+    let mut said = |workers: u32, at: Time| {
+        for n in 0..600 {
+            allows(&mut limiter, &mut slots, &std::format!("10.0.{}.{}", n / 250, n % 250), at);
+        }
+        let report = limiter.report(&mut slots, true, at).unwrap();
+        let grants = vec![Allowance::Warm; report.keys.len()];
+        let (sequence, pops) = (report.sequence, 101);
+        let reply = Reply { sequence, pops, settled: true, grants, workers, ..Reply::default() };
+        limiter.apply(sequence, &reply.encode(), &mut slots, at).unwrap();
+        report.keys.len()
+    };
+    let alone = said(4, T0);
+    assert!(alone > 500, "{alone}");
+    let shared = said(0, T0 + 10 * SECOND_NS);
+    assert!((300..=400).contains(&shared), "{shared} in a quarter of 40 KB");
+    assert!(said(1, T0 + 11 * SECOND_NS) <= 400, "nothing else was said");
+    assert!(said(1, T0 + 20 * SECOND_NS) > 500);
+}
+
+#[test]
 fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
