@@ -12,7 +12,6 @@ use crate::counters::Event;
 use crate::decision::Standing;
 use crate::rules::Rule;
 use crate::rules::cost::Cost;
-use crate::share::Share;
 use crate::sharing::WhenUnsynced;
 use crate::slot::{BAR_STEP_NS, Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots, WriteError};
@@ -119,8 +118,11 @@ impl Limiter {
         }
         let quota = &terms.quota;
         let mut lodging = slot.lodge(hit.tag, now);
-        if let Some(exchange) = &self.exchange {
-            count_owed(&mut lodging, terms, exchange.cold_parts(), now);
+        let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
+        if let (Some(unheard), Entry::Cold(cold), false) =
+            (&unheard, &mut lodging.entry, lodging.owed.is_full(now))
+        {
+            cold.share = unheard.share_of_debt(lodging.owed, now);
         }
         let judged = |hit: &mut Hit, verdict| {
             hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
@@ -173,7 +175,6 @@ impl Limiter {
             Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
         hit.after = after;
-        let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {
             self.note_share(watched, hit.cost, terms);
@@ -375,28 +376,6 @@ impl Limiter {
         }
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
-    }
-}
-
-/// Of a key that comes back and has lost its place, what it owed then counts as used of its even share, up to all of
-/// that: however often it is pushed out, the fleet hears of it.
-///
-/// A debt does not tell how much of it the fleet has heard of: of a key that was watched, all; of a cold one, no more
-/// than its even share goes unsaid. So one that was watched is charged for that share again, at most, each time it is
-/// pushed out; and one that was past its share, in a slot without room to watch it, says no more than that.
-#[inline]
-fn count_owed(lodging: &mut Lodging, terms: &Terms, parts: u32, now: Time) {
-    let quota = &terms.quota;
-    if let Entry::Cold(cold) = &mut lodging.entry
-        && !lodging.owed.is_full(now)
-    {
-        // What a local burst withholds was never given.
-        let given = lodging
-            .owed
-            .missing(quota, now)
-            .saturating_sub(u64::from(quota.burst().saturating_sub(terms.local_burst)));
-        let unsaid_max = quota.burst().div_ceil(parts.max(1));
-        cold.share = Share::used(u32::try_from(given).unwrap_or(u32::MAX).min(unsaid_max), now);
     }
 }
 

@@ -146,6 +146,19 @@ impl Unheard {
         let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
         bucket.missing(&self.quota, now).saturating_sub(withheld)
     }
+
+    /// The share of a key that comes back and owes this, having lost its place: what it owes counts as used of its even
+    /// share, up to all of that. However often it is pushed out, the fleet hears of it.
+    ///
+    /// A debt does not tell how much of it the fleet has heard of: of a key that was watched, all; of a cold one, no more
+    /// than its even share goes unsaid. So one that was watched is charged for that share again, at most, each time it
+    /// is pushed out; and one that was past its share, in a slot without room to watch it, says no more than that. A
+    /// bit in the debt that told them apart would cost its time half of its precision, or each slot two of its debts.
+    pub fn share_of_debt(&self, owed: Bucket, now: Time) -> Share {
+        let unsaid_max = self.quota.burst().div_ceil(self.parts.max(1));
+        let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
+        Share::used(given.min(unsaid_max), now)
+    }
 }
 
 impl Cold {

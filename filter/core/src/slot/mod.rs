@@ -224,6 +224,9 @@ impl Slot {
     }
 
     /// Makes room for `units` more; how many entries that hold no information it dropped. None where all have to stay.
+    ///
+    /// Whose bucket is full again soonest gives up its place first, of whichever rule, so keys of a fast rule make room
+    /// for those of a slow one. They lose nothing by that: what they owe stays, and is theirs when they come back.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {

@@ -288,6 +288,29 @@ fn past_what_it_can_tell_apart_as_many_pass_as_before() {
     }
 }
 
+/// Whose bucket is full again soonest gives up its place first, so a slow rule's flood takes those of a fast rule's keys. In
+/// the slot where they all live, a client of the fast one loses nothing by it.
+#[test]
+fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
+    let rule_set = rules(&json!([
+        {"name": "slow", "match": {"addresses": ["10.0.0.0/8"]}, "key": ["client_address"], "rate": "5/m", "burst": 5},
+        {"name": "fast", "match": {"addresses": ["192.0.2.0/24"]}, "key": ["client_address"], "rate": "50/s", "burst": 50},
+    ]));
+    let (mut limiter, mut slots) = (limiter(rule_set, None), LocalSlots::new(1));
+    let (mut flood, mut through) = (0, 0);
+    for ms in (0..60_000_u32).step_by(2) {
+        let now = T0 + u64::from(ms) * MS;
+        flood += u32::from(
+            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome == Outcome::Allow,
+        );
+        if ms % 16 == 0 {
+            through += u32::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
+        }
+    }
+    assert!(flood > 30, "{flood} of the flood");
+    assert!((3_040..=3_050).contains(&through), "{through} of 3,050");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -3,26 +3,33 @@
 use super::*;
 
 fn host_and_net() -> RuleSet {
+    with_host_rate("1/m")
+}
+
+fn with_host_rate(rate: &str) -> RuleSet {
     rules(&json!([
-        {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5},
+        {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": rate, "burst": 5},
         {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
     ]))
 }
 
-#[test]
-fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
-    let (mut mine, mut other) = (limiter(host_and_net(), None), limiter(host_and_net(), None));
-    let mut slots = LocalSlots::new(1_024);
+/// Asks while another host uses up the net between `mine`'s reads and its writes.
+fn refused_by_the_net(mine: &mut Limiter, mut other: Limiter, slots: &mut LocalSlots) {
     let mut turns = 0;
-    // Between my reads and my writes, another host uses up the net.
     let mut interloper = |slots: &mut LocalSlots| {
         turns += 1;
         if turns == 2 {
             assert_eq!(admitted(&mut other, slots, "192.0.2.9", 5, T0), 5);
         }
     };
-    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-    assert!(!allows(&mut mine, &mut contended, "192.0.2.1", T0));
+    let mut contended = Contended { slots, interloper: RefCell::new(&mut interloper) };
+    assert!(!allows(mine, &mut contended, "192.0.2.1", T0));
+}
+
+#[test]
+fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
+    let (mut mine, mut slots) = (limiter(host_and_net(), None), LocalSlots::new(1_024));
+    refused_by_the_net(&mut mine, limiter(host_and_net(), None), &mut slots);
     // The host's own bucket is whole: once the net has refilled, all five are there.
     let later = T0 + 300 * SECOND_NS;
     let mut fresh = limiter(host_and_net(), None);
@@ -33,22 +40,9 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
 /// I7: nobody was admitted, so nobody is charged.
 #[test]
 fn what_a_later_slot_refuses_is_not_reported() {
-    let rule_set = || {
-        rules(&json!([
-            {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/h", "burst": 5},
-            {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
-        ]))
-    };
-    let (mut mine, mut other) = (limiter(rule_set(), Some(1)), limiter(rule_set(), None));
-    let (mut slots, mut turns) = (LocalSlots::new(1_024), 0);
-    let mut interloper = |slots: &mut LocalSlots| {
-        turns += 1;
-        if turns == 2 {
-            assert_eq!(admitted(&mut other, slots, "192.0.2.9", 5, T0), 5);
-        }
-    };
-    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-    assert!(!allows(&mut mine, &mut contended, "192.0.2.1", T0));
+    let rule_set = with_host_rate("1/h");
+    let (mut mine, mut slots) = (limiter(rule_set.clone(), Some(1)), LocalSlots::new(1_024));
+    refused_by_the_net(&mut mine, limiter(rule_set, None), &mut slots);
     // The net has three tokens again; with the third, of nine POPs, the host is past its even share.
     let later = T0 + 180 * SECOND_NS;
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
