@@ -9,6 +9,7 @@ mod claims;
 mod configuration;
 mod deployments;
 mod fleet;
+mod floods;
 mod harness;
 mod limiting;
 mod live;

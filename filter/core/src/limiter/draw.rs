@@ -20,7 +20,7 @@ use crate::key::KeyValue;
 use crate::request::Request;
 use crate::slot::{Cold, Tag, Unheard, Watched};
 use crate::table::Slots;
-use crate::time::Time;
+use crate::time::{SECOND_NS, Time};
 use crate::wire::{Message, Reply, Report, WireError};
 
 /// The most requests of one worker that wait at once; any beyond are decided without asking.
@@ -29,6 +29,9 @@ pub const DRAWS_MAX: usize = 1_000;
 /// The most epochs of requests whose keys have no place that wait to be said to be over; what is not said, the budget
 /// takes for spent when their leases end.
 const ENDED_MAX: usize = 256;
+
+/// How long a key keeps its place for a draw that is under way, in nanoseconds. What comes later may find it gone.
+const AWAITED_NS_MAX: u64 = SECOND_NS;
 
 /// What a draw brought that is for its request's next decision alone.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +112,12 @@ impl Limiter {
         let place = Place { tag: hit.tag, slot: hit.slot };
         let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
             // One that is asked for again although it was told to wait has nothing left to its epoch.
-            if watched.is_over(now) || watched.barred_ns(now) > 0 {
+            // Out of touch, more was let through than was leased.
+            let is_overspent = watched.admitted > watched.charged;
+            if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
                 watched.begin_epoch(now);
             }
+            watched.await_lease(now + AWAITED_NS_MAX);
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {

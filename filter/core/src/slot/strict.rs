@@ -35,9 +35,11 @@ impl Watched {
 
     /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
+        let is_first = self.charged == 0;
         self.charged = self.charged.max(charged);
         if !self.has_none() {
-            self.lease_until = self.lease_until.max(stepped(until));
+            let before = if is_first { Time::ZERO } else { self.lease_until };
+            self.lease_until = before.max(stepped(until));
         } else if self.charged > self.admitted {
             // There are some after all. Until when there were none says nothing about how long they last.
             (self.ratio, self.lease_until) = (AdmitRatio::ONE, stepped(until));
@@ -59,6 +61,14 @@ impl Watched {
     pub fn barred_since_ns(&self, now: Time) -> u64 {
         let is_far = Moment::of(now).is_before(self.unheard_since);
         if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
+    }
+
+    /// Keeps its place until `until`, while what its epoch is to be debited for is under way. Only of an epoch that was
+    /// never leased: it has no tokens whose time this could prolong.
+    pub fn await_lease(&mut self, until: Time) {
+        if self.admitted.max(self.charged) == 0 {
+            self.lease_until = stepped(until);
+        }
     }
 
     /// Whether all that it knows is that there are no tokens. Who forgets it is told again.
@@ -108,6 +118,18 @@ mod tests {
         key.lease(2, T0 + 20 * SECOND_NS);
         assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (2, 0));
         assert_eq!(key.on_hand(T0 + 20 * SECOND_NS), 0, "and not for as long as it was barred");
+    }
+
+    #[test]
+    fn what_waits_for_its_lease_has_nothing_and_is_not_barred() {
+        let mut key = begun();
+        key.await_lease(T0 + 10 * SECOND_NS);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0), key.is_over(T0)), (0, 0, false));
+        assert!(!Entry::Watched(key).is_spent(T0) && Entry::Watched(key).is_spent(T0 + 10 * SECOND_NS));
+        key.lease(1, T0 + 2 * SECOND_NS);
+        assert_eq!([1, 3].map(|s| key.on_hand(T0 + s * SECOND_NS)), [1, 0], "no longer than it was leased");
+        key.await_lease(T0 + 10 * SECOND_NS);
+        assert_eq!(key.on_hand(T0 + 3 * SECOND_NS), 0, "nor prolonged");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn refilled(per_second: f64, within: Duration) -> usize {
 }
 
 /// What a folder's `rules.yaml` says, as JSON.
-fn rules_in(folder: &str) -> Value {
+pub(crate) fn rules_in(folder: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy").join(folder).join("rules.yaml");
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))

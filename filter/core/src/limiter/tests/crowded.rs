@@ -99,6 +99,23 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
     assert_eq!(epochs.len(), 3, "what was leased to one is never asked for again");
 }
 
+/// A hundred keys of one slot ask at the same time, and are answered one after the other.
+#[test]
+fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
+    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(1, T0);
+    let mut waiting = vec![];
+    for n in 0..100 {
+        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait, "{n}");
+        waiting.push(limiter.draw(&mut slots, T0).unwrap());
+    }
+    for (n, (report, draw)) in (0..).zip(waiting) {
+        let answered = limiter.drawn(draw, &answer_all(&report), &mut slots, T0 + MS).unwrap();
+        let decision = limiter.decide_again(answered, &mut client(n), &mut slots, T0 + MS);
+        assert_eq!(decision.outcome, Outcome::Allow, "{n}");
+    }
+}
+
 #[test]
 fn a_place_is_free_again_once_its_lease_is_over() {
     let (mut limiter, mut slots) = crowded();
