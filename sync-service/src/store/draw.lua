@@ -16,20 +16,11 @@
 -- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, {charged or -1 per claim},
 --            {milliseconds to wait for more per claim, 0 where it got all}}
 --
--- The maxima in capitals are set in front of this text from the constants of weir_budget.
+-- The maxima in capitals, from the constants of weir_budget, and holders.lua are set in front of this text.
 
-local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local held_us = tonumber(ARGV[5])
-local FIRST, EACH, REFUSED = 6, 3, -1
-
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-
--- tostring() keeps 14 digits only.
-local function whole(number)
-  return string.format('%.0f', number)
-end
+local FIRST = 6
 
 -- Whether one time, in microseconds and nanoseconds beyond them, is longer than another.
 local function longer(us, ns, than_us, than_ns)
@@ -46,64 +37,12 @@ local function price(tokens)
   return us, ns % 1000
 end
 
--- Read the budget and the epochs that are claimed; a sum over all epochs is kept, and is true until the
--- next lease may end. So most draws cost the same however many epochs there are.
 local HEAD = {'deficit_us', 'deficit_ns', 'at_us', 'outstanding', 'next_us', 'last_us'}
-local fields = {unpack(HEAD)}
-for i = FIRST, #ARGV, EACH do
-  fields[#fields + 1] = 'holder:' .. ARGV[i] .. ':' .. pop
-end
-local known = redis.pcall('HMGET', key, unpack(fields))
-local head = {}
-for i = 1, #HEAD do
-  head[i] = tonumber(known[i] or nil)
-end
+local head = read_budget(HEAD, FIRST) or {0, 0, now, 0, COUNT_MAX, now, is_new = true}
 local deficit_us, deficit_ns, at, outstanding, next_us, last_us = unpack(head, 1, #HEAD)
-local holders, holders_len, updates = {}, 0, {}
-if not (deficit_us and deficit_ns and at and outstanding and next_us and last_us) then
-  deficit_us, deficit_ns, at, outstanding, next_us, last_us = 0, 0, now, 0, COUNT_MAX, now
-  if redis.call('DEL', key) > 0 then
-    -- Something else lay under our name, and what was given is unknown: it may have been everything.
-    deficit_us, deficit_ns = price(burst)
-  end
-  known = {}
-else
-  holders_len = redis.call('HLEN', key) - #HEAD
-end
-
-local function read(field, text)
-  local charged, spent, until_us = string.match(text or '', '^(%d+) (%d+) (%d+)$')
-  if charged and not holders[field] then
-    holders[field] = {tonumber(charged), tonumber(spent), tonumber(until_us)}
-  end
-end
-for i = #HEAD + 1, #fields do
-  read(fields[i], known[i])
-end
-
-local is_read = false
-local function read_all()
-  local all = is_read and {} or redis.call('HGETALL', key)
-  is_read = true
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 7) == 'holder:' then
-      read(all[i], all[i + 1])
-    end
-  end
-end
-
-local function drop(field)
-  holders[field] = nil
-  holders_len = holders_len - 1
-  redis.call('HDEL', key, field)
-end
-
-local function forget(ended_us)
-  for field, holder in pairs(holders) do
-    if now - holder[3] >= ended_us then
-      drop(field)
-    end
-  end
+if head.is_new and redis.call('DEL', key) > 0 then
+  -- Something else lay under our name, and what was given is unknown: it may have been everything.
+  deficit_us, deficit_ns = price(burst)
 end
 
 -- Refills up to a time, never to more than the burst less what is outstanding.
@@ -124,10 +63,7 @@ if now < at or now >= next_us then
   read_all()
   -- A clock that stepped back refills nothing, and the leases last as long as they had left.
   if now < at then
-    for field, holder in pairs(holders) do
-      holder[3] = math.max(0, holder[3] - (at - now))
-      updates[field] = holder
-    end
+    step_back(at - now)
     at = now
   end
   -- What a lease held up begins to refill when it ends.
@@ -176,41 +112,18 @@ local function level()
   return tokens
 end
 
--- Whether one more epoch can be put on record; where it is tight, those that have ended make room.
-local function has_room()
-  if holders_len >= HOLDERS_MAX then
-    read_all()
-    forget(ENDED_KEPT_US)
-  end
-  if holders_len >= HOLDERS_MAX then
-    forget(0)
-  end
-  return holders_len < HOLDERS_MAX
-end
-
 local given = 0
 
 -- Answers one claim: all that was debited for its epoch, and how long to wait for more.
 local function answer(field, spent, ahead)
-  local holder = holders[field]
-  if holder and now - holder[3] >= ENDED_KEPT_US then
-    drop(field)
-    holder = nil
+  local holder, more = claimed(field, spent, ahead)
+  if not holder then
+    return REFUSED, 0
   end
-  if holder then
-    if holder[3] <= now or spent > holder[1] then
-      return REFUSED, 0
-    end
-  else
-    if spent > 0 or ahead == 0 or not has_room() then
-      return REFUSED, 0
-    end
-    holder = {0, 0, 0}
-  end
-  outstanding = outstanding - math.max(0, spent - holder[2])
-  holder[2] = math.max(holder[2], spent)
+  outstanding = outstanding - more
   if ahead == 0 then
-    local us, ns = price(holder[1] - holder[2])
+    local unspent = give_back(field, holder)
+    local us, ns = price(unspent)
     if longer(us, ns, deficit_us, deficit_ns) then
       deficit_us, deficit_ns = 0, 0
     else
@@ -218,25 +131,17 @@ local function answer(field, spent, ahead)
       deficit_us = deficit_us - us + math.floor(deficit_ns / 1000)
       deficit_ns = deficit_ns % 1000
     end
-    outstanding = outstanding - (holder[1] - holder[2])
-    holder[2], holder[3] = holder[1], now
-    updates[field] = holder
+    outstanding = outstanding - unspent
     return REFUSED, 0
   end
-  local need = math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
+  local need = needed(holder, spent, ahead)
   local tokens = need > 0 and math.min(need, level()) or 0
   local us, ns = price(tokens)
   deficit_ns = deficit_ns + ns
   deficit_us = deficit_us + us + math.floor(deficit_ns / 1000)
   deficit_ns = deficit_ns % 1000
   given, outstanding = given + tokens, outstanding + tokens
-  holder[1] = holder[1] + tokens
-  holder[3] = math.max(holder[3], now + held_us)
-  if holder[1] > 0 then
-    if not holders[field] then
-      holders_len = holders_len + 1
-    end
-    holders[field], updates[field] = holder, holder
+  if lease(field, holder, tokens, now + held_us) then
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
   local wait_us = 0
@@ -251,23 +156,10 @@ end
 
 local answers, waits = {}, {}
 for i = FIRST, #ARGV, EACH do
-  local field = 'holder:' .. ARGV[i] .. ':' .. pop
-  answers[#answers + 1], waits[#waits + 1] = answer(field, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+  local charged, wait = answer(field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+  answers[#answers + 1], waits[#waits + 1] = charged, wait
 end
-
-local written = {}
-for i, number in ipairs({deficit_us, deficit_ns, now, outstanding, next_us, last_us}) do
-  written[#written + 1] = HEAD[i]
-  written[#written + 1] = whole(number)
-end
-for field, holder in pairs(updates) do
-  -- Those that the clock moved may have been forgotten since.
-  if holders[field] then
-    written[#written + 1] = field
-    written[#written + 1] = whole(holder[1]) .. ' ' .. whole(holder[2]) .. ' ' .. whole(holder[3])
-  end
-end
-redis.call('HSET', key, unpack(written))
+write(HEAD, {deficit_us, deficit_ns, now, outstanding, next_us, last_us})
 
 -- Keep it until it is full with nothing leased, and until late reports have come.
 local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US

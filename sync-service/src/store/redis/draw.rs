@@ -20,7 +20,7 @@ pub(super) fn script() -> String {
         ("ENDED_KEPT_US", ENDED_KEPT_US),
         ("ASK_AGAIN_US", ASK_AGAIN_US),
     ];
-    with_maxima(&maxima, include_str!("../draw.lua"))
+    with_maxima(&maxima, concat!(include_str!("../holders.lua"), include_str!("../draw.lua")))
 }
 
 /// Every draw as one call of the script.

@@ -22,7 +22,7 @@ pub(super) fn script() -> String {
         ("WINDOW_KEPT_US", WINDOW_KEPT_US),
         ("ASK_AGAIN_US", ASK_AGAIN_US),
     ];
-    with_maxima(&maxima, include_str!("../tally.lua"))
+    with_maxima(&maxima, concat!(include_str!("../holders.lua"), include_str!("../tally.lua")))
 }
 
 /// Every draw as one call of the script.
