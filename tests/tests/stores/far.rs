@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+use weir_sync::store::Store;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 
 use crate::server::Server;
+use crate::{TIMEOUT, charge, count, entry, in_reach, open, slow};
 
 /// Two regions whose Redis is so far away share one fleet, report after report.
 async fn regions_meet_over(round_trip: Duration) {
@@ -38,4 +41,25 @@ async fn two_regions_share_a_fleet_400_ms_from_their_store() {
 #[tokio::test]
 async fn two_regions_share_a_fleet_800_ms_from_their_store() {
     regions_meet_over(Duration::from_millis(800)).await;
+}
+
+/// How long a charge takes that fails, as Redis does not answer.
+async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
+    redis.freeze();
+    let asked_at = Instant::now();
+    charge(store, entry(b"a", slow(), vec![count(1, 2, 2)])).await.unwrap_err();
+    let took = asked_at.elapsed();
+    redis.thaw();
+    took
+}
+
+#[tokio::test]
+async fn an_answer_of_a_distant_redis_is_given_the_way_there_and_back() {
+    let (redis, round_trip) = (Redis::start().await, TIMEOUT * 8 / 5);
+    let link = Link::start(redis.address(), round_trip / 2).await;
+    let store = open(&format!("redis://{}", link.address()), None);
+    in_reach(&store).await;
+    charge(&store, entry(b"a", slow(), vec![count(1, 1, 1)])).await.unwrap();
+    let took = gives_up(&store, &redis).await;
+    assert!(took >= round_trip + TIMEOUT && took < round_trip * 3 / 2 + TIMEOUT, "{took:?}");
 }
