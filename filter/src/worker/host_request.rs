@@ -1,0 +1,47 @@
+//! What the host says of a request.
+
+use weir_limiter::claim;
+use weir_limiter::request::{Attribute, Request};
+
+use crate::host::{self, Headers};
+use crate::{memory, nginx};
+
+/// Where Envoy's JWT filter puts the claims of a request's token, by default: its metadata, then the names.
+fn claim_path(names: &[String]) -> String {
+    let mut path = String::from("metadata\0filter_metadata\0envoy.filters.http.jwt_authn");
+    for name in names {
+        path.push('\0');
+        path.push_str(name);
+    }
+    path
+}
+
+/// The request in the host's current context.
+pub(super) struct HostRequest;
+
+impl Request for HostRequest {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        let value = match attribute {
+            Attribute::SourceAddress => host::property("source\0address"),
+            Attribute::Method => host::header(Headers::Request, ":method"),
+            Attribute::Path => host::header(Headers::Request, ":path"),
+            // What nginx calls so is its own name.
+            Attribute::Authority if nginx::IS_HOST => host::header(Headers::Request, "host")
+                .or_else(|_| host::header(Headers::Request, ":authority")),
+            Attribute::Authority => host::header(Headers::Request, ":authority"),
+            Attribute::Header(name) => host::header(Headers::Request, name),
+            Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
+            Attribute::Claim(path) => host::property(&claim_path(path)).map(claim::as_text),
+        };
+        // Of a route without a name Envoy says that it is empty.
+        value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
+    }
+
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        memory::reuse(std::mem::take(room));
+        let value = self.attribute(attribute);
+        let is_there = value.is_some();
+        *room = value.unwrap_or_default();
+        is_there
+    }
+}
