@@ -1,7 +1,6 @@
 //! Who goes on alone for a while, and what it may admit meanwhile: a POP that does not hear its weir-sync, once its
 //! leases have ended, and a region that does not reach the store.
 
-use weir_budget::alone::Share;
 use weir_limiter::ladder::FALLBACK_NS;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::WhenUnsynced;
@@ -63,7 +62,9 @@ impl Own {
 
     /// Of a region of `here` of `pops` POPs.
     pub fn of_region(quota: Quota, here: u32, pops: u32) -> Self {
-        let quota = Share::new(here, pops).of(quota);
+        let token_ns = quota.token_ns() * u64::from(pops) / u64::from(here);
+        let burst = (quota.burst() * here / pops).max(1);
+        let quota = Quota::from_token_ns(token_ns, burst).expect("a part of a good quota");
         let (tally, meter) = (Tally::default(), Meter::default());
         Self { quota, ideally: 0, tally, meter, withheld_ns: 0, price: Some(1) }
     }

@@ -78,7 +78,11 @@ pub fn judge_apart(world: &World, clients: &[Asking]) {
                     [ALONE[0] * ideally - FEW * f64::from(cost), ALONE[1] * ideally + FEW * f64::from(cost)]
                 }
                 Who::Region(_) if !shape.is_steady() => continue,
-                Who::Region(_) => [0.0, STEADY_MOST * ideally + swing(own.quota, cost, world.setup())],
+                Who::Region(_) => {
+                    let time = seconds(apart.span.1 - apart.span.0);
+                    let most = time / seconds(own.quota.token_ns()) + f64::from(own.quota.burst());
+                    [0.0, STEADY_MOST * most + swing(own.quota, cost, world.setup())]
+                }
             };
             let Tally { offered, admitted } = own.tally;
             if tokens(admitted) < least || tokens(admitted) > most {
@@ -143,9 +147,10 @@ fn too_much(compared: &Compared, asking: Asking, account: &Account, setup: &Setu
         _ if account.sharing.strict => return None,
         // What it did once at many POPs, it does not do again.
         Shape::Bursts { .. } if early > AT_MANY * f64::from(account.quota.burst()) => {
-            AGAIN * early
-                + LUMP * f64::from(cost) * tokens(setup.pops as u64)
-                + swing(account.quota, cost, setup)
+            let (burst, pops) = (f64::from(account.quota.burst()), tokens(setup.pops as u64));
+            // Where POPs gave parts of a burst, its part may be no smaller.
+            let parts = pops * burst * burst / (early + burst) - burst;
+            parts.max(AGAIN * early) + LUMP * f64::from(cost) * pops + swing(account.quota, cost, setup)
         }
         _ if shape.is_steady() => swing(account.quota, cost, setup),
         _ => return None,

@@ -19,12 +19,16 @@ pub enum Trial {
     Reloaded,
     /// The store's clock steps by more than what a look takes for time, by an hour at most.
     ClockSteps,
+    /// Nothing goes wrong, but a client bursts everywhere, and again once it has paid.
+    Again,
     /// POPs are cut off with what they leased, and the client moves on.
     Hoards,
 }
 
 /// Leases of a POP that is alone last no longer, in nanoseconds.
 const LEASE_NS: u64 = 4 * SECOND_NS;
+/// How long a client bursts at least, in seconds.
+const AGAIN_SECONDS: u64 = 40;
 /// Who is alone is so for so long at least, in seconds.
 const ALONE_SECONDS: u64 = 26;
 
@@ -39,6 +43,7 @@ impl Trial {
             1 if setup.regions > 1 => Some(Self::RegionAlone),
             2 if setup.pops > 1 => Some(Self::Reloaded),
             3 => Some(Self::ClockSteps),
+            4 | 5 if setup.pops > 3 => Some(Self::Again),
             _ => None,
         }
     }
@@ -47,12 +52,19 @@ impl Trial {
     pub fn seconds(self) -> u64 {
         match self {
             Self::PopAlone | Self::RegionAlone => ALONE_SECONDS + 6,
+            Self::Again => AGAIN_SECONDS,
             Self::Reloaded | Self::ClockSteps | Self::Hoards => 0,
         }
     }
 
     /// Draws it for clients of a quota of `rate` tokens a second and this burst, who ask for at most `most` a second, until
     /// `until` nanoseconds.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "some requests and seconds"
+    )]
     pub fn draw(
         self,
         setup: &mut Setup,
@@ -113,6 +125,14 @@ impl Trial {
                 };
                 let first = step(rng);
                 vec![(begin, first), (rng.u64(begin + SECOND_NS..until), step(rng))]
+            }
+            Self::Again => {
+                setup.rules.truncate(1);
+                let paid_s = f64::from(burst) * setup.pops as f64 / rate;
+                let each = if paid_s > 12.0 { f64::from(burst) * 12.0 / paid_s } else { f64::from(burst) };
+                let period_ns = (paid_s.min(12.0) * 1e9) as u64 + rng.u64(2 * SECOND_NS..5 * SECOND_NS);
+                shapes[0] = Shape::Bursts { each: (each as usize).max(1), period_ns };
+                Schedule::new()
             }
             Self::Hoards => {
                 // Back at the POP once its lease has ended, and before it knows that it is out of touch.
