@@ -127,11 +127,10 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    let (burst, parts) = if alone {
-        (quota.burst(), 1)
-    } else {
-        hold(shared, spread.min(asked.askers), shared.own_milli, terms)
-    };
+    // Of a client that does not ask here, nor at two other POPs, nobody knows where it comes next.
+    let pops = if alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
+    let (burst, parts) =
+        if alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone: alone }
 }
 

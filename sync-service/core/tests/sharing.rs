@@ -90,15 +90,19 @@ fn replicas_of_a_region_are_one_region() {
 #[test]
 fn who_was_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let sharing = Sharing { local_burst: 60, ..Sharing::of(quota()) };
-    let bursts = |spread, askers: u32| {
+    let asked = |spread, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
-        let division = division(&sharing, &account, "eu");
+        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns: None, own_milli };
+        let division = divide(&shared, "eu", false, &Terms::default());
         (at_once(&division.asking), at_once(&division.elsewhere))
     };
+    let bursts = |spread, askers| asked(spread, askers, 0);
     assert_eq!(bursts(0, 1), (100, 60), "alone: the whole; the next one may hold a local burst");
     assert_eq!(bursts(0, 5), (60, 60));
-    assert_eq!(bursts(6, 1), (100, 10));
+    assert_eq!(asked(6, 1, 10_000), (100, 10), "here alone");
+    assert_eq!(bursts(6, 1), (10, 10), "elsewhere");
+    assert_eq!(bursts(6, 0), (10, 10), "nowhere now: it may come back to all of them");
     assert_eq!(bursts(6, 3), (20, 10), "no more shares than there are askers");
     assert_eq!(bursts(6, 20), (10, 10));
     assert_eq!(bursts(1_000, 2_000), (2, 2), "a few requests at least");
