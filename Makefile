@@ -29,7 +29,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server node valgrind envoy wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -134,6 +134,10 @@ e2e: cargo cc redis-server envoy wasm ## of these, the end-to-end tests in real 
 vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
+
+# Beside `make test`: ngx_wasm_module is in no package, so this builds it, and nginx, from their sources.
+try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run envoy/nginx in it (needs git and a network)
+	envoy/nginx/try.sh
 
 # Of what is built already: where something is missing, it says which target builds it.
 lab: python3 ## what `make run` and `make run-regions` promise, kept for real on other ports
