@@ -1,6 +1,6 @@
 //! Tokens that a worker has withdrawn from the table for one client's next requests: a batch.
 //!
-//! A client who asks often is then decided from the worker's own memory, and its bucket is read and written once for
+//! A client that asks often is then decided from the worker's own memory, and its bucket is read and written once for
 //! many requests.
 //!
 //! **No batch makes a bucket admit more than burst + rate x t.** A bucket is the time at which it is full again
@@ -11,9 +11,9 @@
 //! and none beyond where it is full; what of them is still to come is as much as is withdrawn and may yet be used, and
 //! the bucket lacks at least that. When its client goes to the table again, the bucket is set to where the begin has got
 //! to, unless somebody else has taken from it since. So a client of one worker, whose requests all meet the same rules,
-//! never notices a batch; another may find up to a quarter of a burst withdrawn for requests that he does not make.
+//! never notices a batch; another may find up to a quarter of a burst withdrawn for requests that it does not make.
 //!
-//! The memory is a fixed array: two clients who meet in it displace each other, which costs look-ups and what was left
+//! The memory is a fixed array: two clients that meet in it displace each other, which costs look-ups and what was left
 //! in a batch until it would have lapsed. The same is lost where a withdrawal of several rules' tokens meets another
 //! worker's, and not all of them can be had any more.
 
@@ -104,7 +104,7 @@ impl Whose {
         Some(())
     }
 
-    /// Complete. Who aims for another's place displaces him, and gains nothing.
+    /// Complete. A client that aims for another's place displaces it, and gains nothing.
     pub(crate) fn known(mut self) -> Self {
         let value = self.value.get(..usize::from(self.value_len)).unwrap_or_default();
         let rules = self.rules.iter().fold(0_u64, |rules, rule| rules.rotate_left(16) ^ u64::from(*rule));
@@ -124,7 +124,7 @@ impl Whose {
     }
 }
 
-/// Who was last seen in a place. Most who come are seen once: they leave no more than this.
+/// The client that was last seen in a place. Most are seen once: they leave no more than this.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     who: u32,
@@ -233,7 +233,7 @@ impl Batches {
         self.get(whose).into_iter().flat_map(|batch| batch.stretches.into_iter().take(batch.rules))
     }
 
-    /// Whether a client who goes to the table at `now` asks so often that a batch is worth its while, of so many
+    /// Whether a client that goes to the table at `now` asks so often that a batch is worth its while, of so many
     /// requests as a bucket gains back in `lasts_ns` nanoseconds: whether at the pace since it last went enough of
     /// them come in that time.
     pub(crate) fn is_worth(&mut self, whose: &Whose, lasts_ns: u64, now: Time) -> bool {
@@ -243,7 +243,7 @@ impl Batches {
         seen.age_ns(now).saturating_mul(u64::from(REQUESTS_MIN)) <= lasts_ns.saturating_mul(asked)
     }
 
-    /// Whether a client was the last to go to the table from his place.
+    /// Whether a client was the last to go to the table from its place.
     pub(crate) fn has_seen(&self, whose: &Whose) -> bool {
         self.seen.get(whose.place()).is_some_and(|seen| seen.who == whose.who)
     }
@@ -270,7 +270,7 @@ impl Batches {
         }
     }
 
-    /// Forgets a client's batch: what he had not used went back, or some of it.
+    /// Forgets a client's batch: what it had not used went back, or some of it.
     pub(crate) fn forget(&mut self, whose: &Whose) {
         if let Some(batch) = self.get(whose) {
             *batch = Batch::EMPTY;

@@ -3,7 +3,7 @@
 //! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. What a
 //! budget holds of time is on a clock of its own, which never steps back, and passes over a step forward where a POP's
 //! clock bears out that it was one: between two reports of one POP no more time has passed than its monotonic
-//! clock says. Who only looks at a budget knows nothing of that; what then passes beyond what may be is put off
+//! clock says. A look at a budget knows nothing of that; what then passes beyond what may be is put off
 //! until a POP has spoken.
 
 use crate::budget::{LOOK_US, STEP_US};

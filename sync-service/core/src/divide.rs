@@ -16,7 +16,7 @@
 //! p_r   = (own_r + q (D_r - own_r)) / D_r
 //! ```
 //!
-//! A client who was seen at m points of presence at once gets about B / m at each (see [`crate::spread`]).
+//! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::spread`]).
 //!
 //! Everything is computed in nanoseconds of refill, where L is 1 and so even a quota of one token a
 //! day keeps its digits. Every quotient is rounded down: against the client, by less than two parts
@@ -134,7 +134,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone: alone }
 }
 
-/// How much a POP holds for a client who was seen at `pops` at once, and into how many parts the rate is cut
+/// How much a POP holds for a client that was seen at `pops` at once, and into how many parts the rate is cut
 /// by which that refills: its part of the burst, or a few requests and what it is asked for until it hears more.
 fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
     let Shared { quota, sharing, .. } = *shared;
@@ -180,7 +180,7 @@ pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
 /// What a region's demand still counts for, and its POPs that are asked.
 ///
 /// A region that is asked says so every interval; until then its word stands. One that has fallen
-/// silent fades out as its window does, so that a client who moves is not counted twice.
+/// silent fades out as its window does, so that a client that moves is not counted twice.
 fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
@@ -240,7 +240,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     if sharing.floor(region) == 0 {
         return of_rest;
     }
-    // p = q + (1 - q) own / D; who is not asked yet will begin within his floor.
+    // p = q + (1 - q) own / D; a region that is not asked yet begins within its floor.
     let milli = asked.by_region.get(region).copied().unwrap_or(0);
     if milli == 0 {
         return AdmitRatio::ONE;

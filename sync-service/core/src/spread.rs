@@ -1,8 +1,8 @@
 //! How many bursts deep a budget went, remembered for a while.
 //!
-//! A client who bursts at m points of presence at once finds m whole bursts there the first time, because
-//! nobody has heard of him yet. The budget goes m bursts deep, and that is remembered: until it is
-//! forgotten every POP holds about an m-th of a burst for him, so the same trick does not work twice.
+//! A client that bursts at m points of presence at once finds m whole bursts there the first time, because
+//! nobody has heard of it yet. The budget goes m bursts deep, and that is remembered: until it is
+//! forgotten every POP holds about an m-th of a burst for it, so the same trick does not work twice.
 
 use weir_limiter::quota::Quota;
 use weir_limiter::wire::POPS_MAX;
@@ -11,10 +11,10 @@ use weir_limiter::wire::POPS_MAX;
 pub const SPREAD_KEPT_US: u64 = 600_000_000;
 /// The most bursts that are remembered: one at every POP.
 pub const SPREAD_MAX: u32 = POPS_MAX;
-/// A debt below this, in microseconds of refill, is none to remember: a client at one POP, who keeps his
+/// A debt below this, in microseconds of refill, is none to remember: a client at one POP, which keeps its
 /// bucket empty, seems to owe that much when a report is quicker than the one before.
 pub const SPREAD_MOMENT_US: u64 = 100_000;
-/// An overshoot of fewer bursts does not add to what is remembered: such happen while a client keeps his
+/// An overshoot of fewer bursts does not add to what is remembered: such happen while a client keeps its
 /// budget empty.
 pub const AGAIN_MIN: u32 = 3;
 /// No debt is thought to last longer than this, in microseconds, so that a store of doubles can add it to

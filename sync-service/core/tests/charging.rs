@@ -351,7 +351,7 @@ proptest! {
         prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
     }
 
-    /// However a steady client's reports are held up, repeated and reordered: once the last has arrived, he owes what he
+    /// However a steady client's reports are held up, repeated and reordered: once the last has arrived, it owes what it
     /// would if each had arrived at once, and at no time more than a burst beside that.
     #[test]
     fn held_up_reports_of_a_steady_client_leave_no_debt(
@@ -410,7 +410,7 @@ proptest! {
     }
 }
 
-/// A rule's rate is raised while its client is in debt: he owes as many tokens, not as much time.
+/// A rule's rate is raised while its client is in debt: it owes as many tokens, not as much time.
 #[test]
 fn a_raised_rate_leaves_as_many_tokens_missing() {
     let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 1_000));
@@ -449,7 +449,7 @@ fn a_step_of_the_stores_clock_costs_a_burst_at_most_either_way() {
         for (step_at_s, looks) in [(50, false), (50, true), (65, false), (65, true)] {
             let owed = owed_with_a_step(step_s, step_at_s, looks);
             if (step_s, step_at_s, looks) == (30, 65, true) {
-                // Who only looks at a debt may have done so half a minute ago.
+                // A look at a debt may have done so half a minute ago.
                 continue;
             }
             assert!(

@@ -1,4 +1,4 @@
-//! Who is told of a hot key, how often, and what a region looks at for it.
+//! Which POPs are told of a hot key, how often, and what a region looks at for it.
 
 use std::collections::BTreeMap;
 

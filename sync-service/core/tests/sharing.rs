@@ -74,7 +74,7 @@ fn a_floor_holds_in_debt() {
     let us = division(&sharing, &account, "us").asking;
     assert_eq!((us.ratio, us.level_milli), (AdmitRatio::ZERO, -5_000_000));
     let before = division(&sharing, &self::account(-5_000, &[("us", 800)]), "eu").elsewhere;
-    assert_eq!(before.ratio, AdmitRatio::ONE, "who comes next begins within his floor");
+    assert_eq!(before.ratio, AdmitRatio::ONE, "a region that comes next begins within its floor");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rule sets in a store: documents under version numbers.
 //!
 //! Each version is the one before it plus 1. The first is the number of milliseconds since 1970: a store that
-//! has lost its data goes on with numbers that were never used, and nobody takes another rule set for the one he has.
+//! has lost its data goes on with numbers that were never used, and nobody takes another rule set for the one at hand.
 
 /// The most versions that are kept; older ones are dropped.
 pub const VERSIONS_KEPT: usize = 20;

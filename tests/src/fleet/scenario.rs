@@ -29,10 +29,10 @@ pub const BELOW: Scenario = steady("even, 0.9x", 0.9, Place::Even);
 /// Below the limit, and moving.
 pub const BELOW_MOVING: Scenario =
     steady("moving every 1 s, 0.9x", 0.9, Place::Hopping(Duration::from_secs(1)));
-/// A client who moves about as often as POPs report.
+/// A client that moves about as often as POPs report.
 pub const MOVING_FAST: Scenario =
     steady("moving every 0.3 s, 3x", 3.0, Place::Hopping(Duration::from_millis(300)));
-/// A client who stays a little longer than it takes to be known.
+/// A client that stays a little longer than it takes to be known.
 pub const MOVING: Scenario = steady("moving every 1 s, 3x", 3.0, Place::Hopping(Duration::from_secs(1)));
 /// A whole burst at every POP at once, before any of them has heard of the client.
 pub const BURST: Scenario =

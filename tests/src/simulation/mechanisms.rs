@@ -117,7 +117,7 @@ pub fn strict_lease_ends(size: Size) -> Plan {
     Plan { faults: rounds.collect(), ..plan }
 }
 
-/// Clients who stay within their even share at every POP: of those nobody need hear.
+/// Clients that stay within their even share at every POP: of those nobody need hear.
 pub fn quiet_crowd(size: Size) -> Plan {
     let (keys, mut rank) = (10_000, 0);
     let mut requests = traffic::even(3_000.0, size.pops);

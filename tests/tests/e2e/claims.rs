@@ -59,7 +59,7 @@ async fn a_rule_counts_each_subject_for_itself() {
         let other = repeat(&mut client, &ask("/", &json!({"sub": sub, "jti": "2"})), 8).await;
         assert_eq!((one.admitted(), other.admitted(), other.limited()), (2, 1, 7), "{sub}");
     }
-    // Who has no token has no subject, and a forged one does not pass the filter before.
+    // A request without a token has no subject, and a forged one does not pass the filter before.
     assert_eq!(repeat(&mut client, &Ask::get("/"), 9).await.admitted(), 9);
     let forged = Ask::get("/").header("authorization", &format!("Bearer {}x", token(&json!({"sub": "eve"}))));
     assert_eq!(client.send(&forged).await.status, 401);

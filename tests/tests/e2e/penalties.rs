@@ -40,7 +40,7 @@ async fn who_is_boxed_at_one_point_of_presence_is_refused_at_another_of_another_
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
     let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
     let (culprit, bystander) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
-    assert_eq!(b.client().send(&culprit).await.status, 200, "he did nothing yet");
+    assert_eq!(b.client().send(&culprit).await.status, 200, "it did nothing yet");
 
     let mut client = a.client();
     while !is_boxed(&a, &culprit).await {

@@ -106,7 +106,7 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
     let expected_ms = (end_us - drawn.now_us + WINDOW_KEPT_US).div_ceil(1_000);
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
-    // Who is given nothing leaves nothing behind.
+    // A POP that is given nothing leaves nothing behind.
     ask(&store, Draw { id: id(b"b"), ..monthly(&[claim(1, 7, 1)]) }).await;
     let keys: Vec<String> = connection.keys("weir:quota:*").await.unwrap();
     assert_eq!(keys, [key]);

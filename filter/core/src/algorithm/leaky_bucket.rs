@@ -61,7 +61,7 @@ impl LeakyBucket {
         bucket.charged(&self.quota, n, now)
     }
 
-    /// Gives back a turn of `n` that came to `taken`. Where somebody has his turn behind it, it passes
+    /// Gives back a turn of `n` that came to `taken`. Where another has a turn behind it, it passes
     /// unused: moved up, the next to come would share a turn.
     #[must_use]
     pub fn give_back(&self, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {

@@ -1,4 +1,4 @@
-//! Batches of tokens for clients who ask often: which requests they may pay for, and how they are withdrawn.
+//! Batches of tokens for clients that ask often: which requests they may pay for, and how they are withdrawn.
 
 use super::terms::Terms;
 use super::{Hit, Limiter};
@@ -88,7 +88,7 @@ impl Limiter {
         (rules > 0).then(|| whose.known())
     }
 
-    /// Tells each hit what its client has not used of his last batch.
+    /// Tells each hit what its client has not used of its last batch.
     pub(super) fn take_back(&mut self, whose: &Whose, hits: &mut [Hit]) {
         for (hit, stretch) in hits.iter_mut().zip(self.batches.unused(whose)) {
             hit.unused = Some(stretch);

@@ -84,7 +84,7 @@ impl Limiter {
         if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
             return judged;
         }
-        // A log grows, and there is no room. Who has some of his own stays with it.
+        // A log grows, and there is no room. A client that has some of its own stays with it.
         *slot = before;
         let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
         if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {

@@ -105,7 +105,7 @@ impl Exchange {
         self.pops
     }
 
-    /// weir-sync has answered at `at`, and said how many POPs are live. Who knows it takes no guess.
+    /// weir-sync has answered at `at`, and said how many POPs are live. A worker that knows it takes no guess.
     pub(super) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
         self.ladder.hear(at);

@@ -153,7 +153,7 @@ impl Limiter {
         let burst = most_of(&lodging.entry, dearest, terms, now);
         let parts = parts_of(&lodging.entry, hit.cost, now);
         let mut bucket = lodging.entry.bucket();
-        // Where somebody else has taken since, his batch may rely on it.
+        // Where another worker has taken since, its batch may rely on it.
         if let Some(stretch) = hit.unused.filter(|stretch| stretch.until == bucket) {
             bucket = stretch.paid;
         }
@@ -357,7 +357,7 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        // Where somebody else has taken since, his batch may rely on what was taken here.
+        // Where another worker has taken since, its batch may rely on what was taken here.
         // Its worker may have the rule with other fields, so the quota alone tells; a strict rule's has none.
         let may_rely = !is_strict && requests_max(quota.burst(), quota.token_ns(), 1).is_some();
         if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {

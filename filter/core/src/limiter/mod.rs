@@ -163,7 +163,7 @@ struct Hit {
     slot: u32,
     /// Tokens that the request takes.
     cost: u32,
-    /// What its client has not used of his last batch goes back first, if his bucket is still as that left it.
+    /// What its client has not used of its last batch goes back first, if its bucket is still as that left it.
     unused: Option<Stretch>,
     /// Its bucket without what the request takes.
     after: Bucket,

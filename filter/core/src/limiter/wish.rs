@@ -36,7 +36,7 @@ pub(super) struct Wish {
 /// What to say of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// Nothing: it holds nothing. Who needs a token will draw it.
+    /// Nothing: it holds nothing. A POP that needs a token draws it.
     Nothing,
     /// Nothing before then, unless it is asked for.
     Later(Time),

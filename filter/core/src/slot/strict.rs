@@ -71,7 +71,7 @@ impl Watched {
         }
     }
 
-    /// Whether all that it knows is that there are no tokens. Who forgets it is told again.
+    /// Whether all that it knows is that there are no tokens. A POP that forgets it is told again.
     pub(super) fn is_bar(&self) -> bool {
         self.has_none() && self.burst == 0
     }

@@ -189,7 +189,7 @@ fn what_others_may_yet_give_back_is_asked_for_again_soon() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 2));
     assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US / 1_000);
-    // His own are no reason: he has them on hand.
+    // Its own are no reason: it has them on hand.
     assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 3)), 3_600_000);
     // Spent, they do not come back.
     ask(&mut store, 0, quota, claim(1, 2, 0));

@@ -43,7 +43,7 @@ const LESS: f64 = 0.05;
 /// knows that Redis is gone, and it begins with what is left of the burst.
 const MORE: f64 = 0.5;
 
-/// Asserts everything that holds for a client who asks all POPs and for one who asks the broken region's
+/// Asserts everything that holds for a client that asks all POPs and for one that asks the broken region's
 /// alone.
 async fn is_a_loan(fault: Fault, cost: Cost) {
     let (_alone, mut fleet) = fleet().await;
@@ -60,7 +60,7 @@ async fn is_a_loan(fault: Fault, cost: Cost) {
     fleet.settled().await;
 }
 
-/// What a client who asks the broken region alone gets at least in a whole load, as a part of what one ideal
+/// What a client that asks the broken region alone gets at least in a whole load, as a part of what one ideal
 /// bucket gives.
 fn least(cost: &Cost) -> f64 {
     let rate = f64::from(RATE);

@@ -1,7 +1,7 @@
 //! Rules changed in a running fleet: three regions, each an Envoy and a weir-sync, one Redis, load on all of them.
 //!
 //! Two clients ask at each POP all the time, the one at `/changed`, whose rule the tests change, the other at
-//! `/kept`, whose rule stays. The one gets 200 while the rule is wide and 429 while it is narrow, so his last answer
+//! `/kept`, whose rule stays. The one gets 200 while the rule is wide and 429 while it is narrow, so its last answer
 //! of the old kind says since when the new rules hold. Envoys have two workers; each asks over a connection to each.
 
 mod changes;

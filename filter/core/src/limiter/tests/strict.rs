@@ -194,7 +194,7 @@ fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
     }
 }
 
-/// Who is to wait for an hour costs nobody else a place for an hour.
+/// A client that is to wait for an hour costs nobody else a place for an hour.
 #[test]
 fn a_key_that_waits_makes_room_for_others() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
@@ -335,7 +335,7 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
-    // One more of the net, by another client, who waits for his own token and gets it.
+    // One more of the net, by another client, which waits for its own token and gets it.
     assert_eq!(ask(&mut limiter, &mut slots, "192.9.9.9", T0).outcome, Outcome::Wait);
     let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
     limiter.drawn(draw, &leased(report.sequence, 1, 9_000), &mut slots, T0).unwrap();

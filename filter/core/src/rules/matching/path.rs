@@ -10,7 +10,7 @@ use crate::request::Fetched;
 /// A test of the path, without its query.
 ///
 /// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. What the
-/// operator says does not count is folded away on both sides; of what he says nothing, a path that meets the test
+/// operator says does not count is folded away on both sides; where it says nothing, a path that meets the test
 /// only when that is folded away as well is one of which nobody can say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {

@@ -153,7 +153,7 @@ fn test_of_several(
 ) -> (Option<Test>, Duplicates) {
     let test = test(fields, false, reader, errors);
     match duplicates(fields, errors) {
-        // As many searches as a client likes would cost as much as he likes.
+        // As many searches as a client likes would cost as much as it likes.
         Duplicates::Unsaid if test.as_ref().is_some_and(Test::is_dear) => (test, Duplicates::Limit),
         duplicates => (test, duplicates),
     }
