@@ -146,7 +146,7 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     let parts = (pops / UNEVEN).min(quickest).clamp(1, slowest);
     let heard_milli = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS);
     let lump = likely(u64::try_from(heard_milli).unwrap_or(u64::MAX), LUMP_DEVIATIONS) / 1_000;
-    let least = LUMP.min(most / 4).max(1);
+    let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
     // A token is charged as many as there are parts; of the last of them, one must be there.
     let parts = parts.min(most.saturating_sub(1) / tokens.saturating_sub(1).max(1)).max(1);

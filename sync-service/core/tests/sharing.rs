@@ -130,13 +130,14 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     );
     assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 2), "twenty a second: half the rate");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
-    let small = Sharing { local_burst: 5, ..sharing.clone() };
-    let shared = Shared { quota: quota(), sharing: &small, account: &account, own_ns: None, own_milli: 0 };
-    assert_eq!(
-        at_once(&divide(&shared, "eu", false, &Terms::default()).asking),
-        1,
-        "of a small burst, no large part"
-    );
+    let idle = |quota, sharing: &Sharing| {
+        let shared = Shared { quota, sharing, account: &account, own_ns: None, own_milli: 0 };
+        at_once(&divide(&shared, "eu", false, &Terms::default()).asking)
+    };
+    let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
+    assert_eq!(idle(small, &Sharing::of(small)), 1, "of a small burst, no large part");
+    let local = Sharing { local_burst: 5, ..sharing.clone() };
+    assert_eq!(idle(quota(), &local), 2, "of a large one, which a POP gives in small parts, as of any");
 }
 
 fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
