@@ -114,15 +114,22 @@ pub fn drawn(seed: u64) -> Drawn {
         Some(trial) => trial.draw(&mut setup, &mut shapes, (per_second, burst, most), until, &mut rng),
         None => faults::random(&setup, count, SECOND_NS, until, &mut rng),
     };
-    let has_costs = sharing == Sharing::Plain && rng.u8(0..4) == 0;
+    let is_dear = trial == Some(Trial::Dear);
+    let has_costs = sharing == Sharing::Plain && rng.u8(0..4) == 0 || is_dear;
     if has_costs {
         let options = &mut setup.rules[0].options;
         *options = format!("{options}, {BY_COST}");
     }
     let asking = |shape| {
-        let cost = if has_costs { rng.u32(1..=burst / 2) } else { 1 };
+        let cost = if is_dear {
+            setup.rules[0].burst / 2
+        } else if has_costs {
+            rng.u32(1..=burst / 2)
+        } else {
+            1
+        };
         // Of a mix, what it is admitted under another rule depends on which of its requests pass.
-        Asking { shape, cost, is_mixed: cost > 1 && setup.rules.len() == 1 && rng.bool() }
+        Asking { shape, cost, is_mixed: cost > 1 && setup.rules.len() == 1 && !is_dear && rng.bool() }
     };
     let clients: Vec<_> = shapes.into_iter().map(asking).collect();
     let paths: Vec<_> = clients.iter().map(|_| rng.u8(0..2)).collect();

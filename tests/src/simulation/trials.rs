@@ -23,12 +23,16 @@ pub enum Trial {
     Again,
     /// POPs are cut off with what they leased, and the client moves on.
     Hoards,
+    /// Nothing goes wrong, but each request costs half of the burst, and many POPs are asked.
+    Dear,
 }
 
 /// Leases of a POP that is alone last no longer, in nanoseconds.
 const LEASE_NS: u64 = 4 * SECOND_NS;
 /// How long a client bursts at least, in seconds.
 const AGAIN_SECONDS: u64 = 40;
+/// How long dear requests come at least, in seconds: each is a large part of what a short run admits.
+const DEAR_SECONDS: u64 = 80;
 /// Who is alone is so for so long at least, in seconds.
 const ALONE_SECONDS: u64 = 26;
 
@@ -44,6 +48,7 @@ impl Trial {
             2 if setup.pops > 1 => Some(Self::Reloaded),
             3 => Some(Self::ClockSteps),
             4 | 5 if setup.pops > 3 => Some(Self::Again),
+            6 | 7 if sharing == Sharing::Plain => Some(Self::Dear),
             _ => None,
         }
     }
@@ -53,6 +58,7 @@ impl Trial {
         match self {
             Self::PopAlone | Self::RegionAlone => ALONE_SECONDS + 6,
             Self::Again => AGAIN_SECONDS,
+            Self::Dear => DEAR_SECONDS,
             Self::Reloaded | Self::ClockSteps | Self::Hoards => 0,
         }
     }
@@ -132,6 +138,15 @@ impl Trial {
                 let each = if paid_s > 12.0 { f64::from(burst) * 12.0 / paid_s } else { f64::from(burst) };
                 let period_ns = (paid_s.min(12.0) * 1e9) as u64 + rng.u64(2 * SECOND_NS..5 * SECOND_NS);
                 shapes[0] = Shape::Bursts { each: (each as usize).max(1), period_ns };
+                Schedule::new()
+            }
+            Self::Dear => {
+                (setup.pops, setup.regions) = (12, setup.regions.min(3));
+                setup.rules.truncate(1);
+                setup.rules[0].burst = (rate as u32).max(10);
+                for shape in &mut *shapes {
+                    *shape = Shape::Steady { rate: rate * log_uniform(2.0, 10.0, rng), is_zipf: false };
+                }
                 Schedule::new()
             }
             Self::Hoards => {
