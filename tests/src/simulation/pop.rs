@@ -234,15 +234,6 @@ impl Pop {
         meter
     }
 
-    /// Tokens of `key` that no reply has confirmed.
-    pub fn unconfirmed(&mut self, rule: usize, key: u32) -> u64 {
-        let Some(worker) = self.workers.first() else { return 0 };
-        match worker.limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.slots) {
-            Some(Entry::Watched(watched)) => u64::from(watched.admitted.saturating_sub(watched.charged)),
-            _ => 0,
-        }
-    }
-
     /// Whether what `key` is admitted now is counted for its budget.
     pub fn counts(&mut self, rule: usize, key: u32) -> bool {
         let Some(worker) = self.workers.first() else { return false };

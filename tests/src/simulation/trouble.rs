@@ -1,6 +1,6 @@
 //! The events that are faults, and what each is stated to cost.
 
-use weir_budget::budget::{GRACE_US, STEP_US};
+use weir_budget::budget::STEP_US;
 use weir_budget::spill::SPILL_KEPT_US;
 
 use super::account::AtPop;
@@ -56,9 +56,6 @@ impl World {
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
-        if forward_ns >= GRACE_US * 1_000 {
-            self.state_unconfirmed();
-        }
         for (_, _, account) in self.reference.accounts_mut() {
             let is_new = |pop: &AtPop| pop.tally.offered == 0;
             // What the first report of a POP brings is taken for time.
@@ -70,15 +67,6 @@ impl World {
             account.is_forgiven(forward_ns.min(most_ns), now);
             // What it seems to have let go pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
-        }
-    }
-
-    /// A full budget is forgotten with its records: what no reply has confirmed may be charged again.
-    fn state_unconfirmed(&mut self) {
-        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
-        for (rule, key) in named {
-            let unconfirmed: u64 = self.pops.iter_mut().map(|pop| pop.unconfirmed(rule, key)).sum();
-            self.reference.account_mut(rule, key).phantom += unconfirmed;
         }
     }
 
