@@ -144,7 +144,6 @@ impl Plugin {
 
     /// Hands over all that it has: it ends.
     pub(crate) fn part(&mut self) {
-        self.flush_metrics();
         if let Some(Ok(mut worker)) = self.worker.as_ref().map(|worker| worker.try_borrow_mut()) {
             worker.part();
         }

@@ -60,9 +60,10 @@ impl Worker {
         Some(sent.map(|call| (call, report.sequence)))
     }
 
-    /// Leaves to the other workers what no report has said, because this one ends. Not on nginx, whose workers end
-    /// with their process.
+    /// Hands over what was counted, and leaves to the other workers what no report has said: this one ends. On nginx
+    /// nothing is left, as workers end with their process.
     pub(crate) fn part(&mut self) {
+        self.flush_metrics();
         if !nginx::IS_HOST {
             shared::leave(|left| self.limiter.leave(left));
         }

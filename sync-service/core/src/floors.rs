@@ -1,7 +1,7 @@
 //! A region's floor as a bucket of its own: f per cent of the rate, f per cent of the burst.
 //!
-//! What a region is asked for in half a second goes up and down; over its bucket it evens out, so that who
-//! asks for its floor gets it. While the budget is in debt the bucket may go into debt too: a region that is
+//! What a region is asked for in half a second goes up and down; over its bucket it evens out, so that one
+//! that asks for its floor gets it. While the budget is in debt the bucket may go into debt too: a region that is
 //! flooded from time to time does not get its floor anew each time.
 
 use alloc::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Floods from ever new addresses: who comes for the first time is let through, however many came before.
+//! Floods from ever new addresses: a client that comes for the first time is let through, however many came before.
 //!
 //! The table is one of a sixteenth of the default's room, so that few requests fill it.
 
