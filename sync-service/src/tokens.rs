@@ -1,10 +1,10 @@
 //! The tokens that requests must carry; those from files can be read again while weir-sync runs.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 
-use crate::config::{Config, Token};
+use crate::config::{Config, Secret, Token};
 
 /// The tokens of the reports and of the changes of the rule set.
 #[derive(Debug)]
@@ -38,15 +38,17 @@ impl Tokens {
         is(&self.held().admin, given)
     }
 
-    /// Reads the files again. What is no good is logged, and the token from before stays.
+    /// Reads the files again. What is no good is logged, and what the file said before stays.
     pub fn reread(&self) {
-        let before = self.held();
+        let before = self.held().clone();
         let held = Held {
             reports: reread(&before.reports, "token_file"),
             admin: reread(&before.admin, "admin_token_file"),
         };
-        if held.admin.secret().is_some() && held.admin.secret() == held.reports.secret() {
-            tracing::error!("the token and the admin token are the same now; those from before stay");
+        if held.admin.overlaps(&held.reports) {
+            tracing::error!(
+                "a token is in the token file and in the admin token file now; those from before stay"
+            );
             return;
         }
         let changed = held.reports != before.reports || held.admin != before.admin;
@@ -54,8 +56,8 @@ impl Tokens {
         tracing::info!(changed, "the token files were read again");
     }
 
-    fn held(&self) -> Held {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn held(&self) -> RwLockReadGuard<'_, Held> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,15 +66,16 @@ fn reread(token: &Token, setting: &str) -> Token {
         tracing::warn!(setting, "{warning}");
     }
     token.reread().unwrap_or_else(|wrong| {
-        tracing::error!(setting, "{wrong}; the token from before stays");
+        tracing::error!(setting, "{wrong}; what it said before stays");
         token.clone()
     })
 }
 
-/// Takes as long for a wrong first letter as for a wrong last one.
+/// Takes as long for a wrong first letter as for a wrong last one, whichever of several it would be.
 fn is(token: &Token, given: Option<&[u8]>) -> bool {
-    let (Some(secret), Some(given)) = (token.secret(), given) else { return false };
-    given.ct_eq(secret.expose().as_bytes()).into()
+    let Some(given) = given else { return false };
+    let is_any = |found, secret: &Secret| found | given.ct_eq(secret.expose().as_bytes());
+    token.secrets().iter().fold(Choice::from(0), is_any).into()
 }
 
 #[cfg(test)]
@@ -88,11 +91,12 @@ mod tests {
         let write = |file: &tempfile::NamedTempFile, text: &str| fs::write(file.path(), text).unwrap();
         write(&pops, "a-token-of-all-pops");
         write(&admins, "a-token-of-admins");
-        let of = |file: &tempfile::NamedTempFile| Token::File(file.path().to_str().unwrap().into(), None);
+        let of =
+            |file: &tempfile::NamedTempFile| Token::File(file.path().to_str().unwrap().into(), Vec::new());
         let tokens = Tokens(RwLock::new(Held { reports: of(&pops), admin: of(&admins) }));
         assert!(!tokens.let_report(None) && !tokens.let_report(Some(b"")), "nobody, before it is read");
         tokens.reread();
-        write(&admins, "a-token-of-all-pops\n");
+        write(&admins, "another-token-of-admins\na-token-of-all-pops\n");
         tokens.reread();
         assert!(tokens.let_report(Some(b"a-token-of-all-pops")));
         assert!(

@@ -159,12 +159,25 @@ fn without_a_token_only_loopback_is_listened_on() {
 fn a_token_is_read_from_its_file() {
     let (_token, path) = file("s3cret-s3cret-s3cret\n");
     let config = read(&["--token-file", &path], &[]).unwrap();
-    assert_eq!(config.token.secret(), Some(&Secret::new("s3cret-s3cret-s3cret")));
+    assert_eq!(config.token.secrets(), [Secret::new("s3cret-s3cret-s3cret")]);
     assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap().token, config.token);
     assert!(errors(&["--token-file", &path, "--token", TOKEN], &[]).contains("found both"));
     assert!(errors(&["--token-file", "/nowhere/token"], &[]).contains("cannot read /nowhere/token"));
     let (_empty, path) = file("\n");
-    assert!(errors(&["--token-file", &path], &[]).contains("expected 16 to 1024"));
+    let said = errors(&["--token-file", &path], &[]);
+    assert_eq!(said, format!("token_file: {path}: expected 1 to 8 tokens, one a line, found 0"));
+}
+
+#[test]
+fn a_file_may_hold_several_tokens_one_a_line() {
+    let (_both, path) = file("the-old-token-of-pops\r\n\nthe-new-token-of-pops");
+    let read = read(&["--token-file", &path], &[]).unwrap().token;
+    assert_eq!(read.secrets(), [Secret::new("the-old-token-of-pops"), Secret::new("the-new-token-of-pops")]);
+    let (_short, path) = file("the-old-token-of-pops\nshort\n");
+    let said = errors(&["--token-file", &path], &[]);
+    assert!(said.starts_with(&format!("token_file: {path}:2: expected 16 to 1024 ")), "{said}");
+    let (_many, path) = file(&"the-old-token-of-pops\n".repeat(9));
+    assert!(errors(&["--token-file", &path], &[]).ends_with("expected 1 to 8 tokens, one a line, found 9"));
 }
 
 #[test]
@@ -217,13 +230,15 @@ fn the_longest_lease_is_not_below_the_shortest() {
 fn the_admin_token_is_read_as_the_other_and_is_another() {
     let (_token, path) = file("adm1n-adm1n-adm1n\n");
     let config = read(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
-    assert_eq!(config.admin_token.secret(), Some(&Secret::new("adm1n-adm1n-adm1n")));
+    assert_eq!(config.admin_token.secrets(), [Secret::new("adm1n-adm1n-adm1n")]);
     assert!(errors(&["--admin-token-file", &path, "--admin-token", TOKEN], &[]).contains("found both"));
     assert!(
         errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read")
     );
     let same = errors(&["--admin-token-file", &path, "--token", "adm1n-adm1n-adm1n"], &[]);
     assert_eq!(same, "admin_token: expected another one than the token of the reports");
+    let (_old_too, path) = file("0ld-adm1n-0ld-adm1n\nadm1n-adm1n-adm1n\n");
+    assert_eq!(errors(&["--admin-token-file", &path, "--token", "adm1n-adm1n-adm1n"], &[]), same);
     let printed = format!("{config:?}");
     assert!(!printed.contains("adm1n"), "{printed}");
     assert_eq!(read(&["--rules-file", "a.yaml"], &[]).unwrap().rules_file.as_deref(), Some("a.yaml"));

@@ -126,8 +126,7 @@ fn check(config: &mut Config, errors: &mut Errors) {
     }
     read_token(&mut config.token, "token_file", errors);
     read_token(&mut config.admin_token, "admin_token_file", errors);
-    let (token, admin_token) = (config.token.secret(), config.admin_token.secret());
-    if admin_token.is_some() && admin_token == token {
+    if config.admin_token.overlaps(&config.token) {
         // Every POP holds the other one.
         errors.add("admin_token", "expected another one than the token of the reports");
     }
@@ -140,7 +139,7 @@ fn check(config: &mut Config, errors: &mut Errors) {
     }
 }
 
-/// Reads a token that is in a file.
+/// Reads the tokens that are in a file.
 fn read_token(token: &mut Token, place: &str, errors: &mut Errors) {
     match token.reread() {
         Ok(read) => *token = read,

@@ -128,8 +128,8 @@ pub const SETTINGS: &[Setting] = &[
         token_file as token,
         "FILE",
         "",
-        "A file that holds the token; a line end after it is ignored. Read again at SIGHUP",
-        |text| values::path(text).map(|path| Token::File(path, None))
+        "A file that holds the token, or several, one a line, each of which is accepted. Read again at SIGHUP",
+        |text| values::path(text).map(|path| Token::File(path, Vec::new()))
     ),
     setting!(
         admin_token,
@@ -143,8 +143,8 @@ pub const SETTINGS: &[Setting] = &[
         admin_token_file as admin_token,
         "FILE",
         "",
-        "A file that holds the admin token; a line end after it is ignored. Read again at SIGHUP",
-        |text| values::path(text).map(|path| Token::File(path, None))
+        "A file that holds the admin token, or several, one a line, each of which is accepted. Read again at SIGHUP",
+        |text| values::path(text).map(|path| Token::File(path, Vec::new()))
     ),
     setting!(
         rules_file,

@@ -1,4 +1,4 @@
-//! A shared token: given as it is, or in a file that can be read again.
+//! A shared token: given as it is, or in a file that can be read again and may hold several.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,6 +9,8 @@ use super::values::Secret;
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// The longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1_024;
+/// The most tokens that a file holds: each is compared with what every request carries.
+pub const TOKENS_MAX: usize = 8;
 /// Of a file's mode: whoever has an account on the machine may read it.
 const OTHERS_MAY_READ: u32 = 0o004;
 
@@ -19,18 +21,24 @@ pub enum Token {
     None,
     /// The token itself.
     Given(Secret),
-    /// A file that holds it, and the token once it was read.
-    File(String, Option<Secret>),
+    /// A file of tokens, and those once it was read. Each is as good as the others: while a token is replaced, POPs
+    /// come with the old one and with the new one.
+    File(String, Vec<Secret>),
 }
 
 impl Token {
-    /// The token, once it is known.
-    pub fn secret(&self) -> Option<&Secret> {
+    /// What is accepted, once it is known.
+    pub fn secrets(&self) -> &[Secret] {
         match self {
-            Self::None => None,
-            Self::Given(secret) => Some(secret),
-            Self::File(_, secret) => secret.as_ref(),
+            Self::None => &[],
+            Self::Given(secret) => std::slice::from_ref(secret),
+            Self::File(_, secrets) => secrets,
         }
+    }
+
+    /// Whether something is accepted for both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.secrets().iter().any(|secret| other.secrets().contains(secret))
     }
 
     /// The same with what its file says now; nothing changes where it comes from no file. Fails with what is
@@ -38,9 +46,15 @@ impl Token {
     pub fn reread(&self) -> Result<Self, String> {
         let Self::File(path, _) = self else { return Ok(self.clone()) };
         let text = fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
-        let secret = Self::read(text.trim_end_matches(['\r', '\n']));
-        let secret = secret.map_err(|expected| format!("{path}: {expected}"))?;
-        Ok(Self::File(path.clone(), Some(secret)))
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
+        let read = lines.map(|(index, line)| {
+            Self::read(line).map_err(|expected| format!("{path}:{}: {expected}", index + 1))
+        });
+        let secrets: Vec<_> = read.collect::<Result<_, _>>()?;
+        match secrets.len() {
+            1..=TOKENS_MAX => Ok(Self::File(path.clone(), secrets)),
+            count => Err(format!("{path}: expected 1 to {TOKENS_MAX} tokens, one a line, found {count}")),
+        }
     }
 
     /// What its file should not be like, though the token can be used.
