@@ -161,16 +161,20 @@ impl Connections {
             };
             connection.as_mut().graceful_shutdown();
             match limit {
-                Some(limit) => {
-                    let ended = timeout(limit, connection.as_mut()).await;
-                    // It may have begun to answer a request just when it was to give up its place.
-                    if ended.is_err() && place.is_busy.load(Ordering::Relaxed) {
-                        log(connection.await);
-                    }
-                }
+                Some(limit) => last_words(limit, connection, &place).await,
                 None => log(connection.await),
             }
         }
+    }
+}
+
+/// Lets a connection end that gives up its `place`, within `limit` unless it is answering.
+async fn last_words(limit: Duration, connection: impl Future<Output = hyper::Result<()>>, place: &Place) {
+    let mut connection = pin!(connection);
+    let ended = timeout(limit, connection.as_mut()).await;
+    // A request may have arrived just when the place was taken from it.
+    if ended.is_err() && place.is_busy.load(Ordering::Relaxed) {
+        log(connection.await);
     }
 }
 
@@ -294,3 +298,6 @@ impl Drop for Counted {
         self.0.dec();
     }
 }
+
+#[cfg(test)]
+mod tests;
