@@ -1,5 +1,5 @@
 //! A link between two parts of the fleet: a TCP proxy on loopback that takes its time, and that a test
-//! can cut, silence and heal.
+//! can cut, silence, slow down and heal.
 //!
 //! What is under way while a link is silent waits, as TCP keeps sending it again, and arrives late when
 //! the link is healed. Every buffer is bounded: a link that is full reads no further.
@@ -30,16 +30,17 @@ const CONNECTIONS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
-    route: Route,
-    passing: watch::Sender<bool>,
+    target: SocketAddr,
+    state: watch::Sender<State>,
     /// None while the link is cut.
     carrier: Option<Carrier>,
 }
 
-/// Where to, and how long it takes.
+/// How a link carries.
 #[derive(Clone, Copy, Debug)]
-struct Route {
-    target: SocketAddr,
+struct State {
+    passes: bool,
+    /// How long it takes one way.
     delay: Duration,
 }
 
@@ -54,12 +55,8 @@ impl Link {
     /// A link to `target`, which need not be there yet. What is sent arrives `delay` later, either way.
     pub async fn start(target: SocketAddr, delay: Duration) -> Self {
         let address = (Ipv4Addr::LOCALHOST, port::free()).into();
-        let mut link = Self {
-            address,
-            route: Route { target, delay },
-            passing: watch::Sender::new(true),
-            carrier: None,
-        };
+        let state = watch::Sender::new(State { passes: true, delay });
+        let mut link = Self { address, target, state, carrier: None };
         link.heal().await;
         link
     }
@@ -79,17 +76,22 @@ impl Link {
 
     /// From now on accepts and reads, but passes nothing on: no byte, no new connection, no end of one.
     pub fn silence(&mut self) {
-        self.passing.send_replace(false);
+        self.state.send_modify(|state| state.passes = false);
+    }
+
+    /// From now on what is sent arrives `delay` later, either way; what is under way keeps its time.
+    pub fn slow_down(&mut self, delay: Duration) {
+        self.state.send_modify(|state| state.delay = delay);
     }
 
     /// Carries again: what waited in silence goes on, and a cut link takes connections.
     pub async fn heal(&mut self) {
-        self.passing.send_replace(true);
+        self.state.send_modify(|state| state.passes = true);
         if self.carrier.is_none() {
             let listener = TcpListener::bind(self.address).await;
             let listener = listener.unwrap_or_else(|e| panic!("no link at {}: {e}", self.address));
             let (stop, stopped) = oneshot::channel();
-            let task = tokio::spawn(accept(listener, self.route, self.passing.subscribe(), stopped));
+            let task = tokio::spawn(accept(listener, self.target, self.state.subscribe(), stopped));
             self.carrier = Some(Carrier { stop, task });
         }
     }
@@ -98,8 +100,8 @@ impl Link {
 /// Carries connections until `stopped` says so or its sender is gone.
 async fn accept(
     listener: TcpListener,
-    route: Route,
-    passing: watch::Receiver<bool>,
+    target: SocketAddr,
+    state: watch::Receiver<State>,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut connections = JoinSet::new();
@@ -108,7 +110,7 @@ async fn accept(
             _ = &mut stopped => break,
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => {
                 if let Ok((near, _)) = accepted {
-                    connections.spawn(carry(End::new(near), route, passing.clone()));
+                    connections.spawn(carry(End::new(near), target, state.clone()));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -142,28 +144,28 @@ impl Drop for End {
     }
 }
 
-async fn carry(mut near: End, route: Route, mut passing: watch::Receiver<bool>) {
-    heard(&mut passing).await;
-    let mut far = TcpStream::connect(route.target).await.map(End::new);
+async fn carry(mut near: End, target: SocketAddr, mut state: watch::Receiver<State>) {
+    heard(&mut state).await;
+    let mut far = TcpStream::connect(target).await.map(End::new);
     if let Ok(far) = &mut far {
-        join(&mut near, far, route.delay, &passing).await;
+        join(&mut near, far, &state).await;
     }
     // Nobody hears of an end, whatever end that is, while the link is silent.
-    heard(&mut passing).await;
+    heard(&mut state).await;
 }
 
 /// Waits while the link is silent.
-async fn heard(passing: &mut watch::Receiver<bool>) {
+async fn heard(state: &mut watch::Receiver<State>) {
     // Fails where the link is gone, and then the task that asks goes at once too.
-    let _ = passing.wait_for(|passes| *passes).await;
+    let _ = state.wait_for(|state| state.passes).await;
 }
 
 /// Both directions, up to their ends or to a reset.
-async fn join(near: &mut End, far: &mut End, delay: Duration, passing: &watch::Receiver<bool>) {
+async fn join(near: &mut End, far: &mut End, state: &watch::Receiver<State>) {
     let (near_in, near_out) = near.socket.split();
     let (far_in, far_out) = far.socket.split();
-    let there = pump(near_in, far_out, delay, passing.clone());
-    let back = pump(far_in, near_out, delay, passing.clone());
+    let there = pump(near_in, far_out, state.clone());
+    let back = pump(far_in, near_out, state.clone());
     let whole = tokio::try_join!(there, back).is_ok();
     (near.finished, far.finished) = (whole, whole);
 }
@@ -172,17 +174,16 @@ async fn join(near: &mut End, far: &mut End, delay: Duration, passing: &watch::R
 type Chunk = (Instant, Vec<u8>);
 
 /// One direction of a connection, up to its end.
-async fn pump(
-    from: ReadHalf<'_>,
-    to: WriteHalf<'_>,
-    delay: Duration,
-    passing: watch::Receiver<bool>,
-) -> io::Result<()> {
+async fn pump(from: ReadHalf<'_>, to: WriteHalf<'_>, state: watch::Receiver<State>) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-    tokio::try_join!(take(from, sender, delay), give(receiver, to, passing)).map(drop)
+    tokio::try_join!(take(from, sender, state.clone()), give(receiver, to, state)).map(drop)
 }
 
-async fn take(from: ReadHalf<'_>, sender: mpsc::Sender<Chunk>, delay: Duration) -> io::Result<()> {
+async fn take(
+    from: ReadHalf<'_>,
+    sender: mpsc::Sender<Chunk>,
+    state: watch::Receiver<State>,
+) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     loop {
         from.readable().await?;
@@ -191,8 +192,8 @@ async fn take(from: ReadHalf<'_>, sender: mpsc::Sender<Chunk>, delay: Duration) 
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),
         };
-        let end = chunk.is_empty();
-        if sender.send((Instant::now() + delay, chunk)).await.is_err() || end {
+        let (end, due) = (chunk.is_empty(), Instant::now() + state.borrow().delay);
+        if sender.send((due, chunk)).await.is_err() || end {
             return Ok(());
         }
     }
@@ -201,11 +202,11 @@ async fn take(from: ReadHalf<'_>, sender: mpsc::Sender<Chunk>, delay: Duration) 
 async fn give(
     mut receiver: mpsc::Receiver<Chunk>,
     mut to: WriteHalf<'_>,
-    mut passing: watch::Receiver<bool>,
+    mut state: watch::Receiver<State>,
 ) -> io::Result<()> {
     while let Some((due, chunk)) = receiver.recv().await {
         sleep_until(due).await;
-        heard(&mut passing).await;
+        heard(&mut state).await;
         if chunk.is_empty() {
             return poll_fn(|context| Pin::new(&mut to).poll_shutdown(context)).await;
         }

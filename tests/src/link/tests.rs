@@ -59,6 +59,17 @@ async fn carries_both_ways_and_takes_its_time() {
 }
 
 #[tokio::test]
+async fn slows_down_a_connection_that_is_there() {
+    let (_server, mut link) = linked(Duration::ZERO).await;
+    let mut client = Client::of_port(link.address().port());
+    assert_eq!(client.send(&Ask::get("/")).await.text(), "upstream\n");
+    link.slow_down(DELAY);
+    let asked = Instant::now();
+    assert_eq!(client.send(&Ask::get("/")).await.text(), "upstream\n");
+    assert!(asked.elapsed() >= DELAY * 2, "only {:?} there and back", asked.elapsed());
+}
+
+#[tokio::test]
 async fn carries_more_than_it_holds() {
     let large = Bytes::from(vec![7; CHUNK_BYTES_MAX * CHUNKS_MAX * 8]);
     let body = large.clone();

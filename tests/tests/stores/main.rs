@@ -7,6 +7,7 @@ mod flushed;
 mod idle;
 mod refusing;
 mod server;
+mod slow;
 #[macro_use]
 mod suite;
 mod boxed;

@@ -1,0 +1,124 @@
+//! A Redis that is near and answers late: nothing waits longer for it than for one that is in time, and what comes of a
+//! connection that was replaced since says nothing of the one that is there.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use weir_limiter::sharing::Sharing;
+use weir_limiter::wire::{Key, Reply, Report, Rule};
+use weir_sync::store::{Batch, Store};
+use weir_tests::link::Link;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::server::Server;
+use crate::{TIMEOUT, charge, count, entry, in_reach, open, slow};
+
+/// Late, and in time.
+const LATE: Duration = TIMEOUT.saturating_mul(4).checked_div(5).unwrap();
+
+/// A Redis, and a link that makes it slow.
+async fn behind_a_link() -> (Redis, Link) {
+    let redis = Redis::start().await;
+    let link = Link::start(redis.address(), Duration::ZERO).await;
+    (redis, link)
+}
+
+fn url(link: &Link) -> String {
+    format!("redis://{}", link.address())
+}
+
+/// The store connects anew, and so measures the way there again.
+async fn reconnect(store: &dyn Store, link: &mut Link) {
+    link.cut().await;
+    charge(store, entry(b"a", slow(), vec![])).await.unwrap_err();
+    link.heal().await;
+    in_reach(store).await;
+}
+
+#[tokio::test]
+async fn an_answer_of_a_redis_that_has_become_slow_is_given_no_more_time() {
+    let (_redis, mut link) = behind_a_link().await;
+    let store = open(&url(&link), None);
+    in_reach(&store).await;
+    link.slow_down(LATE / 2);
+    reconnect(&store, &mut link).await;
+    charge(&store, entry(b"a", slow(), vec![count(1, 1, 1)])).await.unwrap();
+    link.silence();
+    let asked_at = Instant::now();
+    charge(&store, entry(b"a", slow(), vec![count(1, 2, 2)])).await.unwrap_err();
+    let took = asked_at.elapsed();
+    assert!(took >= TIMEOUT && took < TIMEOUT + LATE / 2, "{took:?}");
+}
+
+#[tokio::test]
+async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one() {
+    let (_redis, mut link) = behind_a_link().await;
+    let store = open(&url(&link), None);
+    in_reach(&store).await;
+    link.silence();
+    let batch =
+        Batch { member: "fra", pop: "fra1", entries: vec![entry(b"a", slow(), vec![count(1, 1, 1)])] };
+    // Asked once, and not looked at again before another connection is there.
+    let mut late = store.charge(&batch);
+    assert!(timeout(Duration::ZERO, &mut late).await.is_err());
+    reconnect(&store, &mut link).await;
+    late.await.unwrap_err();
+    store.ping().await.expect("the new connection is a good one");
+}
+
+/// POP "fra1" has admitted `admitted` tokens of a key, none of which is confirmed.
+fn report(admitted: u64) -> Report {
+    let rules = vec![Rule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
+    let key = Key {
+        rule: 0,
+        value: b"a".to_vec(),
+        epoch: 1,
+        admitted,
+        unconfirmed: admitted,
+        span_ms: 0,
+        missing: 0,
+        asked: admitted,
+        asked_recently: admitted,
+        ahead: 0,
+    };
+    let keys = vec![key];
+    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
+}
+
+/// The reply, and how long it took.
+async fn timed(server: &Server, report: &Report) -> (Reply, Duration) {
+    let asked_at = Instant::now();
+    (server.report(report).await, asked_at.elapsed())
+}
+
+#[tokio::test]
+async fn weir_sync_answers_while_redis_is_slow_and_charges_once_it_no_longer_is() {
+    let (redis, mut link) = behind_a_link().await;
+    let server = Server::start("fra", &url(&link)).await;
+    server.ready().await;
+    assert!(server.report(&report(1)).await.settled);
+
+    link.slow_down(LATE / 2);
+    let (reply, took) = timed(&server, &report(2)).await;
+    assert!(reply.settled && took >= LATE, "late and in time: {took:?}");
+
+    // Too late for any answer, and yet each comes at last.
+    link.slow_down(TIMEOUT * 2);
+    let (reply, took) = timed(&server, &report(3)).await;
+    assert!(!reply.settled && took < TIMEOUT + LATE, "it gave up in time: {took:?}");
+    let (reports, asked_at) = (20, Instant::now());
+    for _ in 0..reports {
+        assert!(!server.report(&report(4)).await.settled);
+    }
+    assert!(asked_at.elapsed() < TIMEOUT, "{reports} reports took {:?}", asked_at.elapsed());
+    assert_eq!(server.page("/readyz").await.status, 503);
+
+    link.slow_down(Duration::ZERO);
+    server.ready().await;
+    until("a report to settle", async || server.report(&report(5)).await.settled.then_some(())).await;
+    let store = open(&redis.url(), None);
+    in_reach(&store).await;
+    let owed_ns = charge(&store, entry(b"a", slow(), vec![])).await.unwrap().deficit_ns;
+    assert_eq!(owed_ns.div_ceil(slow().token_ns()), 5, "each token once");
+}
