@@ -1,4 +1,4 @@
-"""`make run` and `make run-regions` keep their word, as the README gives it.
+"""`make run` and `make run-regions` do what the README and the pages in envoy/ say.
 
 The deployments run as those targets run them, only on other ports and without the builds: what is
 not built fails here with the name of the target that builds it.

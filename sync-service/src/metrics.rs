@@ -180,9 +180,9 @@ mod tests {
     use super::region::OfRule;
     use super::*;
 
-    const README: &str = include_str!("../../README.md");
+    const PAGE: &str = include_str!("../../docs/operating.md");
 
-    /// The metrics that the README names in backticks: in full, or without what they all begin with.
+    /// The metrics that the page names in backticks: in full, or without their common prefix.
     fn named(page: &str) -> BTreeSet<String> {
         let codes = page.split('`').skip(1).step_by(2);
         let name = |code: &str| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_names_every_metric_and_no_other() {
+    fn the_page_for_operators_names_every_metric_and_no_other() {
         let metrics = Metrics::new("eu");
         // One that has labels is shown once it has some.
         let _ = metrics.reports.get_or_create(&Outcome { outcome: "answered" });
@@ -211,6 +211,6 @@ mod tests {
         let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let registered: BTreeSet<String> = kinds.map(str::to_owned).collect();
         assert!(registered.len() > 25, "{text}");
-        assert_eq!(named(README), registered);
+        assert_eq!(named(PAGE), registered);
     }
 }

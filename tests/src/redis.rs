@@ -15,7 +15,7 @@ use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
-/// What a user of Redis's ACL may do who has all that weir-sync needs, and no more: what the README says.
+/// The ACL of a user that has all weir-sync needs, and no more: the one in docs/operating.md.
 pub const ACL: &str = "~weir:* +@read +@write +@scripting +@connection +time -@dangerous";
 
 /// How a Redis is started.

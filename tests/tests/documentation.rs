@@ -1,6 +1,7 @@
-//! What the pages show is true: every rule set in them is one that the filter accepts, every test that the
-//! invariants name exists, and the benchmarks' page has a row for each figure that must be reached.
+//! What the pages show is true: the filter accepts every rule set in them, every link leads somewhere, every test
+//! that the invariants name exists, and the benchmarks' page has a row for each figure that must be reached.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -11,7 +12,13 @@ use weir_tests::bench::summary::{TARGETS, Word};
 
 /// The pages that show rule sets to copy.
 /// (Those of docs/rules.md are tried in tests/rules.rs.)
-const PAGES: [&str; 3] = ["README.md", "docs/budgets.md", "docs/envoy.md"];
+const PAGES: [&str; 4] = ["README.md", "docs/budgets.md", "docs/envoy.md", "docs/operating.md"];
+/// Folders with pages, and whether those below them have pages too.
+const FOLDERS: [(&str, bool); 3] = [(".", false), ("docs", true), ("envoy", true)];
+/// There are more links between pages than this, or they are not found any more.
+const LINKS_MIN: usize = 60;
+/// The README is a front door: what takes more lines is a page of its own.
+const README_LINES_MAX: usize = 200;
 /// The page that names tests.
 const INVARIANTS: &str = "docs/invariants.md";
 /// The page that `make bench` writes its figures into.
@@ -88,7 +95,95 @@ fn every_rule_set_in_the_pages_is_accepted() {
             seen += 1;
         }
     }
-    assert!(seen >= 2, "expected rule sets in {PAGES:?}, found {seen}");
+    assert!(seen >= 3, "expected rule sets in {PAGES:?}, found {seen}");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = page("README.md").lines().count();
+    assert!(lines <= README_LINES_MAX, "expected at most {README_LINES_MAX} lines, found {lines}");
+}
+
+/// Adds the pages in `folder`, and below it if `deep`.
+fn find_pages(folder: &Path, deep: bool, pages: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && deep {
+            find_pages(&path, deep, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The text of a page without its blocks of code.
+fn prose(page: &str) -> String {
+    let outside = page.split("\n```").step_by(2);
+    // What is left of a block is the rest of the line that ends it.
+    outside.collect::<Vec<_>>().join("\n")
+}
+
+/// The targets of a page's links and images.
+fn links(page: &str) -> Vec<String> {
+    let prose = prose(page);
+    let parts = prose.split("](").skip(1);
+    parts.filter_map(|rest| rest.split(')').next()).map(str::to_owned).collect()
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for heading in prose(page).lines().filter_map(|line| line.strip_prefix('#')) {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || ['-', '_', ' '].contains(c));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        assert!(anchors.insert(anchor.clone()), "two headings have the anchor {anchor}");
+    }
+    anchors
+}
+
+/// What is wrong with a link of the page at `from`, if anything.
+fn dead(from: &Path, link: &str) -> Option<String> {
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+    let to = if file.is_empty() { from.to_owned() } else { from.parent()?.join(file) };
+    let Some(anchor) = anchor else { return (!to.exists()).then(|| "no such file".to_owned()) };
+    match fs::read_to_string(&to) {
+        Err(error) => Some(error.to_string()),
+        Ok(text) => (!anchors(&text).contains(anchor)).then(|| "no such heading".to_owned()),
+    }
+}
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let mut pages = Vec::new();
+    for (folder, deep) in FOLDERS {
+        find_pages(&root().join(folder), deep, &mut pages).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    }
+    let (mut followed, mut wrong) = (0, Vec::new());
+    for from in pages {
+        let text = fs::read_to_string(&from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+        for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
+            followed += 1;
+            wrong.extend(dead(&from, &link).map(|why| format!("{}: {link}: {why}", from.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(followed > LINKS_MIN, "expected links between pages, found {followed}");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let page = root().join("docs/rules.md");
+    for link in ["architecture.md", "../README.md#two-commands", "#match", "plots/contended.svg"] {
+        assert_eq!(dead(&page, link), None, "{link}");
+    }
+    for link in ["README.md", "../README.md#three-commands", "#no-match", "plots/nothing.svg"] {
+        assert!(dead(&page, link).is_some(), "{link}");
+    }
+    let text = "[a](b.md) and ![c](d.svg)\n```\n[not](one.md)\n```\n[e](#f)\n";
+    assert_eq!(links(text), ["b.md", "d.svg", "#f"]);
+    assert_eq!(anchors("# In `one` word: x-y\n```\n# not\n```\n"), ["in-one-word-x-y".to_owned()].into());
 }
 
 #[test]

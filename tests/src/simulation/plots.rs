@@ -55,7 +55,7 @@ pub const PLOTS: &[Plot] = &[
     },
     Plot {
         file: "hopping",
-        title: "A client at 3x who moves to another of 20 POPs every 0.3 s",
+        title: "A client at 3x that moves to another of 20 POPs every 0.3 s",
         plan: || Plan::of(SIZE, 30, traffic::hopping(300.0, SIZE.pops, 3 * SECOND_NS / 10)),
         ..NONE
     },

@@ -6,9 +6,9 @@ use weir_tests::mock_host::Worker;
 
 use crate::harness::{rule, shared, synced, with};
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/operating.md");
 
-/// The metrics that the README names in backticks: in full, or after another of which they differ in the last part.
+/// The metrics that the page names in backticks: in full, or after another one from which only the last part differs.
 fn named(page: &str) -> BTreeSet<String> {
     let mut last = None;
     let name = |code: &str| {
@@ -26,11 +26,11 @@ fn named(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_readme_names_every_metric_and_no_other() {
+fn the_page_for_operators_names_every_metric_and_no_other() {
     let rule = with(rule("1/h", 1), "name", "name".into());
     let worker = Worker::configured(&shared(), &synced(&rule));
     let defined = worker.host().metric_names().into_iter();
     let defined: BTreeSet<_> = defined.map(|name| name.replace(".name.", ".NAME.")).collect();
     assert!(defined.len() > 20, "{defined:?}");
-    assert_eq!(named(README), defined);
+    assert_eq!(named(PAGE), defined);
 }
