@@ -17,12 +17,12 @@ CARGO_HOME ?= $(HOME)/.cargo
 export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/weir
 
 LAB := python3 -B envoy/lab
-# What runs natively: all but the filters. Every step names the same packages, whatever it runs of
-# them: cargo would build the dependencies once more for another selection.
+# What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
+# them, because cargo would build the dependencies again for a different selection.
 NATIVE := --locked --workspace --exclude weir-filter --exclude weir-empty-filter
 FILTER := --locked -p weir-filter --target wasm32-wasip1
 EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
-# For who works on the code, private items included: a link may go to one.
+# Documentation for people who work on the code: it includes private items, and links may point to them.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
 VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vectors
 
@@ -34,7 +34,7 @@ PROGRAMS := python3 cargo cc wasm-opt redis-server node valgrind envoy wasm-bind
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 
-# Each target names the first program that it lacks before it builds anything, and no program that it does not need.
+# Before it builds anything, each target names the first program that it lacks, and only programs that it needs.
 needs = @command -v $(1) >/dev/null || { echo "weir: $(1) is missing: $(2), then try again." >&2; exit 1; }
 
 python3 valgrind redis-server:
@@ -48,7 +48,7 @@ wasm-opt:
 node:
 	$(call needs,$@,install Node (of Debian's packages: nodejs))
 
-# Into .tools/, where they are not there yet.
+# Installed into .tools/ if missing.
 envoy wasm-bindgen: python3
 	@$(LAB) tools $@
 
@@ -84,33 +84,33 @@ doc: cargo cc ## documentation, warnings denied
 	$(DOC) $(FILTER)
 	$(DOC) $(EMPTY_FILTER)
 
-# The most bytes that the module may have: what every proxy of a fleet fetches, compiles and keeps.
+# The maximum size of the module in bytes: every proxy of a fleet fetches, compiles and keeps it.
 WASM_BYTES_MAX := 400000
-# From what cargo built to what is shipped, a tenth smaller. The features are those that rustc uses; where it comes to
-# use another, wasm-opt refuses the module.
+# Makes the module a tenth smaller before it is shipped. The features are those that rustc uses. If rustc starts to use
+# another one, wasm-opt refuses the module.
 WASM_OPT := wasm-opt -O3 --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
-# What cargo built, and the name of what is shipped. Renamed when it is whole: a test or an Envoy may be reading the one
-# before.
+# $(1) is what cargo built, $(2) the name of what is shipped. It is renamed once it is complete, because a test or an
+# Envoy may be reading the old file.
 ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(2).new" && \
 	mv "$(CARGO_TARGET_DIR)/$(2).new" "$(CARGO_TARGET_DIR)/$(2).wasm"
-# What is shipped: small, and without a path of this machine.
+# What is shipped is small, and contains no path of this machine.
 fits = size=$$(wc -c < "$(1)" | tr -d ' ') && { test "$$size" -le $(WASM_BYTES_MAX) || { \
 	echo "weir: the module has $$size bytes, expected at most $(WASM_BYTES_MAX): $(1)" >&2; exit 1; }; } && \
 	for path in "$(CARGO_HOME)/registry/" "$(CURDIR)/filter/"; do if grep -qaF "$$path" "$(1)"; then \
 	  echo "weir: the module names $$path (is RUSTFLAGS set?), expected no path of this machine: $(1)" >&2; exit 1; fi; done
 
-wasm: cargo cc wasm-opt ## build the filter; fails where the module is too large
+wasm: cargo cc wasm-opt ## build the filter; fails if the module is too large
 	cargo build $(FILTER) --profile wasm
 	$(call ship,weir_filter,weir_filter)
 	@$(call fits,$(WEIR_WASM))
 
-# Of the same code, with the feature that says so (filter/src/nginx.rs).
+# The same code with the feature `nginx` (filter/src/nginx.rs).
 wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
 	cargo build $(FILTER) --profile wasm --features nginx
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 
-# What the benchmark measures Weir above.
+# The benchmark compares Weir with it.
 empty-filter: cargo cc wasm-opt ## build the filter that does nothing
 	cargo build $(EMPTY_FILTER) --profile wasm
 	$(call ship,weir_empty_filter,weir_empty_filter)
@@ -121,13 +121,13 @@ sync: cargo cc ## build weir-sync
 native: cargo cc redis-server envoy wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
-unit: cargo cc ## of these, the unit and property tests beside the code, alone
+unit: cargo cc ## only the unit and property tests beside the code
 	cargo test $(NATIVE) --lib --bins
 
-stores: cargo cc redis-server ## of these, the store suite (in memory and in a real Redis), alone
+stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
 	cargo test $(NATIVE) --test stores
 
-e2e: cargo cc redis-server envoy wasm ## of these, the end-to-end tests in real Envoys, alone
+e2e: cargo cc redis-server envoy wasm ## only the end-to-end tests in real Envoys
 	cargo build $(NATIVE) --bins
 	cargo test $(NATIVE) --test e2e
 
@@ -135,58 +135,58 @@ vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
 
-# Beside `make test`: ngx_wasm_module is in no package, so this builds it, and nginx, from their sources.
+# Not part of `make test`: no package has ngx_wasm_module, so this builds it, and nginx, from their sources.
 try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run envoy/nginx in it (needs git and a network)
 	envoy/nginx/try.sh
 
-# Of what is built already: where something is missing, it says which target builds it.
-lab: python3 ## what `make run` and `make run-regions` promise, kept for real on other ports
+# Uses what is built already; if something is missing, it says which target builds it.
+lab: python3 ## whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
 
-# All of it; `make sim SCENARIO=hopping`, a part; `make sim SEED=7 SCENARIO='random world'`, one run
-# again; `make sim SEEDS=100000`, so many fresh random worlds.
-sim: cargo cc ## the budget loop in simulation: what it must reach, as a table, and random faulty worlds
+# `make sim SCENARIO=hopping` runs a part, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim
+# SEEDS=100000` that many fresh random worlds.
+sim: cargo cc ## the budget loop in simulation: a table of what it must reach, and random worlds with faults
 	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q --locked --release -p weir-tests --bin sim
 
-plots: cargo cc ## draw docs/plots: admitted rate against time, beside other ways to limit
+plots: cargo cc ## draw docs/plots: admitted rate against time, compared with other ways to limit
 	cargo run -q --locked --release -p weir-tests --bin plots
 
 # The filter and weir-sync as operators run them; the figures are for docs/budgets.md.
-regions: cargo cc redis-server envoy wasm sync ## three real regions under load, killed and cut: what they reach (8 minutes)
+regions: cargo cc redis-server envoy wasm sync ## three real regions under load, with parts killed and links cut (8 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
 bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (25 minutes)
 
-bench-envoy: cargo cc redis-server envoy wasm empty-filter ## of these, in a real Envoy, beside what people would pick instead (15 minutes)
+bench-envoy: cargo cc redis-server envoy wasm empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
-bench-quick: cargo cc redis-server envoy wasm empty-filter ## the main ratios of that, printed (under 5 minutes)
+bench-quick: cargo cc redis-server envoy wasm empty-filter ## the main ratios of bench-envoy, printed only (under 5 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
-# All of it; `make bench-native ONLY='decide/allowed'`, a part, which is printed and not written.
-bench-native: cargo cc ## of these, the core's own work, beside the crate governor (5 minutes)
+# `make bench-native ONLY='decide/allowed'` runs a part, and prints it without writing it.
+bench-native: cargo cc ## only the core, compared with the crate governor (5 minutes)
 	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
 	$(if $(ONLY),,cargo run -q --locked --release -p weir-tests --bin bench_native -- \
 	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)
 
-instructions: cargo cc valgrind ## instructions of each case, counted: fails where one rose by more than 5 %
+instructions: cargo cc valgrind ## count the instructions of each case; fails if one rose by more than 5 %
 	@cargo run -q --locked --release -p weir-tests --bin instructions
 
-instructions-baseline: cargo cc valgrind ## write the counts of now as those to compare with
+instructions-baseline: cargo cc valgrind ## write the present counts as the new baseline
 	@cargo run -q --locked --release -p weir-tests --bin instructions -- --write
 
-# The binary as operators run it, and `redis-benchmark` beside it; `make bench-sync QUICK=1` takes a minute, and
-# prints only.
-bench-sync: cargo cc redis-server sync ## of these, weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
+# Runs the binary as operators do, and `redis-benchmark` for comparison. `make bench-sync QUICK=1` takes a minute, and
+# only prints.
+bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
-# Not part of `make test`: it is a search. Inputs that are long enough to be a rule set begin at random: libFuzzer's
-# own begin at a byte. What was learnt stays in tests/fuzz/corpus, what is found in tests/fuzz/artifacts.
+# Not part of `make test`, because it is a search. It starts from random inputs that are long enough to be a rule set;
+# libFuzzer's own start with one byte. The corpus stays in tests/fuzz/corpus, findings in tests/fuzz/artifacts.
 FUZZ_SECONDS ?= 60
-fuzz: cargo cc ## search for inputs that the parser or the matcher takes badly (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
+fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "weir: fuzzing needs nightly: rustup toolchain install nightly" >&2; exit 1; }
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "weir: fuzzing needs cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
 	cd tests/fuzz && for target in parser matcher; do \
