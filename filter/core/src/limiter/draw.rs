@@ -8,9 +8,10 @@
 
 use alloc::vec::Vec;
 
-use super::exchange::{Exchange, Saying, Told};
+use super::exchange::Exchange;
 use super::grants::is_answer;
 use super::judge::Verdict;
+use super::saying::{Said, Saying, Told};
 use super::watched::{Place, Updated};
 use super::wish::chunk_of;
 use super::{Asked, Limiter};
@@ -63,8 +64,6 @@ pub struct Draw {
     /// The rule set that `told` refers to.
     generation: u32,
     told: Vec<Told>,
-    /// What tells the rule of each of these from others.
-    salts: Vec<u64>,
 }
 
 impl Draw {
@@ -98,9 +97,7 @@ impl Limiter {
         let (report, told) = self.say(saying, now)?;
         self.drawing += 1;
         self.counters.add(Event::Paused, 1);
-        let salt = |told: &Told| self.terms.get(usize::from(told.rule)).map_or(0, |terms| terms.salt);
-        let salts = told.iter().map(salt).collect();
-        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told, salts };
+        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told };
         Some((report, draw))
     }
 
@@ -126,6 +123,7 @@ impl Limiter {
         let told = Told {
             place,
             rule: hit.rule,
+            salt: self.salt(hit.rule),
             epoch: 0,
             admitted: 0,
             asked: 0,
@@ -141,7 +139,8 @@ impl Limiter {
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
         let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
-        saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, ahead, now);
+        let value = self.keys.value(hit.key).as_bytes();
+        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
     /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
@@ -158,7 +157,8 @@ impl Limiter {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
-        saying.add(told, self.keys.value(hit.key).as_bytes(), &watched, 0, hit.cost, now);
+        let value = self.keys.value(hit.key).as_bytes();
+        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
     }
 
     /// Once a request has been decided again, what was in hand for it is over: `hits` spent it if it `is_allowed`.
@@ -200,7 +200,7 @@ impl Limiter {
         now: Time,
     ) -> Result<bool, WireError> {
         if draw.generation != self.generation {
-            self.find_again(&mut draw.told, &draw.salts);
+            self.find_again(&mut draw.told);
         }
         let reply = Reply::decode(bytes).and_then(|reply| {
             let fits = is_answer(&reply, draw.sequence, draw.told.len());

@@ -2,7 +2,7 @@
 
 use super::Limiter;
 use super::draw::InHand;
-use super::exchange::Told;
+use super::saying::Told;
 use super::watched::{Place, Updated};
 use super::wish::rest_until;
 use crate::counters::Event;

@@ -1,33 +1,22 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
-use alloc::vec::Vec;
-
 use super::penalty::boxed_until;
 use super::terms::Terms;
-use super::{Asked, Hit, Limiter};
+use super::{Hit, Limiter};
 use crate::algorithm::{Algorithm, Taken};
-use crate::batch::requests_max;
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
-use crate::rules::Rule;
 use crate::rules::cost::Cost;
 use crate::sharing::WhenUnsynced;
-use crate::slot::{BAR_STEP_NS, Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
-use crate::table::{Loaded, Slots, WriteError};
+use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
+use crate::table::Loaded;
 use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
 
 /// What a thinned key is told to wait beside what its ratio says: until its demand has left the window
 /// that it is measured over (0.5 s) and the next grant has come (0.25 s).
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
-/// A strict rule's key for which there was no token, and no word of when there will be one, is not asked for again
-/// sooner than a token comes, or this, in nanoseconds.
-const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
-/// How long a strict rule's key is believed to have no tokens, in nanoseconds: what is done to its budget by hand
-/// is heard of no later. A calendar's quota is believed to have none until its window ends.
-const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
-
 /// When a key that finds no place to be watched in is looked at again, at the latest, in nanoseconds: there may be one.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
 
@@ -224,56 +213,6 @@ impl Limiter {
         }
     }
 
-    /// Spends tokens that were paid for.
-    fn spend(&self, hit: &Hit, lodging: Lodging, terms: &Terms, slot: &mut Slot, now: Time) -> Judged {
-        let (quota, cost) = (&terms.quota, hit.cost);
-        let refused = |verdict| Judged::refused(verdict, hit.tag);
-        let (on_hand, elsewhere) = match lodging.entry {
-            // Of a calendar's quota, what the budget had left when it last answered.
-            Entry::Watched(w) => (w.on_hand(now), if terms.is_calendar { w.burst } else { 0 }),
-            Entry::Cold(_) => (0, 0),
-        };
-        // What clients are told is left.
-        let told = |left: u32| {
-            let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
-            refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
-        };
-        if let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(cost)) {
-            watched.count_admitted(cost, now);
-            // Only the rule's own choice, out of touch with weir-sync, asks the bucket; until it is full the entry
-            // keeps its place, and of a calendar's quota that would be a month.
-            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
-                watched.bucket = watched.bucket.charged(quota, cost, now);
-            }
-            // The entry is there, so it has its room.
-            let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-            return told(left);
-        }
-        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
-        let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
-        if drawn >= cost {
-            return told(0);
-        }
-        let (barred_ns, since_ns) = match lodging.entry {
-            Entry::Watched(watched) => (watched.barred_ns(now), watched.barred_since_ns(now)),
-            Entry::Cold(_) => (0, 0),
-        };
-        if self.touch.asked == Asked::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
-            return refused(Verdict::Unpaid);
-        }
-        // Those that are missing come one after the other.
-        let missing = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens.saturating_sub(1)));
-        let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
-        let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
-            0 => (missing(cost.saturating_add(1)).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
-            more_ns => {
-                let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn);
-                (more_ns.saturating_add(missing(lacks)), more_ns.saturating_add(missing(quota.burst())))
-            }
-        };
-        refused(Verdict::Short { wait_ns, full_ns })
-    }
-
     /// The key's admit ratio, if that leaves this request out.
     fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
         let Entry::Watched(watched) = entry else { return None };
@@ -283,99 +222,6 @@ impl Limiter {
             return None;
         }
         (!self.watch.is_due(hit.tag, ratio)).then_some(ratio)
-    }
-
-    /// Counts the request for its key, once, if the key is watched.
-    fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
-        if !hit.watched && slot.is_watched(hit.tag) {
-            hit.watched = true;
-            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if w.hold_at(now).is_some());
-            // Either it or the key that makes room is dropped.
-            if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
-                self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
-            }
-        }
-    }
-
-    /// Whether there is room to.
-    fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
-        let has_room = self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
-        self.counters.add(Event::SyncDropped, u32::from(!has_room));
-        has_room
-    }
-
-    /// A key that was refused is past its even share: from now on weir-sync hears of it.
-    pub(super) fn watch_refused(
-        &mut self,
-        hit: &Hit,
-        slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
-        now: Time,
-    ) {
-        // What other algorithms count, each POP counts for itself.
-        let is_heard = self.exchange.is_some() && self.rule(hit.rule).is_some_and(Rule::is_shared);
-        let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
-        let mut loaded = self.load(slots, hit.slot, rooms);
-        let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
-        let watched = Entry::Watched(Watched::begin(&cold, &unheard, 0, now));
-        // On a conflict the next refusal does it.
-        if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
-            self.count_watched(hit, now);
-        }
-    }
-
-    /// Gives back what the hits took in those of these slots that were written.
-    pub(super) fn give_back(
-        &mut self,
-        written: &[Loaded],
-        hits: &[Hit],
-        slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
-        now: Time,
-    ) {
-        for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
-            for _ in 0..super::WRITES_MAX {
-                let mut loaded = self.load(slots, index, rooms);
-                for hit in hits.iter().filter(|hit| hit.slot == index) {
-                    self.give_back_one(hit, &mut loaded.slot, now);
-                }
-                let written = loaded.write(slots);
-                rooms.push(loaded.slot);
-                match written {
-                    Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
-                    Ok(()) | Err(WriteError::Unavailable) => break,
-                }
-            }
-        }
-    }
-
-    fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        // A cost that the response tells took nothing.
-        let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none()) else { return };
-        if !rule.is_shared() {
-            return Self::give_back_cells(hit, &rule.algorithm, slot, now);
-        }
-        let (quota, is_strict) = (rule.quota, rule.sharing.strict);
-        let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        // Where another worker has taken since, its batch may rely on what was taken here.
-        // Its worker may have the rule with other fields, so the quota alone tells; a strict rule's has none.
-        let may_rely = !is_strict && requests_max(quota.burst(), quota.token_ns(), 1).is_some();
-        if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
-            return;
-        }
-        let taken = parts_of(&entry, hit.cost, now).saturating_mul(hit.cost);
-        let bucket = if may_rely { hit.after } else { entry.bucket() };
-        *entry.bucket_mut() = bucket.give_back(&quota, taken);
-        match &mut entry {
-            Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
-            Entry::Watched(watched) => {
-                // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
-                let least = if is_strict { 0 } else { watched.charged };
-                watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
-            }
-        }
-        // The entry is there, so it has its room.
-        let _ = slot.put(hit.judged.tag, &entry, now);
     }
 }
 

@@ -12,8 +12,10 @@ mod afterwards;
 mod answer;
 mod batches;
 mod cells;
+mod counting;
 mod draw;
 mod exchange;
+mod give_back;
 mod grants;
 mod inspect;
 mod jitter;
@@ -23,7 +25,10 @@ mod meet;
 mod parting;
 mod penalty;
 mod replace;
+mod reporting;
+mod saying;
 mod shadow;
+mod spend;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -54,11 +59,12 @@ use batches::BatchTerms;
 pub use draw::{DRAWS_MAX, Draw};
 use draw::{Ended, InHand};
 use exchange::Exchange;
-pub use exchange::REPORTS_MAX;
+
 use judge::Judged;
 use keys::{KeyId, Keys};
 use meet::Met;
 pub use parting::PARTING_BYTES_MAX;
+pub use reporting::REPORTS_MAX;
 use terms::Terms;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other

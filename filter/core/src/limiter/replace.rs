@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use super::Limiter;
 use super::batches::BatchTerms;
-use super::exchange::{Exchange, Told};
+use super::exchange::Exchange;
+use super::saying::Told;
 use super::terms::Terms;
 use crate::batch::Batches;
 use crate::rules::{NO_RULE, RuleSet};
@@ -74,9 +75,9 @@ impl Limiter {
     }
 
     /// Finds the rules of what a draw said, which was made before the rules were replaced.
-    pub(super) fn find_again(&self, told: &mut [Told], salts: &[u64]) {
-        for (told, salt) in told.iter_mut().zip(salts).filter(|(told, _)| told.rule != NO_RULE) {
-            let rule = self.terms.iter().position(|terms| terms.salt == *salt);
+    pub(super) fn find_again(&self, told: &mut [Told]) {
+        for told in told.iter_mut().filter(|told| told.rule != NO_RULE) {
+            let rule = self.terms.iter().position(|terms| terms.salt == told.salt);
             told.rule = rule.and_then(|rule| u16::try_from(rule).ok()).unwrap_or(NO_RULE);
         }
     }

@@ -1,0 +1,67 @@
+//! Giving back what a request took that is refused after all, because another of its slots was not written.
+
+use alloc::vec::Vec;
+
+use super::judge::parts_of;
+use super::{Hit, Limiter};
+use crate::batch::requests_max;
+use crate::counters::Event;
+use crate::slot::{Entry, Slot};
+use crate::table::{Loaded, Slots, WriteError};
+use crate::time::Time;
+
+impl Limiter {
+    /// Gives back what the hits took in those of these slots that were written.
+    pub(super) fn give_back(
+        &mut self,
+        written: &[Loaded],
+        hits: &[Hit],
+        slots: &mut dyn Slots,
+        rooms: &mut Vec<Slot>,
+        now: Time,
+    ) {
+        for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
+            for _ in 0..super::WRITES_MAX {
+                let mut loaded = self.load(slots, index, rooms);
+                for hit in hits.iter().filter(|hit| hit.slot == index) {
+                    self.give_back_one(hit, &mut loaded.slot, now);
+                }
+                let written = loaded.write(slots);
+                rooms.push(loaded.slot);
+                match written {
+                    Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
+                    Ok(()) | Err(WriteError::Unavailable) => break,
+                }
+            }
+        }
+    }
+
+    fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
+        // A cost that the response tells took nothing.
+        let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none()) else { return };
+        if !rule.is_shared() {
+            return Self::give_back_cells(hit, &rule.algorithm, slot, now);
+        }
+        let (quota, is_strict) = (rule.quota, rule.sharing.strict);
+        let Some(mut entry) = slot.get(hit.judged.tag) else { return };
+        // Where another worker has taken since, its batch may rely on what was taken here.
+        // Its worker may have the rule with other fields, so the quota alone tells; a strict rule's has none.
+        let may_rely = !is_strict && requests_max(quota.burst(), quota.token_ns(), 1).is_some();
+        if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
+            return;
+        }
+        let taken = parts_of(&entry, hit.cost, now).saturating_mul(hit.cost);
+        let bucket = if may_rely { hit.after } else { entry.bucket() };
+        *entry.bucket_mut() = bucket.give_back(&quota, taken);
+        match &mut entry {
+            Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
+            Entry::Watched(watched) => {
+                // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
+                let least = if is_strict { 0 } else { watched.charged };
+                watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
+            }
+        }
+        // The entry is there, so it has its room.
+        let _ = slot.put(hit.judged.tag, &entry, now);
+    }
+}

@@ -1,0 +1,162 @@
+//! Making reports: what the POP's keys admitted and were asked for.
+//!
+//! Counts live in shared data, cumulative, so a report may be lost, repeated or made by two workers.
+//! A report that is not answered by the next tick is not waited for: the next one says the same again,
+//! and whichever answers come are taken.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use super::Limiter;
+use super::exchange::InFlight;
+use super::grants::unsay;
+use super::saying::{Said, Saying, Told};
+use super::watched::{Place, Updated};
+use super::wish::{Want, Wish, chunk_of};
+use crate::counters::Event;
+use crate::slot::Tag;
+use crate::table::Slots;
+use crate::time::{SECOND_NS, Time};
+use crate::watch::bytes_of;
+use crate::wire::{self, KEYS_MAX, Report};
+
+/// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
+const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
+pub const REPORTS_MAX: usize = 4;
+
+impl Limiter {
+    /// The report to send now; `None` when [`REPORTS_MAX`] are under way, or there is nothing to say and no
+    /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
+    /// one worker of a POP does it each interval.
+    ///
+    /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
+        if !self.may_report(now) {
+            return None;
+        }
+        self.watch.forget_idle(now);
+        let bytes = self.exchange.as_mut()?.bytes_at(now);
+        let tags = self.watch.due(bytes, now);
+        let mut saying = Saying::default();
+        for tag in tags {
+            self.tell(tag, &mut saying, slots, now);
+        }
+        if saying.len() + self.ended.len() <= KEYS_MAX {
+            self.say_ended(&mut saying, now);
+        }
+        saying.boxed = self.exchange.as_mut()?.boxes(now);
+        if saying.is_empty() && saying.boxed.is_empty() && !greet {
+            return None;
+        }
+        let (report, told) = self.say(saying, now)?;
+        let exchange = self.exchange.as_mut()?;
+        let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
+        exchange.spend_bytes(said);
+        exchange.begin(InFlight { sequence: report.sequence, sent_at: now, keys: told });
+        Some(report)
+    }
+
+    /// Whether there is room for one more report. What those under way said, and none has answered, is
+    /// to be said again.
+    fn may_report(&mut self, now: Time) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        let is_over = |sent: &&InFlight| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over: Vec<_> = exchange.in_flight().iter().filter(is_over).map(|sent| sent.sequence).collect();
+        for sequence in over {
+            self.report_failed(sequence);
+        }
+        let Some(exchange) = &self.exchange else { return false };
+        for sent in exchange.in_flight() {
+            unsay(&mut self.watch, &sent.keys);
+        }
+        exchange.in_flight().len() < REPORTS_MAX
+    }
+
+    /// Puts what is to be said into a report.
+    pub(super) fn say(&mut self, mut saying: Saying, now: Time) -> Option<(Report, Vec<Told>)> {
+        saying.refer_boxes();
+        let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
+        let report = self.exchange.as_mut()?.next(rules, saying.keys, saying.boxed, now);
+        self.counters.add(Event::Reported, 1);
+        Some((report, saying.told))
+    }
+
+    /// What tells a rule in force from all others.
+    pub(super) fn salt(&self, rule: u16) -> u64 {
+        self.terms.get(usize::from(rule)).map_or(0, |terms| terms.salt)
+    }
+
+    fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
+        self.rule(rule).map(|rule| wire::Rule {
+            name: rule.name.clone(),
+            quota: rule.quota,
+            sharing: rule.sharing.clone(),
+        })
+    }
+
+    /// Adds what this worker was asked to the shared entry, and says what the entry counts.
+    fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
+        let (asked, unanswered, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
+        let place = Place { tag: Tag::from_bits(tag), slot };
+        let asked_since_report = key.asked_since_report();
+        let is_crowded = self.watch.is_crowded();
+        let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
+        let wish = strict.map(|rule| Wish {
+            asked: if rule.sharing.calendar.is_some() { unanswered } else { asked_since_report },
+            usual_cost: rule.cost.usual(),
+            is_waited_for,
+            is_crowded,
+            chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
+        });
+        let is_strict = wish.is_some();
+        let told = Cell::new(None);
+        let updated = self.update_watched(place, None, slots, now, |watched| {
+            if is_strict {
+                watched.asked = watched.asked.saturating_add(unadded);
+            } else {
+                watched.count_asked(unadded, now);
+            }
+            told.set(Some(*watched));
+            if wish.is_some_and(|wish| wish.ends(watched, now)) {
+                watched.end_epoch(now);
+            }
+        });
+        let watched = match (updated, told.get()) {
+            (Updated::Written(_), Some(told)) => told,
+            (Updated::Gone, _) => return self.watch.remove(tag),
+            // It stays dirty, and is told the next time.
+            _ => return,
+        };
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        (key.asked_unadded, key.dirty) = (0, false);
+        let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
+        let asked_recently = key.say_asked();
+        let ahead = match wish.map(|wish| wish.of(&watched, now)) {
+            None => 0,
+            Some(Want::Ahead(ahead)) => ahead,
+            Some(Want::Nothing) => return key.reported(asked),
+            Some(Want::Later(at)) => return key.rest(at, now),
+        };
+        let (epoch, admitted) = (watched.epoch, watched.admitted);
+        let told = Told {
+            place,
+            rule,
+            salt: self.salt(rule),
+            epoch,
+            admitted,
+            asked,
+            asked_recently,
+            awaited: 0,
+            is_unplaced: false,
+            dirty_since,
+        };
+        // A key that is reported every interval is soon told of; and its bucket may miss more than it
+        // gave, for a grant.
+        let unheard = self.unheard(rule).filter(|_| is_warm);
+        let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
+        saying.add(told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
+    }
+}

@@ -1,0 +1,124 @@
+//! What a report says, key by key, and what to know of that when its answer comes.
+
+use alloc::vec::Vec;
+
+use super::watched::Place;
+use crate::rules::NO_RULE;
+use crate::slot::{Tag, Watched};
+use crate::time::Time;
+use crate::wire::{self, Boxed};
+
+/// What a report said of one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) place: Place,
+    /// Its index; [`NO_RULE`] where the rule is not in force any more, or the answer changes nothing.
+    pub(super) rule: u16,
+    /// What tells the rule from others, whatever its index.
+    pub(super) salt: u64,
+    pub(super) epoch: u32,
+    pub(super) admitted: u32,
+    /// Tokens that this worker was asked for, and those of them that no report had said.
+    pub(super) asked: u64,
+    pub(super) asked_recently: u64,
+    /// Of a draw: the tokens that its request waits for.
+    pub(super) awaited: u32,
+    /// Whether the answer is for one request alone, because its key has no place.
+    pub(super) is_unplaced: bool,
+    pub(super) dirty_since: Time,
+}
+
+/// What a report is going to say.
+#[derive(Default)]
+pub(super) struct Saying {
+    /// The rules that keys refer to.
+    pub(super) rules: Vec<u16>,
+    pub(super) keys: Vec<wire::Key>,
+    pub(super) told: Vec<Told>,
+    /// Boxed keys, with their rules' indices in the limiter.
+    pub(super) boxed: Vec<Boxed>,
+}
+
+/// What is said of one key.
+pub(super) struct Said<'a> {
+    pub(super) value: &'a [u8],
+    pub(super) watched: &'a Watched,
+    /// Tokens that its bucket is short of being full, of a warm key.
+    pub(super) missing: u64,
+    /// How many tokens it wants.
+    pub(super) ahead: u32,
+}
+
+impl Saying {
+    /// Says what one more key's entry counts, and what it wants.
+    pub(super) fn add(&mut self, told: Told, said: &Said<'_>, now: Time) {
+        self.add_to(told.rule, told, said, now);
+    }
+
+    /// Says that an epoch is over which one request drew on. What is answered to that changes nothing.
+    pub(super) fn add_ended(&mut self, rule: u16, value: &[u8], watched: &Watched, now: Time) {
+        let told = Told {
+            place: Place { tag: Tag::from_bits(0), slot: 0 },
+            rule: NO_RULE,
+            salt: 0,
+            epoch: watched.epoch,
+            admitted: watched.admitted,
+            asked: 0,
+            asked_recently: 0,
+            awaited: 0,
+            is_unplaced: true,
+            dirty_since: now,
+        };
+        self.add_to(rule, told, &Said { value, watched, missing: 0, ahead: 0 }, now);
+    }
+
+    /// Says it under the limiter's `rule`, whichever the answer is for.
+    fn add_to(&mut self, rule: u16, told: Told, said: &Said<'_>, now: Time) {
+        let &Said { value, watched, missing, ahead } = said;
+        let Some(rule) = self.refer(rule) else { return };
+        let admitted = u64::from(watched.admitted);
+        // Workers add up what was asked when they report, and what was admitted at once.
+        let asked = u64::from(watched.asked).max(admitted);
+        let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
+        // Another worker may have admitted before this one had anything to say.
+        let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
+        self.keys.push(wire::Key {
+            rule,
+            value: value.to_vec(),
+            epoch: watched.epoch,
+            admitted,
+            unconfirmed,
+            span_ms: u32::try_from(span_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX),
+            missing: u32::try_from(missing.min(unconfirmed)).unwrap_or(u32::MAX),
+            asked,
+            asked_recently: told.asked_recently.min(asked),
+            ahead,
+        });
+        self.told.push(told);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The report's index for a rule of the limiter.
+    fn refer(&mut self, rule: u16) -> Option<u16> {
+        let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
+            self.rules.push(rule);
+            self.rules.len() - 1
+        });
+        u16::try_from(index).ok()
+    }
+
+    pub(super) fn refer_boxes(&mut self) {
+        let mut boxed = core::mem::take(&mut self.boxed);
+        for one in &mut boxed {
+            one.rule = self.refer(one.rule).unwrap_or(NO_RULE);
+        }
+        self.boxed = boxed;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}

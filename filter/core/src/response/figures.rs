@@ -1,0 +1,58 @@
+//! The figures of an answer: whole seconds, what is left, and in which unit.
+
+use crate::algorithm::Algorithm;
+use crate::decision::Standing;
+use crate::rules::after::After;
+use crate::rules::{Reset, Rule};
+use crate::template::Numbers;
+use crate::time::SECOND_NS;
+
+/// What an answer tells of `standing`, to a client that is also to wait for `jitter_s`.
+pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
+    Numbers {
+        more_s: seconds_up(standing.more_ns),
+        retry_after_s: retry_after_s(standing, jitter_s),
+        remaining: standing.remaining,
+        reset_s: reset_s(rule, standing, unix_ns),
+    }
+}
+
+/// Of a calendar's quota, how long until it is whole again, by the wall clock, in nanoseconds.
+pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
+    let end_us = rule.sharing.calendar?.window(unix_ns / 1_000).end_us;
+    Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
+}
+pub(super) fn retry_after_s(standing: &Standing, jitter_s: u32) -> u64 {
+    seconds_up(standing.more_ns).max(1).saturating_add(jitter_s.into())
+}
+
+fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
+    match rule.response.reset {
+        Reset::Delta => seconds_up(standing.full_ns),
+        Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.full_ns)),
+    }
+}
+
+/// The time in which all of a rule's quota comes back; none where no time does that.
+pub(super) fn window_ns(rule: &Rule) -> Option<u64> {
+    match rule.algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
+        Algorithm::FixedWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingLog(log) => Some(log.length_ns()),
+        Algorithm::Concurrency(_) => None,
+    }
+}
+
+/// What a policy says of the unit that it counts, unless that is requests, and how much of it a token is.
+pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
+    match (&rule.algorithm, rule.after.as_deref()) {
+        (Algorithm::Concurrency(_), _) => (";qu=\"concurrent-requests\"", 1),
+        (_, Some(After::Bytes { per })) => (";qu=\"content-bytes\"", u64::from(*per)),
+        _ => ("", 1),
+    }
+}
+
+fn seconds_up(ns: u64) -> u64 {
+    ns.div_ceil(SECOND_NS)
+}
