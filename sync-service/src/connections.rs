@@ -1,6 +1,6 @@
 //! Connections: each has a place, and is held to the time and memory that it may take.
 //!
-//! Who has not sent a byte in time, does not take its answers, or sends a head without end is closed. Where all
+//! One that has not sent a byte in time, does not take its answers, or sends a head without end is closed. Where all
 //! places are taken and one more comes, the connection that has waited longest for a request gives up its place: one
 //! that is held open and says nothing keeps nobody out. Only where all are being answered does the newcomer wait.
 

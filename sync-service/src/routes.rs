@@ -1,4 +1,4 @@
-//! Which request does what, and who may.
+//! Which request does what, and which may.
 
 mod rules;
 
@@ -149,7 +149,7 @@ impl Routes {
         if self.tokens.let_report(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
     }
 
-    /// Lets in who may change the rule set.
+    /// Lets in requests that may change the rule set.
     fn authorize_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if !self.tokens.have_admin() {
             return Err(Problem::NoAdmin);
@@ -157,7 +157,7 @@ impl Routes {
         if self.tokens.let_change(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
     }
 
-    /// Lets in who may report, and who may change the rule set.
+    /// Lets in requests that may report, and those that may change the rule set.
     fn authorize_any(&self, headers: &HeaderMap) -> Result<(), Problem> {
         self.authorize(headers).or_else(|problem| self.authorize_admin(headers).map_err(|_| problem))
     }

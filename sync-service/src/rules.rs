@@ -1,7 +1,7 @@
 //! The fleet's rule set: versions in the store, and the one that POPs are told to run.
 //!
 //! The current version is asked for each interval, and its document fetched before any POP is told of it: so
-//! whoever is told a version can fetch it here, whether the store answers or not.
+//! a POP that is told a version can fetch it here, whether the store answers or not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

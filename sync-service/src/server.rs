@@ -67,7 +67,7 @@ pub async fn run(
     ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    // First the address: who cannot have it need not trouble the store.
+    // First the address: without it there is no need to trouble the store.
     let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;
     serve(config, tokens, listener, store, ready, shutdown).await
@@ -91,7 +91,7 @@ pub async fn serve(
     let place = config.place();
     tracing::info!(%address, store = %config.store, region = place.region, replica = place.replica, "weir-sync listens");
     let routes = Arc::new(routes(&config, tokens, store, place));
-    // Whoever asked for the address may be gone by now.
+    // The one that asked for the address may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
     let mut work = vec![

@@ -22,7 +22,7 @@ impl Tokens {
         Self(RwLock::new(Held { reports: config.token.clone(), admin: config.admin_token.clone() }))
     }
 
-    /// Whether whoever carries `given` may report: anyone, where there is no token.
+    /// Whether a request that carries `given` may report: any, where there is no token.
     pub fn let_report(&self, given: Option<&[u8]>) -> bool {
         let held = self.held();
         held.reports == Token::None || is(&held.reports, given)
@@ -33,7 +33,7 @@ impl Tokens {
         self.held().admin != Token::None
     }
 
-    /// Whether whoever carries `given` may change the rule set.
+    /// Whether a request that carries `given` may change the rule set.
     pub fn let_change(&self, given: Option<&[u8]>) -> bool {
         is(&self.held().admin, given)
     }

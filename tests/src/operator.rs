@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Ask, Client};
 use crate::weir_sync::{ADMIN_TOKEN, WeirSync};
 
-/// One who has the admin token of a weir-sync.
+/// An operator with the admin token of a weir-sync.
 pub struct Operator(Client);
 
 impl Operator {

@@ -228,7 +228,7 @@ impl Batches {
         Some(batch.strictest)
     }
 
-    /// What is left of a client's batch who goes to the table: a stretch for each rule, or none.
+    /// What is left of the batch of a client that goes to the table: a stretch for each rule, or none.
     pub(crate) fn unused(&mut self, whose: &Whose) -> impl Iterator<Item = Stretch> {
         self.get(whose).into_iter().flat_map(|batch| batch.stretches.into_iter().take(batch.rules))
     }

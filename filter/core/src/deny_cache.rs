@@ -1,4 +1,4 @@
-//! A worker's own memory of who cannot have a token yet.
+//! A worker's own memory of which keys cannot have a token yet.
 //!
 //! A flood from one key costs a table look-up only when a token may have come. The memory is a
 //! fixed array: two keys that meet in it displace each other, which costs look-ups and nothing else.

@@ -72,7 +72,7 @@ pub struct Report {
     pub table: u32,
     /// When it was made, in milliseconds of the POP's monotonic clock, the same for all workers of a table.
     pub made_ms: u64,
-    /// How many POPs the fleet has, as the POP last heard from who knew; 0 if it never did. A weir-sync that was
+    /// How many POPs the fleet has, as the POP last heard from a weir-sync that knew; 0 if it never did. A weir-sync that was
     /// started without its store goes by it.
     pub pops: u32,
     /// Which rule set the worker runs.
@@ -133,7 +133,7 @@ pub struct Key {
     /// How long before the report the first of the unconfirmed tokens may have been admitted, in
     /// milliseconds: the budget refilled meanwhile, and is not to be charged as if all were taken now.
     pub span_ms: u32,
-    /// Of a warm key, which is reported late: tokens that the bucket is short of being full. So many of
+    /// For a warm key, which is reported late: tokens that the bucket is short of being full. So many of
     /// the unconfirmed ones at most were admitted too lately to have been refilled meanwhile.
     pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
@@ -141,7 +141,7 @@ pub struct Key {
     /// The part of `asked` that no earlier report of this worker said, but for those that came to nothing: the
     /// demand to assume where the receiver has no record of this epoch, or others hear a part of the reports.
     pub asked_recently: u64,
-    /// Of a strict rule: how many tokens beyond `admitted` the POP wants paid for in advance.
+    /// For a strict rule, how many tokens beyond `admitted` the POP wants paid for in advance.
     pub ahead: u32,
 }
 
@@ -221,7 +221,7 @@ pub struct Leased {
     /// How long from the answer until there may be more, in milliseconds, where fewer were debited than
     /// wanted; 0 where that is not known.
     pub wait_ms: u64,
-    /// Of a calendar's quota, what the budget has left.
+    /// What the budget of a calendar's quota has left.
     pub left: u32,
 }
 

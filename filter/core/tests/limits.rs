@@ -209,7 +209,7 @@ fn globs_and_paths_are_bounded() {
     assert!(glob(255).is_ok());
     let found = glob(256).unwrap_err();
     assert!(found[0].starts_with("rules[0].match.path.glob: expected text of 1 to 255 bytes"), "{found:?}");
-    // Of a longer path no glob can tell, so it is counted.
+    // No glob can tell a longer path, so it is counted.
     let rules = path(json!({"glob": "/**/b"})).unwrap();
     assert!(!counts(&rules, || asks(&format!("/{}", "a".repeat(2_047)))));
     assert!(counts(&rules, || asks(&format!("/{}", "a".repeat(2_048)))));

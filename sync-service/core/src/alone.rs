@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_hear_the_same_pops_come_to_the_same() {
+    fn two_replicas_that_hear_the_same_pops_come_to_the_same() {
         let part = quota(1, Period::Day, 100);
         let (mut a, mut b) = (Alone::default(), Alone::default());
         let (mut at_a, mut at_b) = (0, 0);

@@ -14,7 +14,7 @@
 //! 2. *On one piece of news a POP admits what its bucket holds, and what refills until the next*: `b_i + 2 L R`.
 //!    A bucket holds at most the local burst b; where the POP is the only one asked, the whole burst B. That
 //!    may be old news at some POPs at once: the next POP can be alone only after the last has been silent for
-//!    the window W in which demand is measured, and whoever is not asked any more is told within R. So at most
+//!    the window W in which demand is measured, and a POP that is not asked any more is told within R. So at most
 //!    `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
 //! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, once per POP at
 //!    most `L R`, since POPs that are thinned evenly would otherwise wait for tokens that others have.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cut_off_adds_what_his_rule_says() {
+    fn a_pop_that_is_cut_off_adds_what_the_rule_says() {
         let (quota, sharing) = (quota(100, 100), sharing(100));
         let adds = |when| apart(quota, &sharing, &FLEET, 2, 10 * SECOND_NS, when);
         assert_eq!(adds(WhenUnsynced::Local), 2 * 1_000);
@@ -200,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn who_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
+        fn a_pop_that_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
             let quota = quota(100, 100);
             for when in [WhenUnsynced::Local, WhenUnsynced::Share, WhenUnsynced::Deny] {
                 let adds = |pops, ns| apart(quota, &sharing(100), &FLEET, pops, ns, when);

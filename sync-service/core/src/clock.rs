@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_puts_off_what_a_pop_then_bears_out() {
+    fn a_look_puts_off_what_a_pop_then_bears_out() {
         let hour = 3_600 * S.cast_signed();
         assert_eq!(told(hour, FILL, Word::None).0, 3_600 * S, "a burst at most");
         assert_eq!(told(60 * S.cast_signed(), 100 * S, Word::None).0, 60 * S, "it is looked at seldom");

@@ -252,7 +252,7 @@ impl Window {
     pub fn milli(&self, now: Time) -> u64 {
         if let [.., before, last] = self.samples.as_slice() {
             let apart_ns = last.at.nanos_since(before.at);
-            // Of a warm key, or while others hear the bucket, it says no more for as long again.
+            // A warm key's, or while others hear the bucket, says no more for as long again.
             let is_seldom = apart_ns > GAP_NS || self.is_elsewhere && apart_ns > WINDOW_NS / 2;
             let lasts_ns = if self.is_elsewhere { apart_ns + WINDOW_NS / 2 } else { *WARM_GAP_NS.end() };
             if is_seldom && now.nanos_since(last.at) <= lasts_ns {

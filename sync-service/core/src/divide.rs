@@ -127,7 +127,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    // Of a client that does not ask here, nor at two other POPs, nobody knows where it comes next.
+    // Nobody knows where a client comes next that does not ask here, nor at two other POPs.
     let pops = if alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
     let (burst, parts) =
         if alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
@@ -193,7 +193,7 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
 struct Asked<'a> {
     /// Thousandths of a token per second.
     milli: u128,
-    /// The same where what is reported seldom counts until the next report is due: who moves counts at
+    /// The same where what is reported seldom counts until the next report is due: a client that moves counts at
     /// several places, so this only tells how closely to watch.
     lately_milli: u128,
     /// By region; in sum the same as `milli`.

@@ -65,7 +65,7 @@ pub struct Draw {
     /// How long the POP may spend what it is given, in microseconds; cut to what is between
     /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`], of a calendar's quota [`CALENDAR_LEASE_US_MAX`].
     pub lease_us: u64,
-    /// Of a calendar's quota (see [`crate::tally`]), the window that it is in by the clock of who draws.
+    /// The window that a calendar's quota (see [`crate::tally`]) is in by the clock of the weir-sync that draws.
     pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one.
     pub claims: Vec<Claim>,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_silent_stops_counting() {
+    fn a_pop_that_falls_silent_stops_counting() {
         let mut pops = Pops::default();
         for (second, pop) in [(0, "a"), (0, "b"), (5, "a"), (6, "a"), (6, "c")] {
             pops.hear(at(second), pop);

@@ -11,9 +11,9 @@ pub type StrictId = (Option<Calendar>, BudgetId);
 /// The budget of one strict rule and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Strict {
-    /// Of a token bucket.
+    /// A token bucket's.
     Escrow(Escrow),
-    /// Of a calendar's quota.
+    /// That of a calendar's quota.
     Tally(Tally),
 }
 

@@ -10,7 +10,7 @@
 //! was debited in the same window.
 //!
 //! **Whose window.** The store's clock says when a window ends, so all agree. Where windows begin and end is
-//! looked up by who draws, whose clock may be another: of the boundaries that it names, the first after the
+//! looked up by the weir-sync that draws, whose clock may be another: of the boundaries that it names, the first after the
 //! store's time ends the store's window ([`weir_limiter::calendar::Window::end_at`]). A window that was entered holds until it ends, so
 //! one that draws with another clock cannot begin the next before its time, nor a second time; and where
 //! the store's clock steps back, it holds for longer.

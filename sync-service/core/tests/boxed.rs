@@ -42,7 +42,7 @@ fn told_as(keys: &mut BoxedKeys, ms: u64, report: &Report) -> Vec<BoxedKey> {
 }
 
 #[test]
-fn the_other_pops_are_told_once_and_who_boxed_it_is_not() {
+fn the_other_pops_are_told_once_and_the_one_that_boxed_it_is_not() {
     let mut keys = BoxedKeys::default();
     assert!(keys.hear(at(0), &report("fra1", &[key(1, 60_000)])));
     assert_eq!(told(&mut keys, 0, "fra1"), []);

@@ -66,7 +66,7 @@ fn a_lost_report_is_made_up_for_by_the_next() {
 }
 
 #[test]
-fn who_hears_a_pop_alone_counts_what_it_missed_and_who_does_not_leaves_it_to_others() {
+fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_it_to_the_others() {
     let (mut alone, mut shared) = (Window::default(), Window::default());
     for i in [1, 2, 4, 5, 6, 7, 8] {
         alone.observe(at(i * 250), &said(i * 25, 25), ALONE);
@@ -108,7 +108,7 @@ fn a_budget_sums_its_buckets_and_counts_its_pops() {
     let demand = demands.observe(at(1_000), &id(1), &source("b", 1), &said(50, 50));
     assert_eq!(demand, Demand { milli: 300_000, askers: 2 });
     let idle = demands.observe(at(1_000), &id(1), &source("c", 1), &said(70, 0));
-    assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "who is not asked is no asker");
+    assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "a POP that is not asked is no asker");
 }
 
 #[test]
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
     }
 
-    /// Where answers are lost, what is said again is counted again only by those who did not hear it.
+    /// Where answers are lost, what is said again is counted again only by those that did not hear it.
     #[test]
     fn lost_answers_count_at_most_once_a_receiver(
         reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,

@@ -34,13 +34,13 @@ fn entry(value: u64) -> Entry {
     }
 }
 
-/// Of a key that is asked for, where less than a half is left.
+/// The account of a key that is asked for, where less than a half is left.
 fn account(level: u64, spread: u32) -> Account {
     let milli = if level < 50 { 1_000 } else { 0 };
     asked_account(level, spread, milli)
 }
 
-/// Of a key that is asked for `milli` thousandths of a token a second.
+/// The account of a key that is asked for `milli` thousandths of a token a second.
 fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
     let demand = Demand { milli, askers: u32::from(milli > 0) };
     let member = Member { name: "eu/1".into(), demand, age_us: 0 };
@@ -335,7 +335,7 @@ fn hot_keys_go_before_resting_ones_and_all_are_bounded() {
 }
 
 #[test]
-fn who_matters_is_not_crowded_out_by_many_who_do_not() {
+fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     let mut region = region();
     let (flood, heavy) = (1_000_000, 100);
     for value in 0..flood / 100 {
@@ -361,7 +361,7 @@ fn who_matters_is_not_crowded_out_by_many_who_do_not() {
     assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
 }
 
-/// Of a POP that reports every interval for so long while `accounts` keys are hot: bytes pushed in a second, and by
+/// What a POP is pushed that reports every interval for so long while `accounts` keys are hot: bytes in a second, and by
 /// key when it was told, in milliseconds. A key has at least `value_bytes`.
 fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
     let mut region = region();

@@ -88,7 +88,7 @@ fn replicas_of_a_region_are_one_region() {
 }
 
 #[test]
-fn who_was_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
+fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let sharing = Sharing { local_burst: 60, ..Sharing::of(quota()) };
     let asked = |spread, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);

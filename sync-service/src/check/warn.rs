@@ -161,7 +161,7 @@ fn of_clause(clause: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
 /// Whether `rule` never has to limit a request that `other` does not limit: `other` counts all that it counts, in
 /// buckets that hold no more and refill no faster.
 fn shadows(other: &Rule, rule: &Rule) -> bool {
-    // Every field by name: whoever adds one must say here what it means.
+    // Every field by name: a new one must be said here what it means.
     let Rule {
         name: _,
         matches,
@@ -213,7 +213,7 @@ fn contains(wide: &Condition, narrow: &Condition) -> bool {
 }
 
 fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
-    // Every field by name: whoever adds one must say here what it means.
+    // Every field by name: a new one must be said here what it means.
     let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = wide;
     (hosts.is_none() || *hosts == narrow.hosts)
         && list_contains(methods, &narrow.methods, PartialEq::eq)

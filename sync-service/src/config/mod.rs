@@ -78,7 +78,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Who this weir-sync is; each call makes up another name for the replica, unless one is set.
+    /// What this weir-sync is called, and how it grants; each call makes up another name for the replica, unless one is set.
     pub fn place(&self) -> Place {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
         Place {

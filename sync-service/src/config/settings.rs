@@ -193,7 +193,7 @@ pub const SETTINGS: &[Setting] = &[
         metrics_interval_ms as metrics_interval,
         "MS",
         "1000",
-        "How often /metrics is made at most; whoever asks sooner gets the page from before",
+        "How often /metrics is made at most; a request that comes sooner gets the page from before",
         |text| values::millis(text, 0, HOUR_MS)
     ),
     setting!(

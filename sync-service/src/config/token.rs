@@ -11,7 +11,7 @@ pub const TOKEN_BYTES_MIN: usize = 16;
 pub const TOKEN_BYTES_MAX: usize = 1_024;
 /// The most tokens that a file holds: each is compared with what every request carries.
 pub const TOKENS_MAX: usize = 8;
-/// Of a file's mode: whoever has an account on the machine may read it.
+/// The bit of a file's mode that lets every user of the machine read it.
 const OTHERS_MAY_READ: u32 = 0o004;
 
 /// A shared token, and where it comes from.

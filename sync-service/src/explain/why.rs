@@ -21,7 +21,7 @@ pub(super) fn not(
 }
 
 fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
-    // Every field by name: whoever adds one must say here what it means.
+    // Every field by name: for a new one it must be said here what it means.
     let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = clause.clone();
     let none = Clause::default;
     let mut tests = vec![

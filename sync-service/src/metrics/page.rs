@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_open_metrics_gets_it() {
+    fn a_scraper_that_asks_for_open_metrics_gets_it() {
         use Format::{OpenMetrics, Text};
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
             application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\

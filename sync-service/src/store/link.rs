@@ -141,7 +141,7 @@ struct Keeper {
     /// What was last logged; nothing since the connection was last good.
     said: Option<StoreError>,
     round_trips: RoundTrips,
-    /// Of the latest connection.
+    /// That of the latest connection.
     generation: u64,
 }
 

@@ -9,7 +9,7 @@
 -- ARGV[2]   tokens that a whole window has
 -- ARGV[3]   for how long a POP may spend what it is given, in microseconds
 -- ARGV[4]   for how long that counts as outstanding
--- ARGV[5..7] where windows begin and end, by the clock of who draws: the start of one, its end, the next
+-- ARGV[5..7] where windows begin and end, by the clock of the weir-sync that draws: the start of one, its end, the next
 --           one's end
 -- ARGV[8]   the longest that a window is, in microseconds
 -- ARGV[9..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none

@@ -59,7 +59,7 @@ async fn a_key_boxed_at_one_pop_is_told_to_the_others_once() {
         let store = Shared::new(Config::default().pop_ttl);
         let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
         let own = answered(&here, &boxing("fra1")).await;
-        assert!(own.boxed.is_empty(), "who boxed it knows: {own:?}");
+        assert!(own.boxed.is_empty(), "the one that boxed it knows: {own:?}");
         is_the_key(&told(&other, "pop2").await);
         // Several intervals, in which both servers hear the fleet's list again.
         let until = Instant::now() + Duration::from_secs(1);

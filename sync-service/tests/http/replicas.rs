@@ -28,7 +28,7 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     let servers = pair(&store).await;
     let mut levels = Vec::new();
     for (n, server) in (1..=6).zip(servers.iter().cycle()) {
-        // Each reply confirms, whoever sends it.
+        // Each reply confirms, whichever replica sends it.
         let answered = reply(&report(server.address, "", &one_key("fra1", n, 10 * n, 10, 10 * n)).await);
         assert_eq!(answered.pops, 1, "one POP, however many hear it");
         levels.push(answered.grants[0].grant().unwrap().level_milli);

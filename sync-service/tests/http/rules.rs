@@ -204,7 +204,7 @@ async fn of_two_writers_one_is_told_of_the_other() {
         assert_eq!(winner.status, 200);
         assert_eq!(refused_for(loser), version);
         assert_eq!(current(&a).await, (version, won.clone()));
-        assert_eq!(current(&b).await, (version, won.clone()), "who lost reads what won");
+        assert_eq!(current(&b).await, (version, won.clone()), "the one that lost reads what won");
     }
 }
 

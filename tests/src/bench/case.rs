@@ -1,4 +1,4 @@
-//! The cases: what stands in front of a listener's upstream, and who comes.
+//! The cases: what stands in front of a listener's upstream, and which clients come.
 
 use crate::bench::filters::{self, Filter};
 

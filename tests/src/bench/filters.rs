@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::artefact;
 
 /// Addresses that Weir's table tracks, and the most dynamic descriptors of the native filter: as many, so
-/// that both hold all who come.
+/// that both hold all that come.
 pub const ADDRESSES: u32 = 262_144;
 /// The cluster of the central service.
 pub const SERVICE: &str = "ratelimit";

@@ -67,7 +67,7 @@ pub struct Setup {
 
 impl Setup {
     /// With the filter, configured by `plugin`. One worker, one trusted hop (so a test says by
-    /// X-Forwarded-For who is asking), and 200 from Envoy itself for what gets through.
+    /// X-Forwarded-For which client asks), and 200 from Envoy itself for what gets through.
     pub fn with(plugin: Value) -> Self {
         Self {
             plugin: Some(plugin),

@@ -151,7 +151,7 @@ impl Fleet {
         }
     }
 
-    /// Sends each schedule in the name of a client of its own who was never here before, and gives what
+    /// Sends each schedule in the name of a client of its own that was never here before, and gives what
     /// became of it all.
     pub async fn run(&mut self, schedules: Vec<Vec<Arrival>>) -> Run {
         let load = self.begin(schedules, Instant::now());

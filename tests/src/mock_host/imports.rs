@@ -4,6 +4,7 @@ use wasmi::{Caller, Error, ExternType, Linker, Module, Val};
 
 use super::guest::Guest;
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
+use super::message;
 use super::nginx::{self, Proxy};
 use super::script::Answer;
 use super::shared::Unwritten;
@@ -260,6 +261,9 @@ fn http_call(guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
     let upstream = guest.text(arg(0), arg(1))?;
     let (headers, body) = (guest.map(arg(2), arg(3))?, guest.bytes(arg(4), arg(5))?);
     guest.map(arg(6), arg(7))?;
+    if let Some(why) = message::foreign(&body) {
+        panic!("{why}");
+    }
     if upstream.is_empty() {
         return Ok(BAD_ARGUMENT);
     }

@@ -1,7 +1,7 @@
 //! Configurations and weir-sync's answers, as bytes.
 
 use serde_json::Value;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply};
+use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
@@ -19,6 +19,15 @@ pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
     let grants = grants.into_iter().map(Allowance::Hot).collect();
     Reply { sequence, pops, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
         .encode()
+}
+
+/// Why what the module sent to weir-sync is nothing to the code that these tests are of, if so.
+pub(super) fn foreign(sent: &[u8]) -> Option<String> {
+    // It asks for a rule set without a body.
+    let error = Report::decode(sent).err().filter(|_| !sent.is_empty())?;
+    Some(format!(
+        "the module is not of this code, or wrong: {error}; build it again with `make wasm wasm-nginx`"
+    ))
 }
 
 /// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,
@@ -60,4 +69,22 @@ fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
     out.push(u8::try_from(size).unwrap_or(0));
     out.extend(bytes);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_limiter::wire::VERSION;
+
+    use super::*;
+
+    #[test]
+    fn a_module_of_another_version_is_told_what_to_do() {
+        let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
+        assert_eq!((foreign(&report), foreign(b"")), (None, None));
+        let of_before = [&[VERSION - 1], report.get(1..).unwrap()].concat();
+        let said = foreign(&of_before).unwrap();
+        let versions = format!("version {}, expected {VERSION}", VERSION - 1);
+        assert!(said.contains(&versions) && said.contains("make wasm wasm-nginx"), "{said}");
+        assert!(foreign(&[report, vec![0]].concat()).is_some(), "another form under the same version");
+    }
 }

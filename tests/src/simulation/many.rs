@@ -66,7 +66,7 @@ impl Wire {
     }
 }
 
-/// So many new clients a second from `first` on, each once at two POPs, for half of a burst of 20: whoever makes up
+/// So many new clients a second from `first` on, each once at two POPs, for half of a burst of 20: an attacker that makes up
 /// keys, and takes care that each is in debt.
 pub fn new_keys(per_second: f64, first: u32, pops: usize) -> Traffic {
     let (mut now, mut key, mut next) = (0, first, None);

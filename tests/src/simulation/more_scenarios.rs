@@ -259,7 +259,7 @@ pub fn flood_kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / FLOOD_SECONDS as f64 / 1_000.0
 }
 
-/// What the bystander who stays below its limit was admitted, of what it asked for.
+/// What the bystander that stays below its limit was admitted, of what it asked for.
 pub fn bystander_passed(world: &World) -> f64 {
     world.reference.account(0, 1).passed()
 }

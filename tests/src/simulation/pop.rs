@@ -217,7 +217,7 @@ impl Pop {
     }
 
     fn replace_workers(&mut self, rng: &mut Rng) {
-        // Whoever is held is not let through.
+        // A request that is held is not let through.
         self.held.clear();
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();
     }

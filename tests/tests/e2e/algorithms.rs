@@ -56,7 +56,7 @@ async fn a_leaky_bucket_lets_requests_go_at_its_rate_and_limits_what_finds_no_pl
 }
 
 #[tokio::test]
-async fn who_leaves_the_queue_leaves_the_others_in_it() {
+async fn a_client_that_leaves_the_queue_leaves_the_others_in_it() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, with(counting_by("leaky_bucket", "2/s"), "queue", json!(3))).await;
     let ask = Ask::from(CLIENT);
@@ -145,7 +145,7 @@ async fn tokens_and_bytes_are_charged_when_the_response_is_there() {
 }
 
 #[tokio::test]
-async fn who_is_limited_again_and_again_is_refused_for_longer_than_his_quota_asks() {
+async fn a_client_limited_again_and_again_is_refused_for_longer_than_its_quota_asks() {
     let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
     let edge = Envoy::start(Setup::with(rules([with(rule("some", "50/s", 10), "penalty", penalty)]))).await;
     let mut client = edge.client();

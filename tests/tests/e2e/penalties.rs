@@ -1,4 +1,4 @@
-//! The penalty box in a fleet: who is boxed at one POP is refused at all.
+//! The penalty box in a fleet: a client that is boxed at one POP is refused at all.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::sync::synced;
 
 /// For how long a key is boxed, in seconds; the rule says `1h`.
 const DENY_FOR_S: u64 = 3_600;
-/// More than anybody is told who only asked too fast.
+/// More than a client is told that only asked too fast.
 const BOXED_S: u64 = DENY_FOR_S - 60;
 
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
@@ -34,7 +34,7 @@ async fn is_boxed(edge: &Envoy, ask: &Ask) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_boxed_at_one_point_of_presence_is_refused_at_another_of_another_region() {
+async fn a_client_boxed_at_one_point_of_presence_is_refused_at_another_of_another_region() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
@@ -50,12 +50,16 @@ async fn who_is_boxed_at_one_point_of_presence_is_refused_at_another_of_another_
     until("the other to hear of it", async || is_boxed(&b, &culprit).await.then_some(())).await;
     println!("boxed at the other point of presence {:?} later", boxed_at.elapsed());
     for edge in [&a, &b] {
-        assert_eq!(edge.client().send(&bystander).await.status, 200, "who did nothing is not boxed");
+        assert_eq!(
+            edge.client().send(&bystander).await.status,
+            200,
+            "a client that did nothing is not boxed"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_point_of_presence_that_comes_later_hears_who_is_boxed() {
+async fn a_point_of_presence_that_comes_later_hears_which_clients_are_boxed() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let a = edge("fra1", &sync_a).await;

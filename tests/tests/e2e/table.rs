@@ -1,4 +1,4 @@
-//! The table under an attacker who rotates addresses.
+//! The table under an attacker that rotates addresses.
 
 use std::time::Instant;
 

@@ -63,7 +63,7 @@ fn a_grpc_client_is_told_in_one_sentence() {
     assert_eq!((denied.status, denied.grpc_status), (503, 14), "UNAVAILABLE for gRPC");
 }
 
-/// Of a flood of POSTs, each refusal brings the address into the module and nothing else.
+/// Each refusal of a flood of POSTs brings the address into the module and nothing else.
 #[test]
 fn a_refused_post_is_not_asked_for_its_content_type() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));

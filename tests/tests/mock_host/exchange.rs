@@ -169,7 +169,7 @@ fn what_nobody_can_have_left_is_passed_over() {
 #[test]
 fn a_grant_of_nothing_limits_and_its_lease_ends() {
     let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 100)));
-    // Of a hundred POPs each may let through one in an hour: the first request makes the key watched.
+    // Each of a hundred POPs may let through one in an hour: the first request makes the key watched.
     exchange(&mut worker, |report| CallAnswer::new("200", reply(report.sequence, 101, Vec::new())));
     assert_eq!(worker.allowed_of(3, &client(1)), 3);
     let told = exchange(&mut worker, |report| {

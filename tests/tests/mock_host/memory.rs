@@ -1,4 +1,4 @@
-//! Memory is fixed, whoever asks.
+//! Memory is fixed, whichever clients ask.
 
 use serde_json::json;
 use weir_tests::mock_host::{Ask, CallAnswer, SharedData, Worker, grant, reply};

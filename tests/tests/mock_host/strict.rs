@@ -104,7 +104,7 @@ fn a_client_that_leaves_leaves_nothing_behind() {
 }
 
 #[test]
-fn those_who_wait_are_bounded_and_any_beyond_are_decided_at_once() {
+fn requests_that_wait_are_bounded_and_any_beyond_are_decided_at_once() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
     let waiting: Vec<_> = (0..1_000).map(|_| worker.held(&client(1))).collect();
     assert_eq!(worker.request(&client(1)).answer().status, 503);

@@ -50,7 +50,7 @@ impl Log {
     }
 }
 
-/// A Redis with a user who may do what `rules` say, and where that user finds it.
+/// A Redis with a user that may do what `rules` say, and where that user finds it.
 async fn with_a_user(rules: &str) -> (Redis, String) {
     let redis = Redis::start().await;
     set_user(&redis, rules).await;
@@ -76,7 +76,7 @@ async fn refusal(store: &RedisStore) -> StoreError {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_run_one_of_the_commands_is_told_which() {
+async fn a_user_that_may_not_run_one_of_the_commands_is_told_which() {
     for lacking in ["time", "zadd", "pexpire", "hset", "evalsha", "script"] {
         let (_redis, url) = with_a_user(&format!("{ACL} -{lacking}")).await;
         let store = open(&url, None);

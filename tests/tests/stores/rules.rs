@@ -96,7 +96,7 @@ async fn a_file_is_put_once_and_not_over_what_was_put_over_it(store: &dyn Store)
     let Stored::New(version) = put_file(store, "a").await else { panic!() };
     assert_eq!(put_file(store, "a").await, Stored::Same(version));
     assert_eq!(put(store, "x", None).await, Stored::New(version + 1));
-    assert_eq!(put_file(store, "a").await, Stored::Same(version + 1), "who put x has seen a");
+    assert_eq!(put_file(store, "a").await, Stored::Same(version + 1), "the one that put x has seen a");
     assert_eq!(put_file(store, "x").await, Stored::Same(version + 1), "it is current");
     assert_eq!(put_file(store, "a").await, Stored::New(version + 2), "the file has changed, and back");
     assert_eq!(put_file(store, "b").await, Stored::New(version + 3));

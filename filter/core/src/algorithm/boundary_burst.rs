@@ -40,7 +40,7 @@ fn a_fixed_window_lets_both_through_if_its_boundary_lies_between() {
     assert_eq!(of_a_cell(|cell, now| window.take(cell, ON_THE_MINUTE, 1, now)), [100, 100]);
 }
 
-/// Only 100: windows begin elsewhere for each key, so who aims at the full minute meets few keys' boundaries.
+/// Only 100: windows begin elsewhere for each key, so a client that aims at the full minute meets few keys' boundaries.
 #[test]
 fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
     let window = FixedWindow::new(100, MINUTE_NS).unwrap();

@@ -3,7 +3,7 @@
 //! domains", 2017).
 //!
 //! It takes the requests of the previous window for evenly spread: exact where they were, and otherwise up
-//! to twice the limit may go through in a window's length, though only by one who spent the window before
+//! to twice the limit may go through in a window's length, though only by one that spent the window before
 //! at its end. Compared without rounding.
 
 use super::pair::Pair;

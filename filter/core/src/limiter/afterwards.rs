@@ -104,7 +104,7 @@ impl Limiter {
             _ => charge_cells(&done, cost, slot, now).map(|_| false),
         });
         match charged {
-            // Whoever met the key may have said all there was to say before this was known.
+            // Another request that met the key may have said all there was to say before this was known.
             Updated::Written(is_watched) => {
                 if let Some(rule) = rule.filter(|_| is_watched)
                     && !self.watch.learn(done.tag, rule, &done.value, done.slot, now)

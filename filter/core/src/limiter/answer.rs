@@ -36,7 +36,7 @@ impl Limiter {
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
 
-    /// Remembers who is out of tokens, and answers for the rule that holds out the longest.
+    /// Remembers which keys are out of tokens, and answers for the rule that holds out the longest.
     pub(super) fn refuse(
         &mut self,
         hits: &[Hit],

@@ -22,7 +22,7 @@ pub(super) struct Cells {
 impl Cells {
     /// The cells of the key `tag`, or, where the slot has no room for them, the rule's overflow cell.
     ///
-    /// While an overflow cell holds something, a key that has none of its own stays with it: who drained it
+    /// While an overflow cell holds something, a key that has none of its own stays with it: a client that drained it
     /// does not get a fresh one when room appears.
     fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));

@@ -38,7 +38,7 @@ const AWAITED_NS_MAX: u64 = SECOND_NS;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHand {
     pub(super) tag: Tag,
-    /// Of a key that has no place, the epoch that its tokens are of: that decision spends them, or nobody.
+    /// Where the key has no place, the epoch that its tokens are of: that decision spends them, or nobody.
     pub(super) epoch: u32,
     pub(super) tokens: u32,
     pub(super) until: Time,
@@ -78,7 +78,7 @@ impl Limiter {
     /// After a decision to wait, and before any other: what to send to weir-sync for it. None where
     /// it cannot be asked; the request is then to be decided by [`Limiter::decide_again`] as unanswered.
     ///
-    /// Whoever calls this sends it, and then calls [`Limiter::drawn`] or [`Limiter::draw_failed`].
+    /// The caller sends it, and then calls [`Limiter::drawn`] or [`Limiter::draw_failed`].
     pub fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<(Report, Draw)> {
         if self.drawing >= DRAWS_MAX {
             return None;
@@ -101,8 +101,8 @@ impl Limiter {
         Some((report, draw))
     }
 
-    /// Wants the request's tokens for the key of `hit`, and those of all who wait for it already; of a calendar's
-    /// quota, a few for those who come next.
+    /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already; from a
+    /// calendar's quota, also a few for those that come next.
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);

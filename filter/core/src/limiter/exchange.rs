@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     sequence: u64,
     /// Live POPs, as weir-sync last said, or guessed.
     pops: u32,
-    /// The same, as it was last said by who knew; 0 if it never was.
+    /// The same, as a weir-sync that knew last said it; 0 if it never was.
     known_pops: u32,
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,

@@ -7,7 +7,7 @@ impl Limiter {
     /// By how many seconds to raise the `Retry-After` of the rule at `rule`, for the request that was decided
     /// last, at `now`: 0 to the rule's `retry_after_jitter_s`.
     ///
-    /// It is made of the key and the time, cut into windows as long as the largest jitter: who asks again within
+    /// It is made of the key and the time, cut into windows as long as the largest jitter: a client that asks again within
     /// one is told the same, keys are told different ones, and in the next window each key another.
     pub fn jitter_s(&self, rule: u16, now: Time) -> u32 {
         let most_s = self.rule(rule).map_or(0, |rule| rule.response.retry_after_jitter_s);

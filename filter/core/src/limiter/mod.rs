@@ -83,7 +83,7 @@ pub struct TableIdentity {
     pub table_id: u32,
 }
 
-/// Who this worker is in reports.
+/// What this worker is called in reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     /// The POP's name, the same for all its workers; 1 to [`crate::wire::POP_NAME_MAX`] bytes.

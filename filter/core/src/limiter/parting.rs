@@ -21,7 +21,7 @@ pub const PARTING_BYTES_MAX: usize = 64 * 1024;
 type Name<'a> = (&'a str, &'a [u8]);
 
 impl Limiter {
-    /// This worker ends: what is to be left in place of what others have `left`, who ended before it. None where it has
+    /// This worker ends: what is to be left in place of what others have `left` that ended before it. None where it has
     /// nothing to add.
     pub fn leave(&mut self, left: &[u8]) -> Option<Vec<u8>> {
         for sent in self.exchange.as_mut()?.end() {

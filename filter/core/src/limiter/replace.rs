@@ -21,7 +21,7 @@ impl Limiter {
     /// that are under way are taken in. Watched keys of other rules are forgotten, and what weir-sync
     /// answers about them changes nothing. The exchange itself goes on.
     ///
-    /// What was counted is kept for rules whose name stays; whoever needs that of the others takes it before.
+    /// What was counted is kept for rules whose name stays; a caller that needs that of the others takes it before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
         let (keys, terms) = Terms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));

@@ -30,7 +30,7 @@ impl Limiter {
     /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
     /// one worker of a POP does it each interval.
     ///
-    /// Whoever calls this sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    /// The caller sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         if !self.may_report(now) {
             return None;

@@ -21,7 +21,7 @@ pub(super) struct Told {
     /// Tokens that this worker was asked for, and those of them that no report had said.
     pub(super) asked: u64,
     pub(super) asked_recently: u64,
-    /// Of a draw: the tokens that its request waits for.
+    /// In a draw, the tokens that its request waits for.
     pub(super) awaited: u32,
     /// Whether the answer is for one request alone, because its key has no place.
     pub(super) is_unplaced: bool,

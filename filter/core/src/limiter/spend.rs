@@ -29,7 +29,7 @@ impl Limiter {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         let (on_hand, elsewhere) = match lodging.entry {
-            // Of a calendar's quota, what the budget had left when it last answered.
+            // What the budget of a calendar's quota had left when it last answered.
             Entry::Watched(w) => (w.on_hand(now), if terms.is_calendar { w.burst } else { 0 }),
             Entry::Cold(_) => (0, 0),
         };

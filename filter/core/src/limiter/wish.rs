@@ -12,7 +12,7 @@ use crate::time::{SECOND_NS, Time};
 /// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
 /// less often, a token that it does not use in time is worth more than the pause it saves.
 const AHEAD_MIN: u64 = 4;
-/// Of a calendar's quota, one part in so many is on hand for a key that is asked for, at least one token.
+/// One part in so many of a calendar's quota is on hand for a key that is asked for, at least one token.
 const CHUNK_PART: u32 = 1_000;
 /// How long before its lease ends, in nanoseconds, what is on hand of a calendar's quota is given back.
 const REST_NS: u64 = 30 * SECOND_NS;
@@ -29,7 +29,7 @@ pub(super) struct Wish {
     pub(super) is_waited_for: bool,
     /// Whether the worker has too many keys to hold anything for one that nobody asks for.
     pub(super) is_crowded: bool,
-    /// Of a calendar's quota, what is to be on hand.
+    /// What is to be on hand of a calendar's quota.
     pub(super) chunk: Option<u32>,
 }
 

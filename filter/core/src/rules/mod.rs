@@ -175,7 +175,7 @@ impl RuleSet {
         &self.deny.list
     }
 
-    /// What the lists say of the request: who may be allowed is not, who may be refused is. `room` is used on the way.
+    /// What the lists say of the request: one that may be allowed is not, one that may be refused is. `room` is used on the way.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         match self.allowed(request, room) {
             Listed::No => self.blocked(request, room),

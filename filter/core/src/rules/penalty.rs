@@ -1,4 +1,4 @@
-//! The penalty box: who is limited again and again is refused for a time, everywhere.
+//! The penalty box: a client that is limited again and again is refused for a time, everywhere.
 
 use crate::algorithm::FixedWindow;
 use crate::quota::{Span, TOKENS_MAX};

@@ -5,7 +5,7 @@
 //! ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: who owes
 //! much keeps its place, to the nanosecond; the tail of a flood is kept by less and less, and never for less than it is.
 //!
-//! - A **label** is the group of its rule and eight bits of its key. Whoever has the same one owes what it says.
+//! - A **label** is the group of its rule and eight bits of its key. Every key with the same one owes what it says.
 //! - A **time** has six bits behind its first, and is rounded up. It is told from the slot's *base*, the latest time at
 //!   which its debts changed; what was paid by then is dropped.
 //! - Where there are more than [`DEBTS_MAX`], the least of the group that has the most is merged into one that every key
@@ -15,7 +15,7 @@
 //! stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: of one
 //! whose label is another's, one in 256 for each debt of its group, and of all newcomers of a group whose debts were
 //! merged. That is why a group is a rule's, where there are few of them: 16 tell a flood on one rule from the clients of
-//! another, who owe less where their rule is faster. A debt that cannot be told, of more than a year, is cut to what can.
+//! another, which owe less where their rule is faster. A debt that cannot be told, of more than a year, is cut to what can.
 
 use super::entry::Tag;
 use super::layout::{DEBTS_MAX, Slot};

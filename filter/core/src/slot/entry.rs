@@ -394,7 +394,7 @@ impl Entry {
         }
     }
 
-    /// Of a watched key that holds no lease, the tokens that are not known to be charged, if they are less than a burst.
+    /// The tokens that are not known to be charged, of a watched key that holds no lease, if they are less than a burst.
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);

@@ -6,7 +6,7 @@
 //!
 //! **Eviction never pays.** An entry whose bucket is full holds no information, and goes first. Else the key that owes
 //! least gives up its place: its debt lives on in the same slot, in three bytes ([`debts`]), and when it comes back it
-//! begins with that. Whoever rotates keys to shake off a throttled one therefore gains nothing, and a newcomer always
+//! begins with that. A client that rotates keys to shake off a throttled one therefore gains nothing, and a newcomer always
 //! finds a bucket of its own while the slot can tell the debts apart, which are three times as many as its places.
 //!
 //! What a debt cannot stand for keeps its place: a lease, counts that are not confirmed, and the cells of other
@@ -47,7 +47,7 @@ pub struct Lodging {
     pub tag: Tag,
     /// The entry.
     pub entry: Entry,
-    /// Of a key without a place, what it owed when it lost that.
+    /// What a key without a place owed when it lost that.
     pub owed: Bucket,
     /// Whether its bucket lacks what others owe, because the slot could not tell all debts apart.
     pub is_shared: bool,
@@ -153,7 +153,7 @@ impl Slot {
             Some(more) => dropped += more,
             None if tag.is_cell() => return None,
             None => {
-                // All who have places have to keep them.
+                // All keys that have places have to keep them.
                 self.keep_debt(tag, cold.bucket.refilled(), now);
                 return Some(dropped);
             }
@@ -289,9 +289,9 @@ impl Slot {
 enum Going {
     /// It knows only that there are no tokens, and is told again.
     Barred,
-    /// It owes something, which a debt can stand for: who owes least goes first.
+    /// It owes something, which a debt can stand for: the one that owes least goes first.
     Indebted(Reverse<Bucket>),
-    /// It holds no information: who was idle for longest goes first.
+    /// It holds no information: the one that was idle for longest goes first.
     Spent(u32),
 }
 

@@ -51,7 +51,7 @@ impl Watched {
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             (self.ratio, self.lease_until) = (AdmitRatio::ZERO, stepped(until + (1 << STEP_BITS)));
-            // Of a strict rule nothing is unheard of: it is paid for before.
+            // Nothing of a strict rule is unheard of: it is paid for before.
             (self.burst, self.unheard_since) = (0, Moment::of(now));
         }
     }
@@ -87,7 +87,7 @@ impl Watched {
         if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }
     }
 
-    /// Of a strict rule, a ratio of zero says that `lease_until` is when there may be tokens again.
+    /// For a strict rule, a ratio of zero says that `lease_until` is when there may be tokens again.
     fn has_none(&self) -> bool {
         self.ratio == AdmitRatio::ZERO
     }

@@ -96,7 +96,7 @@ fn a_changed_byte_is_noticed() {
 }
 
 #[test]
-fn who_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
+fn the_key_that_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
     let mut slot = indebted(50);
     slot.put(tag(3), &cold(20), T0);
     assert_eq!(slot.put(tag(99), &cold(1), T0), Some(0), "nothing was lost");
@@ -109,7 +109,7 @@ fn who_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
     slot.put(tag(3), &cold(60), T0);
     assert_eq!((slot.get(tag(3)), slot.get(tag(98))), (Some(cold(60)), None));
     for n in (0..KEYS_PER_SLOT as u64).filter(|n| *n != 3) {
-        assert_eq!(slot.get(tag(n)), Some(cold(50)), "who owes much keeps its place");
+        assert_eq!(slot.get(tag(n)), Some(cold(50)), "a key that owes much keeps its place");
     }
 }
 

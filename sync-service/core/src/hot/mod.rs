@@ -1,4 +1,4 @@
-//! Hot keys: which they are, and who has to be told.
+//! Hot keys: which they are, and which POPs have to be told.
 //!
 //! A key is hot when the fleet asks for a large part of its quota, or its level has fallen: then every
 //! POP must hold an allowance for it before its client arrives there. Regions hear of each other's hot
@@ -61,7 +61,7 @@ pub enum Heat {
 }
 
 impl Heat {
-    /// Of a key that is asked for `demand_milli` thousandths of a token a second.
+    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128, was_hot: bool) -> Self {
         let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
         let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
@@ -78,12 +78,12 @@ impl Heat {
 }
 
 /// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then what is
-/// asked for, in thousandths of the rate. Whoever asks once for each of many keys makes each of them weigh little.
+/// asked for, in thousandths of the rate. A client that asks once for each of many keys makes each of them weigh little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32, u32);
 
 impl Weight {
-    /// Of a key that is asked for `demand_milli` thousandths of a token a second.
+    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
         let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
         let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
@@ -265,7 +265,7 @@ impl HotKeys {
                 }
                 None => self.hot.get_mut(&key.id),
             };
-            // That it rests elsewhere is no news to who knows it.
+            // That it rests elsewhere is no news to a POP that knows it.
             if known.is_none_or(|known| !key.rests && now.nanos_since(known.at) >= age_ns) {
                 unseen.push(key.clone());
             }

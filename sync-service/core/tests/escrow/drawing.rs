@@ -173,7 +173,7 @@ fn wait_ms(store: &mut Escrow, now_us: u64, pop: &str, quota: Quota, claim: Clai
 }
 
 #[test]
-fn who_gets_less_than_he_wants_is_told_when_a_token_comes() {
+fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
     let hour_ms = 3_600_000;
     assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 1)), 0, "all of it");

@@ -174,7 +174,7 @@ fn a_raised_count_gives_what_it_adds() {
 }
 
 #[test]
-fn epochs_are_bounded_and_nothing_is_kept_of_who_got_nothing() {
+fn epochs_are_bounded_and_nothing_is_kept_of_those_that_got_nothing() {
     let mut store = Tally::default();
     assert_eq!(ask(&mut store, NOON, &[claim(1, 3, 1), claim(2, 0, 0)]).given, 0);
     assert_eq!((store.clone(), store.expires_us()), (Tally::default(), 0));

@@ -24,7 +24,7 @@ pub(super) fn enforcement(rule: &Rule) -> Option<String> {
     }
 }
 
-/// Who is refused for longer.
+/// Which clients are refused for longer.
 pub(super) fn penalty(rule: &Rule, written: Option<&Value>) -> Option<String> {
     let penalty = rule.penalty?;
     let (after, within) = (penalty.after(), span(penalty.within_ns()));
@@ -81,7 +81,7 @@ pub(super) fn response(rule: &Rule, written: Option<&Value>) -> Vec<String> {
     } = &rule.response;
     let mut told = Vec::new();
     if *status != 429 {
-        told.push(format!("Who is above it gets status {status}."));
+        told.push(format!("A client above it gets status {status}."));
     }
     if let Some(text) = written.and_then(|response| response["body"].as_str()) {
         let short: String = text.chars().take(BODY_CHARS_MAX).collect();

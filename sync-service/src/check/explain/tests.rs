@@ -177,7 +177,7 @@ fn what_it_answers() {
         "{name: a, key: [host], rate: 1/s, response: {status: 420, headers: [ratelimit], on_allowed: true, reset: epoch, \
          body: 'too many', content_type: text/html, set_headers: {x-a: b, x-c: d}, retry_after_jitter_s: 5}}",
         &[
-            "Who is above it gets status 420.",
+            "A client above it gets status 420.",
             "The body is \"too many\".",
             "The body's type is text/html.",
             "The answer has the headers x-a and x-c too.",

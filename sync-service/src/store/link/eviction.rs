@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::store::StoreError;
 use crate::store::trouble::explain;
 
-/// Warns where Redis may drop what Weir keeps in it; whether it has answered at all. A user who may not ask is no
+/// Warns where Redis may drop what Weir keeps in it; whether it has answered at all. A user that may not ask is no
 /// error.
 pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();

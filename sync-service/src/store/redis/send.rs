@@ -58,7 +58,7 @@ pub(super) async fn send<T: FromRedisValue>(
             answer => answer,
         }
     };
-    // One for both tries: whoever asked waits no longer because Redis was restarted.
+    // One for both tries: a report waits no longer because Redis was restarted.
     let answer = timeout(limit, asking).await;
     answer.unwrap_or_else(|_| Err(Failed::Other(StoreError::Slow(limit.as_millis())))).map_err(|failed| {
         let reason = match failed {

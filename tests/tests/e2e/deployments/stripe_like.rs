@@ -32,7 +32,7 @@ async fn a_key_of_the_test_mode_has_less() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_makes_keys_up_is_stopped_at_his_address() {
+async fn a_client_that_makes_keys_up_is_stopped_at_its_address() {
     let edge = Edge::start("stripe-like").await;
     let mut client = edge.envoy.client();
     let mut tally = Tally::default();

@@ -53,7 +53,7 @@ async fn is_a_loan(fault: Fault, cost: Cost) {
     let [even, at_broken] = accounts(&run, scenarios);
     is_paid_back(&even, &cost);
     goes_on(&run, &cost);
-    // Whoever asks one POP alone asks one bucket, which is exact without anybody's news.
+    // A client that asks one POP alone asks one bucket, which is exact without anybody's news.
     assert!(at_broken.overshoot_most() <= exact(&run), "{:.1} tokens at one POP", at_broken.overshoot_most());
     let least = least(&cost);
     assert!(at_broken.ratio() >= least, "{:.3} of the ideal at one POP, of {least:.3}", at_broken.ratio());

@@ -40,7 +40,7 @@ async fn a_client_below_its_limit_or_at_one_pop_alone_notices_no_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_who_moves_from_pop_to_pop_gains_nothing() {
+async fn a_client_that_moves_from_pop_to_pop_gains_nothing() {
     let (_alone, mut fleet) = fleet().await;
     let scenarios = [MOVING_FAST, MOVING];
     let run = fleet.run(schedules(scenarios, LASTS)).await;

@@ -1,4 +1,4 @@
-//! Tokens that are withdrawn by the batch: who gets them, and that no bucket gives more for it, nor less.
+//! Tokens that are withdrawn by the batch: which client gets them, and that no bucket gives more for it, nor less.
 
 use super::*;
 use crate::bucket::{Bucket, Take};
@@ -43,7 +43,7 @@ fn counting(path: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn a_client_who_asks_often_is_paid_for_from_a_batch() {
+fn a_client_that_asks_often_is_paid_for_from_a_batch() {
     let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(4));
     for i in 0..400 {
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + i * MS / 2));
@@ -66,7 +66,7 @@ fn rules_of_two_keys_are_paid_from_one_batch() {
 }
 
 #[test]
-fn a_client_who_asks_now_and_then_has_none() {
+fn a_client_that_asks_now_and_then_has_none() {
     let (mut limiter, mut slots) = (limiter(one_rule("1000/s", 1000), None), LocalSlots::new(4));
     // A batch is of 15 tokens: in 15 ms all have lapsed.
     for i in 0..100 {
@@ -125,9 +125,9 @@ fn other_rules_forget_what_was_withdrawn_under_those_before() {
 }
 
 #[test]
-fn who_is_gone_for_good_leaves_most_of_the_burst_to_the_other_workers() {
+fn a_client_that_leaves_a_worker_has_most_of_its_burst_at_the_others() {
     let mut slots = LocalSlots::new(4);
-    // Twenty workers see the client four times each, who then stays with another.
+    // Twenty workers see the client four times each, which then stays with another.
     for _ in 0..20 {
         let mut one = limiter(one_rule("1000/s", 6_400), None);
         assert_eq!(admitted(&mut one, &mut slots, "192.0.2.1:5", 4, T0), 4);
@@ -148,7 +148,7 @@ fn what_has_lapsed_does_not_come_back() {
 /// Two clients in one place displace each other, and with that what is left of a batch, until a quarter of the burst is
 /// away. Neither pays from what is the other's.
 #[test]
-fn who_shares_a_place_loses_little_and_gains_nothing() {
+fn clients_that_share_a_place_lose_little_and_gain_nothing() {
     let place = |address: &str| {
         let mut whose = Whose::NOBODY;
         whose.by(0, 0).unwrap();

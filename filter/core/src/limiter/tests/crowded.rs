@@ -247,7 +247,7 @@ fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
 /// A part of the default table, and of what comes to it.
 const PART: u32 = 256;
 
-/// Of newcomers, who come once each beside a flood from `addresses` in turn, how many in a thousand a rule refuses
+/// How many in a thousand newcomers a rule refuses that come once each, beside a flood from `addresses` in turn, and
 /// that has just this table. Of a POP among `pops`, if any, that is in touch with weir-sync and reports nothing.
 fn refused_of_newcomers(
     rate: &str,
@@ -331,7 +331,7 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// I3, beside a bucket for each key that is never pushed out: one slot, and more keys than it tells apart, who take
+    /// I3, beside a bucket for each key that is never pushed out: one slot, and more keys than it tells apart, which take
     /// a part of what they get or all of it, and come back.
     #[test]
     fn nobody_gets_more_for_being_pushed_out(

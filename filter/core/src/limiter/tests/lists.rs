@@ -24,7 +24,7 @@ fn limiter_of(extra: &Value) -> Limiter {
 }
 
 #[test]
-fn who_is_on_a_list_is_counted_by_no_rule() {
+fn a_client_on_a_list_is_counted_by_no_rule() {
     let lists = json!({
         "allow": [{"path": {"exact": "/health"}}, {"path": {"prefix": "/open/but"}}],
         "deny": [{"path": {"prefix": "/admin"}}, {"path": {"prefix": "/open"}}],

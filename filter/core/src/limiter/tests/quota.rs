@@ -182,7 +182,7 @@ fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
 }
 
 #[test]
-fn a_crowded_worker_holds_nothing_for_who_does_not_ask() {
+fn a_crowded_worker_holds_nothing_for_keys_that_do_not_ask() {
     let (mut limiter, _) = daily("1000/day");
     let mut slots = LocalSlots::new(4_096);
     for n in 0..2_500_u32 {

@@ -48,7 +48,7 @@ fn a_client_without_tokens_is_not_worth_a_regular_expression() {
 }
 
 #[test]
-fn whoever_may_be_allowed_is_looked_at_first() {
+fn requests_that_may_be_allowed_are_looked_at_first() {
     let allow = json!({"allow": [{"headers": [{"name": "x", "regex": "^abc$"}]}]});
     let (mut limiter, mut slots) = (with(&allow), LocalSlots::new(8));
     assert!((0..9).all(|_| outcome(&mut limiter, &mut slots, "192.0.2.1") == (Outcome::Allow, 1)));

@@ -117,7 +117,7 @@ fn a_strict_rules_lease_survives() {
 }
 
 #[test]
-fn who_was_refused_while_its_rule_was_strict_is_not_refused_from_memory() {
+fn a_client_refused_while_its_rule_was_strict_is_not_refused_from_memory() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
     let (report, draw) = wait(&mut limiter, &mut slots);
     limiter.drawn(draw, &leased(report.sequence, 0), &mut slots, T0).unwrap();

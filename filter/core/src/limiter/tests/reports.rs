@@ -70,7 +70,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
 }
 
-/// Of several receivers, each hears of a request once; what one may not have heard is said again.
+/// Each of several receivers hears of a request once; what one may not have heard is said again.
 #[test]
 fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
     let (mut limiter, mut slots) = watching();
@@ -155,7 +155,7 @@ fn a_report_that_is_not_answered_is_not_waited_for() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
     let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
-    // What was asked for is said to whoever hears the first, and not again to whoever hears the second.
+    // What was asked for is said to the receiver of the first, and not again to that of the second.
     assert_eq!((second.keys[0].span_ms, second.keys[0].asked, second.keys[0].asked_recently), (250, 6, 1));
     // Whichever answer comes is taken, in any order; what both said is known once.
     answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);

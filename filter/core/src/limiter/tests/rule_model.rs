@@ -169,7 +169,7 @@ fn boxing() -> Value {
 }
 
 #[test]
-fn who_is_limited_again_and_again_is_boxed() {
+fn a_client_limited_again_and_again_is_boxed() {
     let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 4, T0), 1);
     let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest.unwrap().1;
@@ -190,7 +190,7 @@ fn who_is_limited_again_and_again_is_boxed() {
 }
 
 #[test]
-fn who_is_boxed_elsewhere_is_boxed_here() {
+fn a_client_boxed_elsewhere_is_boxed_here() {
     let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
     let report = limiter.report(&mut slots, true, T0).unwrap();
     let boxed = vec![
@@ -219,7 +219,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
     }
-    // Of a token bucket, 25 of 10 are a debt of 15: a second and a half, and a token.
+    // To a token bucket, 25 of 10 are a debt of 15: a second and a half, and a token.
     let (mut limiter, mut slots) =
         (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
@@ -312,7 +312,7 @@ fn a_log_stays_with_its_cells_whatever_fills_the_slot() {
 }
 
 #[test]
-fn who_leaves_the_box_may_be_boxed_again() {
+fn a_client_that_leaves_the_box_may_be_boxed_again() {
     let rule = with(&json!({"rate": "1/h", "penalty": {"after": 3, "within": "1h", "deny_for": "1m"}}));
     let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
     for minute in 0..3 {

@@ -250,7 +250,7 @@ fn a_key_is_paid_for_ahead_however_quickly_its_draws_are_answered() {
 }
 
 #[test]
-fn two_who_wait_at_once_want_two_tokens() {
+fn two_requests_that_wait_at_once_want_two_tokens() {
     let (mut limiter, mut slots) = strict("deny");
     let (first, one) = wait(&mut limiter, &mut slots, T0);
     let (second, other) = wait(&mut limiter, &mut slots, T0);

@@ -7,7 +7,7 @@ use super::Holds;
 
 /// The longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
-/// Of a longer path no glob can tell, in bytes.
+/// The longest path that a glob can tell, in bytes.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
 /// Words of a set of places in a glob.

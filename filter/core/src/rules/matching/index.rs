@@ -138,7 +138,7 @@ impl Dimension {
     }
 }
 
-/// What one dimension is made of: who asks for which value.
+/// What one dimension is made of: which condition asks for which value.
 struct Asked {
     place: usize,
     asks: bool,

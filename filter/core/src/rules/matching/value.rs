@@ -11,7 +11,7 @@ use super::Holds;
 
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// Of a longer value no regular expression can tell, in bytes; nor of one that is not UTF-8.
+/// The longest value that a regular expression can tell, in bytes; it can tell none that is not UTF-8.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
 /// The most that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
 /// value's length and to what the expression takes; so this is what a request can cost.
