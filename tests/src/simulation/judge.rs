@@ -25,6 +25,10 @@ const ALONE: [f64; 2] = [0.99, 1.01];
 const JUMPING: f64 = 0.9;
 /// The least, of one that bursts everywhere: what it overshot once, its bursts are cut for.
 const BURSTING: f64 = 0.1;
+/// The least, of one that moves, of a burst of one token or two: what it does not find at a POP, it left at another.
+const MOVING_TINY: f64 = 0.9;
+/// So many tokens.
+pub(super) const TINY: u32 = 2;
 /// The least, of a strict rule.
 const STRICT: f64 = 0.4;
 /// The least part of what a bucket of its floor alone gives, that a region gets.
@@ -113,6 +117,7 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,
+        Shape::Hopping { .. } if account.quota.burst() <= TINY => MOVING_TINY,
         _ => STEADY,
     };
     // No more than a burst of a strict rule is leased at a time, and a lease takes a round trip.

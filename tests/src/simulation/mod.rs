@@ -22,7 +22,8 @@
 //!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, replicas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
-//!               who asks meanwhile; judge.rs: what they must admit
+//!               who asks meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs: what a
+//!               trial tells by one figure
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
@@ -33,6 +34,8 @@ pub mod apart;
 pub mod bound;
 pub mod clock_steps;
 pub mod clocks;
+mod drawing;
+pub mod exact;
 mod exchange;
 pub mod faults;
 pub mod ideal;

@@ -1,5 +1,7 @@
 //! The scenarios of the table in which the quota itself is the trial: a burst of which a POP gives a part.
 
+use weir_limiter::time::SECOND_NS;
+
 use super::account::Account;
 use super::scenario::{Plan, Size};
 use super::setup::RuleText;
@@ -8,6 +10,8 @@ use super::world::World;
 
 /// How long a key is new, in seconds.
 const NEW_SECONDS: u64 = 5;
+/// How long a client stays at a POP that moves before all have heard of it, in nanoseconds.
+const MOVES_NS: u64 = 7 * SECOND_NS / 10;
 /// How long a fleet goes on without traffic, in seconds: then all that was admitted must be charged.
 const DRAIN_SECONDS: u64 = 15;
 
@@ -33,6 +37,12 @@ pub fn small_burst(size: Size) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::even(150.0, size.pops));
     plan.setup.rules = vec![RuleText { burst: 5, ..RuleText::default() }];
     plan
+}
+
+/// The same burst, of a client that moves before all have heard of it.
+pub fn small_burst_moving(size: Size) -> Plan {
+    let plan = small_burst(size);
+    Plan { traffic: traffic::hopping(300.0, size.pops, MOVES_NS), ..plan }
 }
 
 /// Six clients in two networks, each at `times` the rate, counted alone, by network, and all together.

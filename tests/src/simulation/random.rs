@@ -7,6 +7,7 @@ use fastrand::Rng;
 use weir_budget::divide::Terms;
 use weir_limiter::time::SECOND_NS;
 
+use super::exact;
 use super::faults;
 use super::judge;
 use super::network::Link;
@@ -15,7 +16,6 @@ use super::setup::{BY_COST, PATHS, RuleText, Setup};
 use super::shapes::{Asking, Shape, log_uniform};
 use super::traffic;
 use super::trials::Trial;
-use super::world::World;
 
 /// What SCENARIO names these worlds by.
 pub const NAME: &str = "random world";
@@ -38,6 +38,8 @@ pub struct Drawn {
     pub plan: Plan,
     /// Its clients, by key.
     pub clients: Vec<Asking>,
+    /// What it tries, if that is one mechanism.
+    pub trial: Option<Trial>,
 }
 
 /// The world of a seed.
@@ -114,8 +116,9 @@ pub fn drawn(seed: u64) -> Drawn {
         Some(trial) => trial.draw(&mut setup, &mut shapes, (per_second, burst, most), until, &mut rng),
         None => faults::random(&setup, count, SECOND_NS, until, &mut rng),
     };
-    let is_dear = trial == Some(Trial::Dear);
-    let has_costs = sharing == Sharing::Plain && rng.u8(0..4) == 0 || is_dear;
+    let is_dear = matches!(trial, Some(Trial::Dear | Trial::DearAtOne));
+    let is_cheap = matches!(trial, Some(Trial::SmallBurst | Trial::AloneAgain | Trial::Silent));
+    let has_costs = sharing == Sharing::Plain && rng.u8(0..4) == 0 && !is_cheap || is_dear;
     if has_costs {
         let options = &mut setup.rules[0].options;
         *options = format!("{options}, {BY_COST}");
@@ -138,7 +141,7 @@ pub fn drawn(seed: u64) -> Drawn {
     let traffic = asking.map(of).collect();
     let traffic = traffic::merged(traffic);
     let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
-    Drawn { plan, clients }
+    Drawn { plan, clients, trial }
 }
 
 /// How POPs share the first rule's quota.
@@ -211,25 +214,24 @@ fn links(rng: &mut Rng) -> (Link, Link) {
     (link(near_part, 0.01), link(1.0 - near_part, 0.0))
 }
 
-/// Runs the world of a seed.
-pub fn run(seed: u64) -> Result<(World, Vec<Asking>), String> {
-    let Drawn { plan, clients } = drawn(seed);
-    Ok((scenario::run(plan)?, clients))
-}
-
 /// Runs the world of a seed; an error says what does not hold, and how to see it again.
 pub fn check(seed: u64) -> Result<(), String> {
     scenario::caught(|| {
-        let (world, clients) = run(seed)?;
+        let Drawn { plan, clients, trial } = drawn(seed);
+        let faults = plan.faults.clone();
+        let world = scenario::run(plan)?;
         judge::judge(&world, &clients);
         judge::judge_apart(&world, &clients);
+        if let Some(trial) = trial {
+            exact::judge(&world, trial, &faults);
+        }
         Ok(())
     })
 }
 
 /// The world of a seed in words: its size, and what goes wrong when.
 pub fn described(seed: u64) -> String {
-    let Drawn { plan: Plan { setup, faults, seconds, .. }, clients } = drawn(seed);
+    let Drawn { plan: Plan { setup, faults, seconds, .. }, clients, trial } = drawn(seed);
     let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;
     let mut text = format!(
         "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
@@ -237,6 +239,9 @@ pub fn described(seed: u64) -> String {
         interval_ns / 1_000_000,
         setup.round_trip_ns() / 1_000_000
     );
+    if let Some(trial) = trial {
+        let _ = write!(text, "\n  tries {trial:?}");
+    }
     for RuleText { name, path, rate, burst, options, .. } in rules {
         let _ =
             write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));

@@ -109,7 +109,7 @@ const LOCAL_BURST: &[Limit] =
 const LOCAL_BURST_BELOW: &[Limit] =
     &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
 const PULSES: &[Limit] = &[
-    limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 1e9),
+    limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 2.0),
     limit("ratio", ratio, 0.99, 1.01),
     BOUND,
 ];
@@ -216,6 +216,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store 800 ms away, 3x", CONTENDED_FAR, settings::far_away),
     plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, settings::long_burst),
     plain("burst 5, 1.5x", SMALL_BURST, quotas::small_burst),
+    plain("burst 5, hopping every 0.7 s, 3x", SMALL_BURST, quotas::small_burst_moving),
     plain("three nested rules, the narrowest", NESTED, quotas::nested_narrowest),
     plain("three nested rules, the widest", NESTED, quotas::nested_widest),
     plain("local burst 10 of 1,000, 3x", LOCAL_BURST, quotas::small_local_burst),

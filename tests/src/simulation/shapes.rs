@@ -56,6 +56,41 @@ pub enum Shape {
         /// How many regions there are.
         regions: usize,
     },
+    /// The same, but in region 0 every other second only.
+    Pulses {
+        /// Requests per second in region 0, ...
+        asks: f64,
+        /// ... and in the others.
+        flood: f64,
+        /// How many regions there are.
+        regions: usize,
+    },
+    /// At one rate everywhere alike, but for a while in one region only.
+    Visiting {
+        /// Requests per second.
+        rate: f64,
+        /// Which, ...
+        region: usize,
+        /// ... of how many, ...
+        regions: usize,
+        /// ... from when to when, in nanoseconds.
+        span: (u64, u64),
+    },
+    /// At one POP; then nowhere; then at all POPs at once; and so on.
+    Returning {
+        /// Requests per second at the one.
+        rate: f64,
+        /// Which.
+        pop: usize,
+        /// How long it takes, in nanoseconds.
+        round: u64,
+        /// When it leaves in a round, ...
+        leaves: u64,
+        /// ... and comes back, ...
+        comes: u64,
+        /// ... with so many requests at each POP.
+        each: usize,
+    },
     /// At all POPs at once, then at none.
     Bursts {
         /// Requests at each POP.
@@ -99,6 +134,15 @@ impl Shape {
             }
             Self::Floor { asks, flood, regions } => {
                 Self::Floor { asks: asks * times, flood: flood * times, regions }
+            }
+            Self::Pulses { asks, flood, regions } => {
+                Self::Pulses { asks: asks * times, flood: flood * times, regions }
+            }
+            Self::Visiting { rate, region, regions, span } => {
+                Self::Visiting { rate: rate * times, region, regions, span }
+            }
+            Self::Returning { rate, pop, round, leaves, comes, each } => {
+                Self::Returning { rate: rate * times, pop, round, leaves, comes, each }
             }
             #[allow(
                 clippy::cast_possible_truncation,
@@ -145,7 +189,14 @@ impl Shape {
 
     /// Whether it asks at one rate.
     pub fn is_steady(self) -> bool {
-        !matches!(self, Self::Jumping { .. } | Self::Bursts { .. })
+        matches!(
+            self,
+            Self::Steady { .. }
+                | Self::OnePop { .. }
+                | Self::Leaving { .. }
+                | Self::Hopping { .. }
+                | Self::Floor { .. }
+        )
     }
 
     /// As traffic at `pops` POPs.
@@ -163,6 +214,25 @@ impl Shape {
                 traffic::at_pops(asks, pops, move |pop| pop % regions == 0),
                 traffic::at_pops(flood, pops, move |pop| pop % regions != 0),
             ]),
+            Self::Pulses { asks, flood, regions } => {
+                let pulses = traffic::at_pops(asks, pops, move |pop| pop % regions == 0);
+                let pulses = traffic::when(pulses, |at| (at / SECOND_NS).is_multiple_of(2));
+                let flood = traffic::at_pops(flood, pops, move |pop| pop % regions != 0);
+                traffic::merged(vec![pulses, flood])
+            }
+            Self::Visiting { rate, region, regions, span: (from, to) } => {
+                let there = traffic::at_pops(rate, pops, move |pop| pop % regions == region);
+                let visiting = traffic::between(0, to, traffic::when(there, move |at| at >= from));
+                let everywhere =
+                    traffic::when(traffic::even(rate, pops), move |at| !(from..to).contains(&at));
+                traffic::merged(vec![everywhere, visiting])
+            }
+            Self::Returning { rate, pop, round, leaves, comes, each } => {
+                let steady = traffic::poisson(rate, move |_, _| pop);
+                let steady = traffic::when(steady, move |at| at % round < leaves);
+                let bursts = traffic::between(comes, u64::MAX, traffic::bursts(each, pops, round));
+                traffic::merged(vec![steady, bursts])
+            }
             Self::Bursts { each, period_ns } => traffic::bursts(each, pops, period_ns),
         }
     }

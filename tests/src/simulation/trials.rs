@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use weir_limiter::time::SECOND_NS;
 
+use super::drawing::{self, AGAIN_AT, Of};
 use super::faults::{Fault, Schedule};
 use super::random::Sharing;
 use super::setup::Setup;
@@ -25,6 +26,18 @@ pub enum Trial {
     Hoards,
     /// Nothing goes wrong, but each request costs half of the burst, and many POPs are asked.
     Dear,
+    /// The same at one POP.
+    DearAtOne,
+    /// The one POP that a client asks does not hear its weir-sync for some seconds, again and again; then all arrives at once.
+    Silent,
+    /// Nothing goes wrong, but the burst fills in a tenth of a second or less.
+    SmallBurst,
+    /// A region is cut off from the store; then it alone is asked; then it is cut off again.
+    AloneAgain,
+    /// Nothing goes wrong, but the region that has a floor is flooded in pulses.
+    Pulses,
+    /// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst when its lease has ended.
+    LeasesEnd,
 }
 
 /// Leases of a POP that is alone last no longer, in nanoseconds.
@@ -35,20 +48,35 @@ const AGAIN_SECONDS: u64 = 40;
 const DEAR_SECONDS: u64 = 80;
 /// Who is alone is so for so long at least, in seconds.
 const ALONE_SECONDS: u64 = 26;
+/// How long a POP's link is silent from time to time at least, in seconds.
+const SILENT_SECONDS: u64 = 42;
+/// How long nothing goes wrong at least, in seconds.
+const STEADY_SECONDS: u64 = 60;
+/// For so long leases end at a POP that is cut off, at least, in seconds.
+const LEASES_SECONDS: u64 = 60;
 
 impl Trial {
     /// One that suits a world, or none.
     pub fn random(setup: &Setup, sharing: Sharing, rng: &mut Rng) -> Option<Self> {
         match rng.u8(0..12) {
             0..6 if sharing == Sharing::Strict && setup.pops > 2 => Some(Self::Hoards),
+            6..10 if sharing == Sharing::Strict && setup.pops > 1 => Some(Self::LeasesEnd),
             _ if sharing == Sharing::Strict => None,
             0 | 1 if sharing == Sharing::Floor => None,
+            8..11 if sharing == Sharing::Floor => Some(Self::Pulses),
             0 => Some(Self::PopAlone),
             1 if setup.regions > 1 => Some(Self::RegionAlone),
             2 if setup.pops > 1 => Some(Self::Reloaded),
             3 => Some(Self::ClockSteps),
             4 | 5 if setup.pops > 3 => Some(Self::Again),
             6 | 7 if sharing == Sharing::Plain => Some(Self::Dear),
+            8 | 9 => match rng.u8(0..4) {
+                0 if sharing == Sharing::Plain => Some(Self::Silent),
+                1 if sharing == Sharing::Plain => Some(Self::DearAtOne),
+                2 if sharing == Sharing::Plain => Some(Self::SmallBurst),
+                _ if setup.regions > 1 => Some(Self::AloneAgain),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -58,7 +86,11 @@ impl Trial {
         match self {
             Self::PopAlone | Self::RegionAlone => ALONE_SECONDS + 6,
             Self::Again => AGAIN_SECONDS,
-            Self::Dear => DEAR_SECONDS,
+            Self::Dear | Self::DearAtOne => DEAR_SECONDS,
+            Self::Silent => SILENT_SECONDS,
+            Self::SmallBurst | Self::Pulses => STEADY_SECONDS,
+            Self::LeasesEnd => LEASES_SECONDS,
+            Self::AloneAgain => AGAIN_AT.1 / SECOND_NS + ALONE_SECONDS + 6,
             Self::Reloaded | Self::ClockSteps | Self::Hoards => 0,
         }
     }
@@ -85,6 +117,7 @@ impl Trial {
             rate: (rate * log_uniform(1.5, 10.0, rng)).min(most),
             is_zipf: rng.bool(),
         };
+        let of = Of { rate, burst, most, pop, begin, until };
         match self {
             Self::PopAlone => {
                 setup.rules.truncate(1);
@@ -149,6 +182,12 @@ impl Trial {
                 }
                 Schedule::new()
             }
+            Self::DearAtOne => drawing::dear_at_one(setup, shapes, &of, rng),
+            Self::Silent => drawing::silent(setup, shapes, &of, rng),
+            Self::SmallBurst => drawing::small_burst(setup, shapes, &of, rng),
+            Self::AloneAgain => drawing::alone_again(setup, shapes, &of, rng),
+            Self::Pulses => drawing::pulses(setup, shapes, &of, rng),
+            Self::LeasesEnd => drawing::leases_end(setup, shapes, &of, rng),
             Self::Hoards => {
                 // Back at the POP once its lease has ended, and before it knows that it is out of touch.
                 (setup.pops, setup.regions) = (3, setup.regions.min(3));

@@ -1,0 +1,156 @@
+//! What those trials draw that one figure tells (see [`super::exact`]): who asks, in which world, and what goes wrong.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "some requests and seconds"
+)]
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::faults::{Fault, Schedule};
+use super::network::Link;
+use super::setup::Setup;
+use super::shapes::{Shape, log_uniform};
+
+/// What a trial is drawn for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of {
+    /// Tokens per second, ...
+    pub rate: f64,
+    /// ... and at once.
+    pub burst: u32,
+    /// The most that a client asks for, in requests per second.
+    pub most: f64,
+    /// A POP.
+    pub pop: usize,
+    /// When something may go wrong first, ...
+    pub begin: u64,
+    /// ... and last, in nanoseconds.
+    pub until: u64,
+}
+
+/// How long a POP's link is silent, ...
+pub(super) const SILENCE_NS: u64 = 4 * SECOND_NS;
+/// ... from then on until the next time, ...
+const AFTER_NS: u64 = 8 * SECOND_NS;
+/// From when to when the region alone is asked that is cut off before and after, in nanoseconds.
+pub(super) const AGAIN_AT: (u64, u64) = (14 * SECOND_NS, 32 * SECOND_NS);
+/// A quota that is flooded in pulses has so many tokens a second at least: with fewer, a floor is hardly a token.
+const PULSES_RATE_MIN: f64 = 10.0;
+/// A link to somebody next door.
+const QUICK: Link = Link::perfect(SECOND_NS / 1_000);
+
+/// Requests that cost half of the burst, at one POP.
+pub(super) fn dear_at_one(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, burst, pop, .. } = of;
+    setup.rules.truncate(1);
+    // Where two hear a POP in turn, it is asked at two for all that the store knows.
+    setup.syncs_per_region = 1;
+    // A few requests a second: now and then there is none to report.
+    setup.rules[0].burst = burst.min(rate as u32).max(10);
+    for shape in &mut *shapes {
+        *shape = Shape::OnePop { rate: rate * log_uniform(1.5, 5.0, rng), pop };
+    }
+    Schedule::new()
+}
+
+/// The one POP that a client asks does not hear its weir-sync for some seconds, again and again; then all arrives at once.
+pub(super) fn silent(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, burst, most, pop, until, .. } = of;
+    setup.rules.truncate(1);
+    setup.syncs_per_region = 1;
+    // What comes in a bunch is more than the burst.
+    setup.rules[0].burst = burst.min(rate as u32).max(1);
+    (setup.near.jitter_ns, setup.near.loss, setup.near.duplication) = (0, 0.0, 0.0);
+    for shape in &mut *shapes {
+        *shape = Shape::OnePop { rate: (rate * log_uniform(1.5, 10.0, rng)).min(most), pop };
+    }
+    let times = (1..).map(|n| n * (SILENCE_NS + AFTER_NS)).take_while(|at| at + SILENCE_NS <= until);
+    times.map(|at| (at, Fault::Silence(pop, SILENCE_NS))).collect()
+}
+
+/// A burst that fills in a tenth of a second or less.
+pub(super) fn small_burst(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, most, pop, .. } = of;
+    setup.rules.truncate(1);
+    setup.syncs_per_region = 1;
+    near_by(setup);
+    setup.rules[0].burst = ((rate * log_uniform(0.01, 0.1, rng)) as u32).max(1);
+    for shape in &mut *shapes {
+        let rate = (rate * log_uniform(1.1, 20.0, rng)).min(most);
+        // At no POP does it stay until all have heard of it: what is admitted and not charged yet is most then.
+        let dwell_ns = rng.u64(3 * SECOND_NS / 5..6 * SECOND_NS / 5);
+        *shape = match rng.u8(0..4) {
+            0 => Shape::OnePop { rate, pop },
+            1 => Shape::Steady { rate, is_zipf: rng.bool() },
+            _ => Shape::Hopping { rate, dwell_ns },
+        };
+    }
+    Schedule::new()
+}
+
+/// A region is cut off from the store; then it alone is asked; then it is cut off again.
+pub(super) fn alone_again(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, most, begin, until, .. } = of;
+    setup.rules.truncate(1);
+    setup.syncs_per_region = 1;
+    let region = rng.usize(0..setup.regions);
+    for shape in &mut *shapes {
+        let rate = (rate * log_uniform(1.5, 10.0, rng)).min(most);
+        *shape = Shape::Visiting { rate, region, regions: setup.regions, span: AGAIN_AT };
+    }
+    let (heals, again) = AGAIN_AT;
+    vec![
+        (begin, Fault::CutRegion(region, true)),
+        (heals, Fault::CutRegion(region, false)),
+        (again, Fault::CutRegion(region, true)),
+        (until, Fault::CutRegion(region, false)),
+    ]
+}
+
+/// A region that has a floor is flooded in pulses.
+pub(super) fn pulses(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, most, .. } = of;
+    // One POP in each region, and as much asked for beside the quota as the world may have requests.
+    (setup.pops, setup.regions, setup.syncs_per_region) = (3, 3, 1);
+    near_by(setup);
+    let rate = rate.min(most / 25.0).max(PULSES_RATE_MIN).ceil();
+    let rule = &mut setup.rules[0];
+    (rule.rate, rule.burst) = (format!("{rate}/s"), (rate * log_uniform(1.0, 2.0, rng)) as u32 + 1);
+    for shape in &mut *shapes {
+        let asks = rate * log_uniform(3.0, 5.0, rng);
+        let flood = rate * log_uniform(15.0, 20.0, rng);
+        *shape = Shape::Pulses { asks, flood, regions: setup.regions };
+    }
+    Schedule::new()
+}
+
+/// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst when its lease has ended.
+pub(super) fn leases_end(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let &Of { rate, burst, most, pop, until, .. } = of;
+    // What refills on the way to the others would hide as many tokens.
+    (setup.near, setup.far) = (QUICK, QUICK);
+    setup.interval_ns = SECOND_NS / 2;
+    setup.terms.interval_ns = setup.interval_ns + setup.round_trip_ns();
+    // No report finds the lease over at the moment that it ends.
+    setup.terms.strict_lease_ns = 2 * SECOND_NS + SECOND_NS / 20;
+    let each = (burst as usize).min(400);
+    let leaves = rng.u64(2 * SECOND_NS..3 * SECOND_NS);
+    let (comes, round) = (leaves + 2 * SECOND_NS + rng.u64(0..SECOND_NS / 2), leaves + 4 * SECOND_NS);
+    for shape in &mut *shapes {
+        let rate = (rate * 0.9).min(most / 2.0);
+        *shape = Shape::Returning { rate, pop, round, leaves, comes, each };
+    }
+    let rounds = (0..).map(|n| n * round).take_while(|at| at + round <= until);
+    let cut = |at| [(at + leaves, true), (at + round - SECOND_NS / 2, false)];
+    rounds.flat_map(cut).map(|(at, is_cut)| (at, Fault::CutPop(pop, is_cut))).collect()
+}
+
+/// The links and the interval of the design.
+fn near_by(setup: &mut Setup) {
+    let Setup { near, far, interval_ns, .. } = Setup::default();
+    (setup.near, setup.far, setup.interval_ns) = (near, far, interval_ns);
+    setup.terms.interval_ns = interval_ns + setup.round_trip_ns();
+}

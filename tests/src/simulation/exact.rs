@@ -1,0 +1,150 @@
+//! What a trial asks for beside what every world is asked for: a figure of the first client, as in the table of
+//! scenarios, that tells whether one mechanism is there.
+
+use weir_limiter::time::SECOND_NS;
+
+use super::account::Tally;
+use super::drawing::{AGAIN_AT, SILENCE_NS};
+use super::faults::{Fault, Schedule};
+use super::judge::TINY;
+use super::reference::Sample;
+use super::stretch::Span;
+use super::trials::Trial;
+use super::world::World;
+
+/// The loop has settled after so many seconds.
+const SETTLES_SECONDS: u64 = 4;
+/// How long is looked at what comes in a bunch, in seconds, ...
+const BUNCH_SECONDS: u64 = 5;
+/// ... and what is admitted then: in the table at 100/s, 0.985 to 1.01.
+const BUNCH: [f64; 2] = [0.94, 1.03];
+/// Dear requests at one POP that is asked for nothing else, ...
+const DEAR: [f64; 2] = [0.99, 1.01];
+/// ... but for so many of them.
+const DEAR_REQUESTS: f64 = 3.0;
+/// The least where the burst fills in a tenth of a second, ...
+const SMALL: f64 = 0.96;
+/// ... the same where it is a token or two: what a client that moves does not find at one POP it has left at another; ...
+const TINY_LEAST: f64 = 0.9;
+/// ... and the most, of what refills.
+const SMALL_MOST: f64 = 1.03;
+/// A region that is cut off goes by its share after this, in nanoseconds, beside what was under way, ...
+const ALONE_NS: u64 = 2 * SECOND_NS;
+/// ... and has this of it: of a small one in a distant region, whose POPs have tokens on hand that another is asked for.
+const SHARE: [f64; 2] = [0.75, f64::INFINITY];
+/// The most of its floor and of its part of the rest, for a region that is flooded in pulses: with each pulse it gets what
+/// its POPs admit before they hear.
+const IN_PULSES_MOST: f64 = 1.4;
+/// A few tokens are no part.
+const FEW: f64 = 8.0;
+
+/// What was admitted of what would be ideal, and within which limits that must be.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What it is.
+    pub what: &'static str,
+    /// Tokens that were admitted.
+    pub admitted: f64,
+    /// Tokens that would be.
+    pub ideally: f64,
+    /// The least and the most, as a part of those, ...
+    pub limits: [f64; 2],
+    /// ... but for so many tokens.
+    pub few: f64,
+}
+
+/// Ends the run where a figure of the trial is out of its limits.
+pub fn judge(world: &World, trial: Trial, faults: &Schedule) {
+    for Figure { what, admitted, ideally, limits: [least, most], few } in figures(world, trial, faults) {
+        if admitted < least * ideally - few || admitted > most * ideally + few {
+            let what = format!(
+                "{what}: admitted {admitted} of {ideally:.0}, at least {least} of it, at most {most}, but for {few:.0}"
+            );
+            world.label.violated("I5", end(world) * SECOND_NS, &what);
+        }
+    }
+}
+
+/// The figures of a trial.
+pub fn figures(world: &World, trial: Trial, faults: &Schedule) -> Vec<Figure> {
+    let burst = world.setup().rules[0].burst;
+    let beside_ideal = |what, limits, few| {
+        let (admitted, ideally) =
+            (whole(world, |sample| sample.tally.admitted), whole(world, |sample| sample.ideally));
+        Figure { what, admitted, ideally, limits, few }
+    };
+    match trial {
+        Trial::Silent => vec![after_silences(world, faults)],
+        Trial::DearAtOne => {
+            vec![beside_ideal("dear requests at one POP", DEAR, DEAR_REQUESTS * f64::from(burst / 2))]
+        }
+        Trial::SmallBurst => {
+            let least = if burst > TINY { SMALL } else { TINY_LEAST };
+            let least = beside_ideal("a small burst", [least, f64::INFINITY], FEW);
+            // POPs together hold more than an ideal bucket can keep, but admit no more than refills.
+            let ideally = refills(world, (SETTLES_SECONDS * SECOND_NS, end(world) * SECOND_NS));
+            let most =
+                Figure { what: "beside what refills", ideally, limits: [0.0, SMALL_MOST], ..least.clone() };
+            vec![least, most]
+        }
+        Trial::Pulses => vec![floor_in_pulses(world)],
+        Trial::AloneAgain => vec![share(world, faults)],
+        _ => Vec::new(),
+    }
+}
+
+/// When the traffic has ended and all that is under way has arrived, in seconds.
+fn end(world: &World) -> u64 {
+    world.reference.samples().len() as u64 / 10
+}
+
+/// What a figure grew by once the loop has settled.
+fn whole(world: &World, figure: impl Fn(&Sample) -> u64) -> f64 {
+    world.reference.between(SETTLES_SECONDS, end(world), figure)
+}
+
+/// What refills of the first client's quota.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn refills(world: &World, (from, to): Span) -> f64 {
+    world.reference.account(0, 0).rate() * (to - from) as f64 / SECOND_NS as f64
+}
+
+/// What was admitted in the seconds after silences, all of them together.
+fn after_silences(world: &World, faults: &Schedule) -> Figure {
+    let after = |figure: fn(&Sample) -> u64| {
+        let begins = faults.iter().map(|(at, _)| (at + SILENCE_NS) / SECOND_NS);
+        begins.map(|from| world.reference.between(from, from + BUNCH_SECONDS, figure)).sum()
+    };
+    let (admitted, ideally) = (after(|sample| sample.tally.admitted), after(|sample| sample.ideally));
+    Figure { what: "after silences", admitted, ideally, limits: BUNCH, few: FEW }
+}
+
+/// What a region that is cut off for the second time is admitted, of its share.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn share(world: &World, faults: &Schedule) -> Figure {
+    let what = "of its share, cut off again";
+    let Some((until, Fault::CutRegion(region, _))) = faults.last() else {
+        unreachable!("a trial's last fault is that the region is back")
+    };
+    let (pops, regions) = (world.setup().pops, world.setup().regions);
+    let span @ (from, to) = (AGAIN_AT.1 + ALONE_NS + world.setup().recovery_ns(), *until);
+    let here = (*region..pops).step_by(regions).count() as f64 / pops as f64;
+    let of = |figure: fn(Tally) -> u64| {
+        world
+            .reference
+            .between(from.div_ceil(SECOND_NS), to / SECOND_NS, |sample| figure(sample.regions[*region]))
+    };
+    let ideally = (refills(world, span) * here).min(of(|tally| tally.offered));
+    Figure { what, admitted: of(|tally| tally.admitted), ideally, limits: SHARE, few: FEW + pops as f64 }
+}
+
+/// What a region with a floor is admitted that is flooded in pulses, of its floor and its part of the rest.
+fn floor_in_pulses(world: &World) -> Figure {
+    let own = whole(world, |sample| sample.by_floor);
+    let here = whole(world, |sample| sample.regions[0].offered);
+    let everywhere = whole(world, |sample| sample.tally.offered);
+    let rest = refills(world, (SETTLES_SECONDS * SECOND_NS, end(world) * SECOND_NS)) - own;
+    let ideally = own + rest * (here - own).max(0.0) / (everywhere - own).max(1.0);
+    let admitted = whole(world, |sample| sample.regions[0].admitted);
+    Figure { what: "of its floor", admitted, ideally, limits: [0.0, IN_PULSES_MOST], few: FEW }
+}
