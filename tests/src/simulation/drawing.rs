@@ -11,7 +11,7 @@ use weir_limiter::time::SECOND_NS;
 
 use super::faults::{Fault, Schedule};
 use super::network::Link;
-use super::setup::Setup;
+use super::setup::{RuleText, Setup};
 use super::shapes::{Shape, log_uniform};
 
 /// What a trial is drawn for.
@@ -39,6 +39,8 @@ const AFTER_NS: u64 = 8 * SECOND_NS;
 pub(super) const AGAIN_AT: (u64, u64) = (14 * SECOND_NS, 32 * SECOND_NS);
 /// A quota that is flooded in pulses has so many tokens a second at least: with fewer, a floor is hardly a token.
 const PULSES_RATE_MIN: f64 = 10.0;
+/// Slots of a table in which three clients under three rules hardly meet.
+const NESTED_SLOTS: u32 = 256;
 /// A link to somebody next door.
 const QUICK: Link = Link::perfect(SECOND_NS / 1_000);
 
@@ -146,6 +148,60 @@ pub(super) fn leases_end(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: 
     let rounds = (0..).map(|n| n * round).take_while(|at| at + round <= until);
     let cut = |at| [(at + leaves, true), (at + round - SECOND_NS / 2, false)];
     rounds.flat_map(cut).map(|(at, is_cut)| (at, Fault::CutPop(pop, is_cut))).collect()
+}
+
+/// All begins while clients ask: POPs, weir-syncs and the store, which is empty; or weir-syncs only, and the store later:
+/// POPs remember how many they are.
+pub(super) fn cold(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    let mut faults = Schedule::new();
+    let begins = |rng: &mut Rng| rng.u64(SECOND_NS / 100..3 * SECOND_NS);
+    for sync in 0..setup.regions * setup.syncs_per_region {
+        faults.extend([(0, Fault::SyncCrash(sync)), (begins(rng), Fault::SyncStart(sync))]);
+    }
+    if rng.bool() {
+        let back = rng.u64(3 * SECOND_NS..of.until.min(15 * SECOND_NS));
+        faults.extend([(0, Fault::StoreUp(false)), (back, Fault::StoreUp(true))]);
+    } else {
+        // What a POP gives before it knows how many there are, nobody hears of (docs/budgets.md): of clients that ask at one
+        // rate, too much would be found.
+        for shape in &mut *shapes {
+            let high = (of.rate * log_uniform(0.3, 20.0, rng)).min(of.most);
+            let half_ns = rng.u64(SECOND_NS / 5..4 * SECOND_NS);
+            *shape = Shape::Jumping { low: high / 20.0, high, half_ns };
+        }
+        faults.push((0, Fault::StoreFlushed));
+        for pop in 0..setup.pops {
+            faults.extend([(0, Fault::PopCrash(pop)), (begins(rng), Fault::PopStart(pop))]);
+        }
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+/// Two rules around the one, each with the same burst.
+pub(super) fn nested(setup: &mut Setup, of: &Of, rng: &mut Rng) -> Schedule {
+    // So that one slot need not watch what all of them ask for.
+    setup.slots = NESTED_SLOTS;
+    let mut wider = of.rate;
+    for name in ["r1", "r2"] {
+        wider = (wider * log_uniform(1.0, 3.0, rng)).ceil();
+        let rule = RuleText { name: name.into(), rate: format!("{wider}/s"), ..setup.rules[0].clone() };
+        setup.rules.push(rule);
+    }
+    Schedule::new()
+}
+
+/// Two weir-syncs a region, asked by who does not move: one that moves is counted where it was, too.
+pub(super) fn replicas(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
+    setup.syncs_per_region = 2;
+    for shape in &mut *shapes {
+        let rate = (of.rate * log_uniform(0.3, 20.0, rng)).min(of.most);
+        *shape = match rng.u8(0..4) {
+            0 => Shape::OnePop { rate, pop: of.pop },
+            two => Shape::Steady { rate, is_zipf: two == 1 },
+        };
+    }
+    Schedule::new()
 }
 
 /// The links and the interval of the design.

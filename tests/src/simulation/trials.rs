@@ -36,6 +36,12 @@ pub enum Trial {
     AloneAgain,
     /// Nothing goes wrong, but the region that has a floor is flooded in pulses.
     Pulses,
+    /// POPs and weir-syncs begin while clients ask, or weir-syncs alone, and without the store.
+    Cold,
+    /// Three nested rules and three clients.
+    Nested,
+    /// Two weir-syncs a region, however far they are and however seldom they hear of a POP.
+    Replicas,
     /// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst when its lease has ended.
     LeasesEnd,
 }
@@ -77,6 +83,14 @@ impl Trial {
                 _ if setup.regions > 1 => Some(Self::AloneAgain),
                 _ => None,
             },
+            10 => match rng.u8(0..6) {
+                0 | 1 => Some(Self::Cold),
+                2 | 3 if setup.rules.len() == 1 && setup.keys == 3 && sharing == Sharing::Plain => {
+                    Some(Self::Nested)
+                }
+                2 | 3 => Some(Self::Replicas),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -91,7 +105,9 @@ impl Trial {
             Self::SmallBurst | Self::Pulses => STEADY_SECONDS,
             Self::LeasesEnd => LEASES_SECONDS,
             Self::AloneAgain => AGAIN_AT.1 / SECOND_NS + ALONE_SECONDS + 6,
-            Self::Reloaded | Self::ClockSteps | Self::Hoards => 0,
+            Self::Reloaded | Self::ClockSteps | Self::Hoards | Self::Cold | Self::Nested | Self::Replicas => {
+                0
+            }
         }
     }
 
@@ -188,6 +204,9 @@ impl Trial {
             Self::AloneAgain => drawing::alone_again(setup, shapes, &of, rng),
             Self::Pulses => drawing::pulses(setup, shapes, &of, rng),
             Self::LeasesEnd => drawing::leases_end(setup, shapes, &of, rng),
+            Self::Cold => drawing::cold(setup, shapes, &of, rng),
+            Self::Nested => drawing::nested(setup, &of, rng),
+            Self::Replicas => drawing::replicas(setup, shapes, &of, rng),
             Self::Hoards => {
                 // Back at the POP once its lease has ended, and before it knows that it is out of touch.
                 (setup.pops, setup.regions) = (3, setup.regions.min(3));
