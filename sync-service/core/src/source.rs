@@ -5,7 +5,7 @@ use crate::budget::{CHARGE_TOKENS_MAX, COUNT_MAX, Count};
 /// The latest that a POP's clock is believed to show, in milliseconds: a century and more.
 pub const MADE_MS_MAX: u64 = 1 << 42;
 /// The longest that a report is believed to have been held up, in microseconds: as long as a POP waits for an
-/// answer.
+/// answer. What seems to be more is a step of the store's clock, and no delay at all.
 pub const DELAY_US_MAX: u64 = 10_000_000;
 /// By how many microseconds of delay are forgotten with each millisecond of a POP's clock, one of a hundred: clocks
 /// that drift or jump are not taken for a delay for ever.
@@ -64,7 +64,10 @@ impl SourceRecord {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
         let gap_ms = made_ms.saturating_sub(self.made_ms);
-        let delay_us = self.delay_us.saturating_add(now_us.saturating_sub(self.seen_us));
+        let passed_us = now_us.saturating_sub(self.seen_us);
+        let is_step = passed_us.saturating_sub(gap_ms * 1_000) > DELAY_US_MAX;
+        let passed_us = if is_step { gap_ms * 1_000 } else { passed_us };
+        let delay_us = self.delay_us.saturating_add(passed_us);
         let delay_us = delay_us.saturating_sub(gap_ms * PACE_US).min(DELAY_US_MAX);
         let tokens = admitted.saturating_sub(self.admitted).min(CHARGE_TOKENS_MAX);
         *self = Self {

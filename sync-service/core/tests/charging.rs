@@ -138,6 +138,20 @@ fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
     assert_eq!(owed_after(1, 3_600_000), its_span_and_as_much_again);
 }
 
+/// The first report of a POP brings a step as time: the others' reports after it are not held up for that.
+#[test]
+fn a_step_that_a_new_pop_bears_out_holds_up_nobody_else() {
+    let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
+    told(&mut budget, 1_000, quota, 1, 0, 1_000);
+    let step_ms = 3_600_000;
+    charge(&mut budget, step_ms * 1_000, quota, "new", &[(1, 1, 1)]);
+    for n in 0..20 {
+        told(&mut budget, step_ms + n * 250, quota, 1, 250, 1_250 + n * 250);
+    }
+    let owed = told(&mut budget, step_ms + 5_000, quota, 51, 250, 6_250);
+    assert_eq!(owed, 50 * quota.token_ns() - 500_000_000, "its span, and as much again");
+}
+
 #[test]
 fn an_unknown_epoch_is_charged_what_nobody_confirmed() {
     let (quota, mut budget) = (quota(1, Period::Day, 400), Budget::default());

@@ -150,9 +150,13 @@ for i = FIRST, #ARGV, EACH do
   local new, since = math.min(unconfirmed, admitted), now
   if record then
     -- The time between two reports is what the POP's clock says; what lies between their arrivals beyond
-    -- that is the later one's delay.
+    -- that is the later one's delay, and a step of the clock where no report is held up for so long.
     local gap = math.max(0, made - record[3])
-    local delay = math.max(0, record[4] + math.max(0, now - record[2]) - gap * PACE_US)
+    local passed = math.max(0, now - record[2])
+    if passed - gap * 1000 > DELAY_US_MAX then
+      passed = gap * 1000
+    end
+    local delay = math.max(0, record[4] + passed - gap * PACE_US)
     new, since = math.max(0, admitted - record[1]), gap * 1000
     record = {math.max(record[1], admitted), now, math.max(record[3], made), math.min(delay, DELAY_US_MAX)}
   else
