@@ -259,6 +259,14 @@ impl Window {
                 return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
             }
         }
+        if let [before, first, .., last] = self.samples.as_slice()
+            && first.at.nanos_since(before.at) > GAP_NS
+            && now.nanos_since(last.at) <= *WARM_GAP_NS.end()
+        {
+            // The workers of a POP say it one after the other, and none says more for as long again.
+            let apart_ns = last.at.nanos_since(before.at);
+            return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
+        }
         let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let (Some(base), Some(last)) = (outside.or(self.samples.first()), self.samples.last()) else {
             return 0;

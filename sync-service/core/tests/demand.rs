@@ -148,6 +148,20 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
 }
 
 #[test]
+fn a_warm_key_that_the_workers_of_a_pop_report_one_after_the_other_keeps_its_demand() {
+    let mut window = Window::default();
+    window.observe(at(0), &said(0, 0), ALONE);
+    for round in 1..5 {
+        window.observe(at(round * 2_250), &said(round * 225, 225), WARM);
+        window.observe(at(round * 2_250 + 150), &said(round * 225 + 15, 15), WARM);
+        for later_ms in [0, 400, 1_000, 2_000] {
+            let milli = window.milli(at(round * 2_250 + 150 + later_ms));
+            assert!((95_000..=110_000).contains(&milli), "{milli} after {later_ms} ms");
+        }
+    }
+}
+
+#[test]
 fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
         let mut demands = Demands::default();
