@@ -114,8 +114,10 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = asked.askers <= 1;
     let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
-    let exact = alone || ratio == AdmitRatio::ZERO && level_ns < 0;
+    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease. Not where a floor
+    // is used up: it is there again long before the debt is paid.
+    let is_barred = ratio == AdmitRatio::ZERO && sharing.floor(region) == 0;
+    let exact = alone || is_barred && level_ns < 0;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
@@ -234,7 +236,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less what is some region's own.
     let beyond_ns = level_ns - target_ns(quota);
-    let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * SURPLUS } else { beyond_ns };
+    let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
     let of_rest = quotient(rest, price * asked.milli - own_sum);
     if sharing.floor(region) == 0 {
@@ -259,7 +261,7 @@ const LUMP_DEVIATIONS: u64 = 2;
 /// The fewest requests that a POP lets through at once, where that is no large part of the burst.
 const LUMP: u64 = 2;
 /// A surplus is given out so many times faster than a lack is made up.
-const SURPLUS: i128 = 4;
+pub(crate) const SURPLUS: u64 = 4;
 
 /// The level that is steered for. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and
 /// what is not charged yet is more than it holds: there the charges' mean is below empty.

@@ -10,7 +10,7 @@ use weir_limiter::quota::Quota;
 use weir_limiter::time::{SECOND_NS, Time};
 
 use crate::budget::{Account, BudgetId};
-use crate::divide::TARGET_PART;
+use crate::divide::{SURPLUS, TARGET_PART};
 
 /// The most keys whose floors are kept; any beyond gets its floor's rate, and nothing evened out.
 pub const FLOORS_MAX: usize = 100_000;
@@ -58,9 +58,11 @@ impl Floors {
         if has_room {
             self.buckets.insert(id.clone(), Bucket { deficit_ns, at: now });
         }
-        // The same as for the whole: a level above a tenth is given out within a second, a lack made up.
-        let given = part(SECOND_NS).saturating_add(full_ns - full_ns / TARGET_PART);
-        Some(given.saturating_sub(deficit_ns))
+        // The same as for the whole: a lack below a tenth is made up within a second, a level above it is given out
+        // faster. A small bucket would overflow else between two charges, and the region get less than its floor.
+        let steered_ns = full_ns - full_ns / TARGET_PART;
+        let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
+        Some(part(SECOND_NS).saturating_add(surplus_ns).saturating_sub(deficit_ns.saturating_sub(steered_ns)))
     }
 
     fn sweep(&mut self, now: Time) {
@@ -102,10 +104,10 @@ mod tests {
     fn a_rested_floor_gives_its_burst_and_then_its_rate() {
         let mut floors = Floors::default();
         assert_eq!(floors.charge(at(0), &id(), quota(), 0, &account(0, 0)), None);
-        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(0, 0))), 300 + 270);
+        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(0, 0))), 300 + 4 * 270);
         assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(27, 0))), 300);
         // A tenth of a second of 30 a second.
-        assert_eq!(rate(floors.charge(at(100), &id(), quota(), 30, &account(0, 0))), 330);
+        assert_eq!(rate(floors.charge(at(100), &id(), quota(), 30, &account(0, 0))), 300 + 4 * 30);
     }
 
     #[test]
@@ -115,6 +117,6 @@ mod tests {
         let in_debt = 2 * SECOND_NS;
         assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(40, in_debt))), 0);
         // 70 tokens taken, at 30 a second; what was no debt then is none now.
-        assert_eq!(rate(floors.charge(at(2_000), &id(), quota(), 30, &account(0, in_debt))), 470);
+        assert_eq!(rate(floors.charge(at(2_000), &id(), quota(), 30, &account(0, in_debt))), 300 + 4 * 170);
     }
 }

@@ -65,6 +65,18 @@ fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
 }
 
 #[test]
+fn a_floor_that_is_used_up_leaves_no_debt_at_the_pops() {
+    let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("eu", 40), ("us", 400)]));
+    let level = |own_ns, region| {
+        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns, own_milli: 0 };
+        let grant = divide(&shared, region, false, &Terms::default()).asking;
+        (grant.ratio, grant.level_milli)
+    };
+    assert_eq!(level(Some(0), "eu"), (AdmitRatio::ZERO, 35_000), "what refills until the next grant");
+    assert_eq!(level(Some(0), "us"), (AdmitRatio::ZERO, -1_000_000), "it outlasts the lease");
+}
+
+#[test]
 fn a_floor_holds_in_debt() {
     let sharing = with_floors(&[("eu", 30)]);
     let account = account(-5_000, &[("eu", 60), ("us", 800)]);
