@@ -236,7 +236,8 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less what is some region's own.
     let beyond_ns = level_ns - target_ns(quota);
-    let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
+    let rest_ns =
+        i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
     let of_rest = quotient(rest, price * asked.milli - own_sum);
     if sharing.floor(region) == 0 {

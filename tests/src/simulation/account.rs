@@ -49,9 +49,14 @@ impl Meter {
         self.deficit_ns
     }
 
+    /// Whether `cost` tokens are there.
+    pub fn has_room(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
+        self.deficit_ns(now) + quota.token_ns() * u64::from(cost) <= quota.fill_ns()
+    }
+
     /// Takes `cost` tokens if they are there.
     pub fn take_if_there(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
-        let fits = self.deficit_ns(now) + quota.token_ns() * u64::from(cost) <= quota.fill_ns();
+        let fits = self.has_room(quota, cost, now);
         if fits {
             self.take(quota, cost, now);
         }
@@ -129,6 +134,15 @@ pub struct Account {
     pub debt: Meter,
     /// The same with all that it may charge beyond, as stated, and nothing forgiven.
     pub owed: Meter,
+    /// The same of what it will ever hear of: what POPs admit of a cold key is never said, and what a crash loses
+    /// cannot be.
+    pub known: Meter,
+    /// How many bursts deep the budget says it went of late.
+    pub spread: u32,
+    /// Of what was admitted, as of the last look, the tokens that the budget will never hear of.
+    pub unsaid: u64,
+    /// Tokens of requests that waited to be decided then.
+    pub undecided: u64,
     /// When how many tokens were admitted in the last second, ...
     window: VecDeque<(u64, u32)>,
     /// ... and their sum.
@@ -159,6 +173,10 @@ impl Account {
             times: keeps_times.then(Vec::new),
             debt: Meter::default(),
             owed: Meter::default(),
+            known: Meter::default(),
+            spread: 0,
+            unsaid: 0,
+            undecided: 0,
             window: VecDeque::new(),
             window_tokens: 0,
             settle_ns,
@@ -183,7 +201,9 @@ impl Account {
         let over_ns = self.debt.take(self.quota, cost, now).saturating_sub(self.quota.fill_ns());
         self.overshoot = over_ns as f64 / self.quota.token_ns() as f64;
         self.overshoot_max = self.overshoot_max.max(self.overshoot);
-        self.overdrawn_of_stretch.note(self.overshoot, now);
+        self.known.take(self.quota, cost, now);
+        let overdrawn = self.overdrawn(now);
+        self.overdrawn_of_stretch.note(overdrawn, now);
         if over_ns > 0 && self.first_excess.is_none() {
             self.first_excess = Some(now);
         }
@@ -205,6 +225,7 @@ impl Account {
     pub fn is_forgiven(&mut self, ns: u64, now: u64) {
         self.forgiven += ns as f64 / self.quota.token_ns() as f64;
         self.debt.forgive(ns, now);
+        self.known.forgive(ns, now);
     }
 
     /// A fault may give away so much, in nanoseconds of refill; it is charged, and paid back.
@@ -232,10 +253,10 @@ impl Account {
         (self.loan_ns + self.loans_ns.iter().sum::<f64>()) / self.quota.token_ns() as f64
     }
 
-    /// How far the budget is overdrawn at `now`, in tokens, if it heard of everything at once.
+    /// How far the budget is overdrawn at `now`, in tokens, if it heard at once of all that it will ever hear of.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn overdrawn(&mut self, now: u64) -> f64 {
-        let over_ns = self.debt.deficit_ns(now).saturating_sub(self.quota.fill_ns());
+        let over_ns = self.known.deficit_ns(now).saturating_sub(self.quota.fill_ns());
         over_ns as f64 / self.quota.token_ns() as f64
     }
 

@@ -107,6 +107,7 @@ impl World {
             let Some((rule, key)) = self.reference.named(&entry.id).filter(|_| account.charged > 0) else {
                 continue;
             };
+            self.reference.account_mut(rule, key).spread = account.spread;
             let (known, charged) = (self.reference.account(rule, key), self.store.charged(&entry.id));
             // What a budget charges again that was forgotten is stated.
             let charged = charged - self.store.charged_twice(&entry.id);

@@ -4,6 +4,7 @@
 //! [`super::stretch`]). What is allowed beside it is what docs/budgets.md states: some hundredths, and once in a
 //! stretch what the loop cannot know while news are under way.
 
+use weir_budget::demand::WINDOW_NS;
 use weir_limiter::quota::Quota;
 
 use super::account::{Account, Tally};
@@ -12,7 +13,7 @@ use super::overdrawn::Overdrawn;
 use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape};
-use super::stretch::Compared;
+use super::stretch::{Compared, target_ns};
 use super::world::World;
 
 /// The least part of what the ideal limiter admits, of a client that asks at one rate.
@@ -29,8 +30,12 @@ const BURSTING: f64 = 0.1;
 const MOVING_TINY: f64 = 0.9;
 /// So many tokens.
 pub(super) const TINY: u32 = 2;
-/// The least, of a strict rule.
+/// The least, of a strict rule, ...
 const STRICT: f64 = 0.4;
+/// ... and of what all workers of a POP wait for together.
+const STRICT_OF_ALL: f64 = 0.6;
+/// How many times faster a level above what is steered for is given out than a lack is made up.
+const SURPLUS: f64 = 4.0;
 /// The least part of what a bucket of its floor alone gives, that a region gets.
 const FLOOR: f64 = 0.97;
 /// A client that was lent so many bursts at once is remembered, ...
@@ -43,6 +48,10 @@ const LUMP: f64 = 2.0;
 const FEW: f64 = 4.0;
 /// Reports may speak of so many seconds more than they do (`LENIENCE_US` in weir-budget).
 const LENIENCE_SECONDS: f64 = 0.25;
+/// A POP that is not asked is told of the same grant again after a second (`AGAIN_NS` in weir-budget).
+const RETOLD_SECONDS: f64 = 1.0;
+/// A warm key is reported so often.
+const WARM_SECONDS: f64 = 2.25;
 /// How many times what refills until a grant arrives the level may be off while the loop settles.
 const SWINGS: f64 = 3.0;
 
@@ -111,13 +120,39 @@ fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
         + (tokens(setup.pops as u64) + FEW) * f64::from(cost)
 }
 
+/// The least part of a strict rule: workers of a POP that wait for tokens at once each want them for all that wait in
+/// it, and the budget is debited for the most that one wants.
+fn strict(setup: &Setup) -> f64 {
+    STRICT.min(STRICT_OF_ALL / tokens(setup.workers as u64))
+}
+
+/// The part of the quota that a client gets that is at each POP for so long: where it was it is counted, too, until what was
+/// said of it fades. A level above the target makes up for that, where the burst has room for one.
+fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
+    let fill_ns = quota.fill_ns();
+    let above_ns = fill_ns - target_ns(quota).min(fill_ns);
+    let given = 0.5 * (1.0 + SURPLUS * seconds(above_ns));
+    let lasts_ns = WINDOW_NS + setup.interval_ns + setup.round_trip_ns();
+    let part = (seconds(lasts_ns) / seconds(dwell_ns)).min(1.0);
+    1.0 - part * (1.0 - given.min(1.0))
+}
+
+/// Tokens that were admitted and that nobody will hear of, as far as that is stated: of a cold key half of an even share at
+/// each POP. So half a burst at once, and half the rate until POPs whose share is used up have told that it is hot.
+fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
+    let known_after = seconds(setup.reach_ns()) + WARM_SECONDS;
+    let stated = 0.5 * (f64::from(account.quota.burst()) + account.rate() * known_after);
+    tokens(compared.unsaid).min(stated)
+}
+
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
         // A strict rule's requests wait for what others hold: how long says no ideal.
-        _ if account.sharing.strict => STRICT,
+        _ if account.sharing.strict => strict(setup),
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,
         Shape::Hopping { .. } if account.quota.burst() <= TINY => MOVING_TINY,
+        Shape::Hopping { dwell_ns, .. } => STEADY * counted_twice(dwell_ns, account.quota, setup),
         _ => STEADY,
     };
     // No more than a burst of a strict rule is leased at a time, and a lease takes a round trip.
@@ -125,7 +160,9 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
     let most = if account.sharing.strict { leased } else { f64::INFINITY };
     let least = part * tokens(compared.least).min(most) - FEW * f64::from(asking.cost);
-    (tokens(compared.tally.admitted) < least).then(|| format!("too little, at least {least:.0}"))
+    // The level goes up and down about what is steered for by what is under way: what it saved up is not lost.
+    let saved = compared.saved.min(account.rate() * news);
+    (tokens(compared.tally.admitted) + saved < least).then(|| format!("too little, at least {least:.0}"))
 }
 
 /// Region 0 gets what a bucket of its floor alone would give it.
@@ -157,9 +194,12 @@ fn too_much(compared: &Compared, asking: Asking, account: &Account, setup: &Setu
             let parts = pops * burst * burst / (early + burst) - burst;
             parts.max(AGAIN * early) + LUMP * f64::from(cost) * pops + swing(account.quota, cost, setup)
         }
+        // The POP it comes to next was told of the level a while ago, and has refilled since.
+        Shape::Hopping { .. } => swing(account.quota, cost, setup) + account.rate() * RETOLD_SECONDS,
         _ if shape.is_steady() => swing(account.quota, cost, setup),
         _ => return None,
     };
+    let most = most + unsaid(compared, account, setup);
     (late > most).then(|| {
         format!(
             "too much: overdrawn by {early:.0} at first, by {late:.1} beyond what of it is not paid back at {:.1} s, \

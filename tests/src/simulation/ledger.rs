@@ -50,6 +50,11 @@ impl Charged {
         !self.sources.contains_key(&SourceId { epoch: count.epoch, pop: pop.into() })
     }
 
+    /// What of a source's count is on record.
+    pub fn on_record(&self, source: &SourceId) -> Option<u64> {
+        self.sources.get(source).map(|record| record.admitted)
+    }
+
     /// Tokens that were charged again, as no reply had confirmed them when their record was forgotten.
     pub fn twice(&self) -> u64 {
         self.twice
@@ -98,6 +103,11 @@ impl Said {
     /// Tokens that all sources of `pop` said they admitted.
     pub fn of_pop(&self, pop: &str) -> u64 {
         self.sources.iter().filter(|(id, _)| id.pop == pop).map(|(_, word)| word.admitted).sum()
+    }
+
+    /// What a source said it admitted.
+    pub fn of_source(&self, source: &SourceId) -> u64 {
+        self.sources.get(source).map_or(0, |word| word.admitted)
     }
 
     /// Tokens that all sources said they admitted.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use weir_budget::budget::SourceId;
 use weir_limiter::counters::Event;
 use weir_limiter::decision::{Decision, Outcome};
 use weir_limiter::key::{KeyValue, Secret};
@@ -232,6 +233,22 @@ impl Pop {
             meter.set(entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since)), since);
         }
         meter
+    }
+
+    /// The source that counts what `key` is admitted under a rule; how many tokens that is, and how many of them a
+    /// reply has confirmed. None while nobody is to hear of the key.
+    pub fn counted(&mut self, rule: usize, key: u32) -> Option<(SourceId, u64, u64)> {
+        let worker = self.workers.first()?;
+        let entry = worker.limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.slots)?;
+        let Entry::Watched(watched) = entry else { return None };
+        let epoch = u64::from(self.identity.table_id) << 32 | u64::from(watched.epoch);
+        let source = SourceId { epoch, pop: self.name.clone() };
+        Some((source, watched.admitted.into(), watched.charged.into()))
+    }
+
+    /// Requests of `key` for `path` that wait to be decided, in tokens as they say.
+    pub fn waiting(&self, key: u32) -> impl Iterator<Item = &Asked> {
+        self.held.values().map(|(asked, _)| asked).filter(move |asked| asked.key == key)
     }
 
     /// Whether what `key` is admitted now is counted for its budget.

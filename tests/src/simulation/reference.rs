@@ -8,7 +8,7 @@ use weir_limiter::sharing::Sharing;
 use weir_limiter::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
-use super::ideal::{AtPops, Ideal};
+use super::ideal::{At, AtPops, Ideal};
 use super::pop::{first_of, key_of, value_of};
 use super::setup::Setup;
 use super::stretch::{Compared, Stretch};
@@ -118,14 +118,16 @@ impl Reference {
         })
     }
 
-    /// A request of `key` at `now`, in nanoseconds from the begin of the traffic, which costs so many tokens under
+    /// A request of `key`, which costs so many tokens under
     /// each of these rules.
-    pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], pop: usize, now: u64) {
+    pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], at: At) {
+        let At { pop, now, .. } = at;
         let bucket = |rule: usize| rule * self.keys as usize + first_of(key, self.bits[rule]) as usize;
         let of_buckets: Vec<_> = costs.iter().map(|&(rule, cost)| (bucket(rule), cost)).collect();
-        let ideally = self.ideal.take(&of_buckets, pop, now);
+        let ideally = self.ideal.take(&of_buckets, at);
         if let Some(stretch) = self.stretches.get_mut(key as usize) {
-            stretch.offer(costs, pop, now);
+            let spreads = self.accounts.iter().map(|keys| keys[key as usize].spread);
+            stretch.offer(costs, at, spreads);
         }
         for &(rule, cost) in costs {
             self.account_mut(rule, key).offer(pop, cost, ideally);

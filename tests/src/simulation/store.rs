@@ -7,7 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-use weir_budget::budget::{Account, Budget, BudgetId, STEP_US};
+use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
 use weir_budget::escrow::{Draw, Drawn, Escrow};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::region::Entry;
@@ -65,6 +65,8 @@ struct Kept {
     charged_at: (u64, (u64, u64)),
     /// Time that may have been put off until a POP spoke, in nanoseconds.
     put_off_ns: u64,
+    /// The same of steps of the clock, in microseconds: what the first report of a POP brings is taken for time.
+    steps_put_off_us: u64,
 }
 
 /// What a store must not do.
@@ -133,14 +135,18 @@ impl Store {
         let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
         // What the first report of a POP brings is taken for time.
         let believed_us = if is_first { u64::MAX } else { (self.jumped.0 - jumps) * burst_us };
-        let jumped_us = (self.jumped.1 - jumped_us).min(believed_us);
+        let stepped_us = self.jumped.1 - jumped_us;
+        let put_off_us = if is_first { kept.steps_put_off_us } else { 0 };
+        let jumped_us = stepped_us.min(believed_us) + put_off_us;
+        kept.steps_put_off_us = if entry.counts.is_empty() { kept.steps_put_off_us + stepped_us } else { 0 };
         // Rounded to the microsecond at both ends.
         let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + 1_000;
         kept.charged_at = (now, self.jumped);
-        kept.put_off_ns = match now - last {
-            _ if !entry.counts.is_empty() => 0,
-            elapsed_ns if elapsed_ns > burst_us * 1_000 => kept.put_off_ns + elapsed_ns,
-            _ => kept.put_off_ns,
+        let after_ns = kept.budget.deficit_ns();
+        kept.put_off_ns = match (now - last).checked_sub(before_ns.saturating_sub(after_ns)) {
+            Some(later_ns) if entry.counts.is_empty() && after_ns > 0 => kept.put_off_ns + later_ns,
+            _ if entry.counts.is_empty() => kept.put_off_ns,
+            _ => 0,
         };
         kept.taken += account.charged;
         if self.keeps_ledger && kept.taken != kept.charged.total() {
@@ -185,6 +191,14 @@ impl Store {
     /// Tokens that a budget knows were charged to it.
     pub fn charged(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
+    }
+
+    /// Of what a source counts as admitted, the tokens that are not charged to its budget: what its record does not
+    /// have, or, where it has none, what no reply has confirmed.
+    pub fn uncharged_of(&self, id: &BudgetId, source: &SourceId, admitted: u64, confirmed: u64) -> u64 {
+        let kept = self.state.budgets.get(id);
+        let on_record = kept.and_then(|kept| kept.charged.on_record(source)).unwrap_or(confirmed);
+        admitted.saturating_sub(on_record)
     }
 
     /// Tokens of those that were charged again because the budget had been forgotten by a clock that stepped.

@@ -9,7 +9,7 @@ use weir_limiter::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::faults::{Fault, Schedule};
-use super::ideal::{AtPops, Ideal};
+use super::ideal::{At, AtPops, Ideal};
 use super::overdrawn::Overdrawn;
 use super::reference::floor_of;
 use super::setup::Setup;
@@ -104,6 +104,11 @@ pub struct Compared {
     pub most: u64,
     /// How far the budget was overdrawn.
     pub overdrawn: Overdrawn,
+    /// Tokens that were admitted and that the budget will never hear of.
+    pub unsaid: u64,
+    /// What the bucket of the ideal limiter that admits the least lacks more at the end than the budget, and did not at
+    /// the begin, in tokens: what the budget has saved up, and gives out later.
+    pub saved: f64,
 }
 
 /// A stretch that is under way, of one client.
@@ -122,6 +127,9 @@ struct Begun {
     region_0: Tally,
     floor: Option<(Quota, Meter)>,
     by_floor: u64,
+    unsaid: u64,
+    /// How much more is owed at most than is known.
+    owed_more_ns: u64,
 }
 
 impl Stretch {
@@ -145,16 +153,28 @@ impl Stretch {
             let floor =
                 floor_of(account.quota, &account.sharing).map(|floor| within(floor, account.quota, setup));
             let floor = floor.map(|quota| (quota, Meter::empty(quota, now)));
-            Begun { tally: account.tally, region_0: account.region_0(setup.regions), floor, by_floor: 0 }
+            let owed_ns = account.owed.deficit_ns(now);
+            Begun {
+                tally: account.tally,
+                region_0: account.region_0(setup.regions),
+                floor,
+                by_floor: 0,
+                unsaid: account.unsaid,
+                owed_more_ns: owed_ns.saturating_sub(account.known.deficit_ns(now)),
+            }
         };
         let rules = accounts.into_iter().map(begun).collect();
         Self { begin: now, least, most, rules, regions: setup.regions }
     }
 
     /// A request.
-    pub fn offer(&mut self, costs: &[(usize, u32)], pop: usize, now: u64) {
-        self.least.take(costs, pop, now);
-        self.most.take(costs, pop, now);
+    ///
+    /// `spreads` are what is remembered of its client, by rule.
+    pub fn offer(&mut self, costs: &[(usize, u32)], at: At, spreads: impl Iterator<Item = u32>) {
+        let At { pop, now, .. } = at;
+        self.least.remember(spreads);
+        self.least.take(costs, at);
+        self.most.take(costs, at);
         if !pop.is_multiple_of(self.regions) {
             return;
         }
@@ -167,8 +187,12 @@ impl Stretch {
     }
 
     /// How it was at its end, at `now`, under `rule`.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
-        let Begun { tally, region_0, by_floor, .. } = self.rules[rule];
+        let Begun { tally, region_0, by_floor, unsaid, owed_more_ns, .. } = self.rules[rule];
+        let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);
+        let mut known = account.known;
+        let saved_ns = lacks_ns.saturating_sub(known.deficit_ns(now));
         Compared {
             rule,
             key,
@@ -176,9 +200,11 @@ impl Stretch {
             tally: account.tally.since(tally),
             region_0: account.region_0(self.regions).since(region_0),
             by_floor,
-            least: self.least.admitted(rule),
+            least: self.least.admitted(rule).saturating_sub(account.undecided),
             most: self.most.admitted(rule),
             overdrawn: account.overdrawn_of_stretch,
+            unsaid: account.unsaid.saturating_sub(unsaid),
+            saved: saved_ns as f64 / account.quota.token_ns() as f64,
         }
     }
 }
@@ -192,6 +218,6 @@ fn within(floor: Quota, quota: Quota, setup: &Setup) -> Quota {
 }
 
 /// The level that the loop steers for, in nanoseconds of refill (`x_target` in docs/budgets.md).
-fn target_ns(quota: Quota) -> u64 {
+pub(super) fn target_ns(quota: Quota) -> u64 {
     (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns() / 2)
 }

@@ -13,7 +13,7 @@ use super::apart::{Apart, Own, Who};
 use super::bound::Fleet;
 use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
-use super::ideal::AtPops;
+use super::ideal::{At, AtPops};
 use super::invariants::{self, Label};
 use super::ledger::Said;
 use super::many::Wire;
@@ -188,23 +188,21 @@ impl World {
 
     /// Begins to compare what is admitted with an ideal limiter that begins where the budgets are.
     pub fn begin_stretch(&mut self, now: u64) {
-        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
-        for (rule, key) in named {
+        for (rule, key, to_be_heard) in self.look_around() {
             let id = self.reference.id(rule, key);
             let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
-            let said = self.store.said(&id).map_or(0, Said::total);
             let account = self.reference.account_mut(rule, key);
             // Faults have their price, and the budget knows best what it was: the debt that it forgave is not paid
             // back, and what it charges for clocks that went back is.
             if now > 0 && !account.sharing.strict {
-                let unheard = account.tally.admitted.saturating_sub(said);
-                let owed_ns = kept_ns + unheard * account.quota.token_ns();
+                let owed_ns = kept_ns + to_be_heard * account.quota.token_ns();
                 let debt_ns = account.debt.deficit_ns(now);
                 account.owed.set(owed_ns, now);
                 // What was lost, nobody can pay back.
                 if account.forgiven > 0.0 {
                     account.debt.set(owed_ns.min(debt_ns), now);
                 }
+                account.known.set(owed_ns.min(debt_ns), now);
             }
         }
         let pops = &mut self.pops;
@@ -214,13 +212,42 @@ impl World {
             let missing =
                 |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
             let missing = pops.iter_mut().map(missing).collect();
-            AtPops { missing, withheld_ns: withheld[rule].unwrap_or(0) }
+            AtPops::new(missing, withheld[rule].unwrap_or(0))
         };
         self.reference.begin_stretch(&self.setup, now, at_pops);
     }
 
+    /// Notes what budgets will never hear of and what is not decided yet. By rule and key: the tokens that POPs will
+    /// say they admitted, and that are not charged.
+    fn look_around(&mut self) -> Vec<(usize, u32, u64)> {
+        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
+        let look = |(rule, key)| {
+            let id = self.reference.id(rule, key);
+            let said = self.store.said(&id);
+            let (mut unsaid, mut uncharged) = (self.reference.account(rule, key).tally.admitted, 0);
+            unsaid = unsaid.saturating_sub(said.map_or(0, Said::total));
+            let mut undecided = 0;
+            for pop in self.pops.iter_mut().filter(|pop| pop.is_up) {
+                if let Some((source, admitted, confirmed)) = pop.counted(rule, key) {
+                    let said = said.map_or(0, |said| said.of_source(&source));
+                    unsaid = unsaid.saturating_sub(admitted.saturating_sub(said));
+                    uncharged += self.store.uncharged_of(&id, &source, admitted, confirmed);
+                }
+                let waiting =
+                    pop.waiting(key).filter(|asked| self.rules_of[usize::from(asked.path)].contains(&rule));
+                undecided +=
+                    waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
+            }
+            let account = self.reference.account_mut(rule, key);
+            (account.unsaid, account.undecided) = (unsaid, undecided);
+            (rule, key, uncharged)
+        };
+        named.into_iter().map(look).collect()
+    }
+
     /// What was compared until `now` is kept.
     pub fn end_stretch(&mut self, now: u64) {
+        self.look_around();
         self.compared.extend(self.reference.end_stretch(now));
     }
 
@@ -324,7 +351,8 @@ impl World {
             self.reference.sample_until(at);
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
-            self.reference.offer(key, &costs, pop, at);
+            let heard_at = self.pops[pop].news_at.saturating_sub(WARM_UP_NS);
+            self.reference.offer(key, &costs, At { pop, now: at, heard_at });
             self.offer_apart(arrival);
         }
         match verdict {
