@@ -3,10 +3,9 @@
 mod request;
 mod why;
 
-use std::fmt::Write as _;
-
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
+use weir_budget::text::Hex;
 use weir_limiter::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_limiter::key::KeyValue;
 use weir_limiter::request::{Attributes, Fetched, Values};
@@ -178,7 +177,7 @@ fn counted(
         Holds::Yes => "",
         _ => "; whether it is for the request cannot be told",
     };
-    Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", hex(key.as_bytes())))
+    Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", Hex(key.as_bytes())))
 }
 
 /// The key's parts and the request's values, in the order they were written.
@@ -251,14 +250,6 @@ fn uncounted(
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[][..], Vec::as_slice)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! weir-sync: takes reports from the points of presence, charges the budgets, answers with grants.
 //!
-//! A report's way: [`server`] accepts it, [`routes`] checks who sends what, [`report`] reads it, has
-//! a [`store`] charge it and weir-budget divide it, and encodes the grants. The thin binary only
+//! A report's way: [`server`] accepts it, [`routes`] checks who sends what, [`report`] reads it, gives it to
+//! weir-budget's hub, has a [`store`] charge what that says, and encodes the reply. The thin binary only
 //! reads the [`config`] and waits for a signal.
 //!
 //! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their
@@ -10,7 +10,6 @@
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
-pub mod boxed;
 pub mod check;
 pub mod config;
 pub mod connections;
@@ -24,7 +23,6 @@ pub mod report;
 pub mod routes;
 pub mod rules;
 pub mod rules_file;
-pub mod sequences;
 pub mod server;
 pub mod store;
 pub mod strict_json;

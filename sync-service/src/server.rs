@@ -12,11 +12,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use weir_budget::hub::Settings;
 
 use crate::config::{Config, StoreAddress};
 use crate::connections::{Connections, Limits};
 use crate::metrics::Metrics;
-use crate::report::{Exchange, Place};
+use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
 use crate::store::Store;
@@ -26,8 +27,8 @@ use crate::tokens::Tokens;
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
-/// How long to gather boxed keys before the next are shared.
-const BOXED_PAUSE: Duration = Duration::from_millis(50);
+/// How long to gather bans before the next are shared.
+const BANS_PAUSE: Duration = Duration::from_millis(50);
 /// The most connections to the pages' own address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
@@ -88,15 +89,15 @@ pub async fn serve(
         None => None,
     };
     let ops = ops_listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let place = config.place();
-    tracing::info!(%address, store = %config.store, region = place.region, replica = place.replica, "weir-sync listens");
-    let routes = Arc::new(routes(&config, tokens, store, place));
+    let settings = config.hub();
+    tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
+    let routes = Arc::new(routes(&config, tokens, store, settings));
     // The one that asked for the address may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
     let mut work = vec![
         tokio::spawn(listen_to_regions(Arc::clone(&routes))),
-        tokio::spawn(share_boxed_keys(Arc::clone(&routes))),
+        tokio::spawn(share_bans(Arc::clone(&routes))),
     ];
     work.extend(config.rules_file.clone().map(|path| {
         let rules = Arc::clone(&routes.exchange.rules);
@@ -129,19 +130,19 @@ async fn listen_to_regions(routes: Arc<Routes>) {
     }
 }
 
-/// Shares boxed keys with the other regions as soon as there are any, and hears of theirs every interval.
-async fn share_boxed_keys(routes: Arc<Routes>) {
+/// Shares bans with the other regions as soon as there are any, and hears of theirs every interval.
+async fn share_bans(routes: Arc<Routes>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = routes.exchange.boxed_news() => {}
+            () = routes.exchange.new_bans() => {}
         }
-        if let Err(error) = routes.exchange.share_boxed().await {
-            tracing::debug!(%error, "the other regions' boxed keys are not known");
+        if let Err(error) = routes.exchange.share_bans().await {
+            tracing::debug!(%error, "the other regions' bans are not known");
         }
-        sleep(BOXED_PAUSE).await;
+        sleep(BANS_PAUSE).await;
     }
 }
 
@@ -182,9 +183,9 @@ async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Li
     connections.accept(listener, answer, pending()).await;
 }
 
-fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, place: Place) -> Routes {
-    let metrics = Arc::new(Metrics::new(&place.region));
-    let exchange = Exchange::new(store, Arc::clone(&metrics), place);
+fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, settings: Settings) -> Routes {
+    let metrics = Arc::new(Metrics::new(&config.region));
+    let exchange = Exchange::new(store, Arc::clone(&metrics), settings);
     Routes {
         exchange,
         metrics,

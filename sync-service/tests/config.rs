@@ -73,7 +73,7 @@ fn a_flag_overrides_the_environment_and_that_the_file() {
 #[test]
 fn replicas_of_a_region_share_its_name_and_have_one_each() {
     let config = read(&["--region", "fra", "--replica", "a"], &[]).unwrap();
-    assert_eq!(config.place().member(), "fra/a");
+    assert_eq!(config.hub().member, "fra/a");
     for name in ["", "a/b", "A"] {
         assert!(
             errors(&["--replica", name], &[]).starts_with("--replica: expected 1 to 64 of a-z"),

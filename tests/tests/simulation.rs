@@ -35,7 +35,14 @@ fn a_violated_invariant_says_how_to_see_it_again() {
 
 #[test]
 fn the_table_holds_in_small_fleets() {
-    let names = ["contended Zipf 5x", "one POP takes", "hopping every 0.3 s 3x", "store loses", "cold burst"];
+    let names = [
+        "contended Zipf 5x",
+        "one POP takes",
+        "hopping every 0.3 s 3x",
+        "store loses",
+        "cold burst",
+        "a client that one POP bans",
+    ];
     for name in names {
         for scenario in scenarios::SCENARIOS.iter().filter(|scenario| scenario.name.starts_with(name)) {
             for size in [SMALL, MIDDLE] {

@@ -117,7 +117,7 @@ pub struct Rule {
 }
 
 /// One bucket's counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// Index into [`Report::rules`].
     pub rule: u16,

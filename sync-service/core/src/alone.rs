@@ -19,7 +19,7 @@ use weir_limiter::time::Time;
 use crate::bounded::Bounded;
 use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
 use crate::heard::Last;
-use crate::region::Entry;
+use crate::plan::Entry;
 
 /// The most local budgets. For a key beyond them each report is judged by itself: the last account and
 /// what that POP has not had confirmed.

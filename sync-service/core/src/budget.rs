@@ -15,16 +15,13 @@ use core::cmp::Ordering;
 use weir_limiter::quota::{FILL_NS_MAX, Quota};
 
 use crate::clock::{Clock, Word};
-use crate::hot::RESTING_NS_MAX;
+pub use crate::clock::{LOOK_US, STEP_US};
 use crate::sorted::Sorted;
-use crate::source::{DELAY_US_MAX, News, SourceRecord};
+pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
+use crate::source::{News, SourceRecord};
 use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
 
-/// The largest count a record holds; larger ones are taken as this.
-pub const COUNT_MAX: u64 = (1 << 53) - 1;
-/// The most tokens one charge takes: twelve days at the highest rate there is.
-pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
 /// The largest deficit, in nanoseconds; what would go beyond is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
 /// The most sources a budget remembers; beyond it, those heard of longest ago are forgotten until
@@ -50,11 +47,6 @@ pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 /// interval. Charged to the moment, a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
 
-/// What passes between two charges is doubted beyond this, in microseconds, or beyond what an empty budget fills in: no
-/// report is held up for longer, so the store's clock may have stepped forward.
-pub const STEP_US: u64 = DELAY_US_MAX;
-/// The same where a budget in debt is only looked at, which nobody does more seldom than twice in this.
-pub const LOOK_US: u64 = 2 * RESTING_NS_MAX / 1_000;
 /// How much longer a budget is kept that is in debt, or whose spread is remembered, in microseconds: by so much may
 /// the store's clock step forward without forgetting it.
 pub const STEP_KEPT_US: u64 = 7_200_000_000;
@@ -89,32 +81,6 @@ impl PartialOrd for BudgetId {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
-}
-
-/// Names a span of counts: one bucket of one POP. Ordered by epoch, then name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceId {
-    /// The bucket's epoch.
-    pub epoch: u64,
-    /// The POP's name.
-    pub pop: String,
-}
-
-/// What a report says that a source has admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// The bucket's epoch.
-    pub epoch: u64,
-    /// Tokens admitted since the epoch began.
-    pub admitted: u64,
-    /// The part of `admitted` to charge where the epoch is not on record.
-    pub unconfirmed: u64,
-    /// How long ago the first of what is not on record may have been admitted, in microseconds.
-    pub span_us: u64,
-    /// Tokens that the POP's own bucket has not refilled since: they were admitted of late.
-    pub missing: u64,
-    /// When the report was made, in milliseconds of the POP's own clock.
-    pub made_ms: u64,
 }
 
 /// How much a region is asked for.

@@ -6,7 +6,17 @@
 //! clock says. A look at a budget knows nothing of that; what then passes beyond what may be is put off
 //! until a POP has spoken.
 
-use crate::budget::{LOOK_US, STEP_US};
+use weir_limiter::time::SECOND_NS;
+
+use crate::source::DELAY_US_MAX;
+
+/// The longest that the budget of a key at rest is not looked at, in nanoseconds (see [`crate::hot`]).
+pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
+/// What passes between two charges is doubted beyond this, in microseconds, or beyond what an empty budget fills in: no
+/// report is held up for longer, so the store's clock may have stepped forward.
+pub const STEP_US: u64 = DELAY_US_MAX;
+/// The same where a budget in debt is only looked at, which nobody does more seldom than twice in this.
+pub const LOOK_US: u64 = 2 * RESTING_NS_MAX / 1_000;
 
 /// How far the budget's clock is from the store's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

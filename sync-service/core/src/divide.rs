@@ -31,7 +31,7 @@ use weir_limiter::wire::{AdmitRatio, Allowance, Grant, PARTS_MAX};
 
 use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
-use crate::hot::{Heat, Weight};
+use crate::heat::{Heat, Weight};
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;

@@ -9,6 +9,7 @@ use alloc::string::String;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::time::Time;
+use weir_limiter::wire::RULES_MAX;
 
 use crate::bounded::Bounded;
 use crate::budget::BudgetId;
@@ -16,8 +17,6 @@ use crate::divide::debt_milli;
 
 /// The most budgets that are remembered; any beyond count as full.
 pub const BUDGETS_MAX: usize = 100_000;
-/// The most rules whose deepest debt is remembered.
-pub const RULES_MAX: usize = 1_000;
 
 /// How a budget stood, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,25 +1,66 @@
-//! A key's budget: what was admitted for it everywhere, and what each point of presence may do next.
+//! Divides the budgets of a fleet's rate limiter: one quota, spent at many points of presence (POPs).
 //!
-//! Pure pieces, in the order a report meets them:
+//! Each POP decides by itself, reports what it admitted, and is told with the reply what it may admit until the next.
+//! In between stands a weir-sync, which charges the reports to budgets in a store. [`hub::Hub`] is all of a weir-sync
+//! but its IO: it is driven with reports, the store's answers and the time, and says what to ask and to reply. The
+//! budgets that a store keeps are here too: [`budget::Budget`], and [`strict::Strict`] where no token may be
+//! spent before it is debited.
 //!
-//! 1. [`region`] takes a report in, and at the end gives its grants out;
-//! 2. [`demand`] turns the cumulative counts of the reports into requests per second;
-//! 3. [`budget`] charges what was admitted, exactly once, and gives the [`budget::Account`];
-//! 4. [`divide`] turns an account into a grant;
-//! 5. [`hot`] knows the keys that every POP must hear of;
-//! 6. [`heard`] remembers how budgets stood, [`pops`] who reports here, and with the store out of reach
+//! ```
+//! use weir_budget::budget::Budget;
+//! use weir_budget::divide::Terms;
+//! use weir_budget::hub::{Answers, Hub, Settings};
+//! use weir_limiter::quota::Quota;
+//! use weir_limiter::sharing::Sharing;
+//! use weir_limiter::time::Time;
+//! use weir_limiter::wire::{Key, Report, Rule};
+//!
+//! let member = String::from("eu");
+//! let settings = Settings { member, terms: Terms::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
+//! let mut hub = Hub::new(settings);
+//!
+//! // A POP has admitted 70 of a client's requests, which may make 100 at once and 10 a second.
+//! let quota = Quota::from_token_ns(100_000_000, 100)?;
+//! let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+//! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };
+//! let report = Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key], ..Report::default() };
+//!
+//! // The report comes in, and what it asks of the store goes out. A `Budget` is the store here.
+//! let (now, unix_us) = (Time::from_nanos(1_000_000_000), 1_800_000_000_000_000);
+//! let pending = hub.report(now, unix_us, report);
+//! let mut budget = Budget::default();
+//! let charge = pending.entries()[0].charge("eu", pending.pop());
+//! let account = budget.charge(unix_us, &charge);
+//! assert_eq!(account.charged, 70);
+//!
+//! // The account comes in, and the reply goes out: a grant of what is left.
+//! let answers: Answers<()> = Answers { accounts: Ok(vec![account]), drawn: Ok(vec![]), pops: Ok(1) };
+//! let settled = hub.settle(now, 0, pending, answers);
+//! let grant = settled.reply.grants[0].grant().expect("a key that is close to its quota");
+//! assert!(settled.reply.settled && grant.level_milli == 30_000);
+//! # Ok::<(), weir_limiter::quota::QuotaError>(())
+//! ```
+//!
+//! What [`hub`] is made of, in the order a report meets it:
+//!
+//! 1. [`pops`] knows who reports here, and how large the fleet is;
+//! 2. [`ban`] sees to it that every POP hears of the keys that a penalty holds;
+//! 3. [`region`] makes a [`plan`] of the report: what to charge, and of strict rules what to draw;
+//!    [`demand`] turns its cumulative counts into requests per second;
+//! 4. the store charges a [`budget`], exactly once: [`source`] knows what was charged for a POP and how late its
+//!    reports are, `clock` what is time and what a step of the store's clock, [`spill`] pays for late reports,
+//!    [`spread`] remembers how deep a budget went;
+//! 5. it draws on an [`escrow`], or for quotas of the calendar on a [`tally`]; [`strict`] is either;
+//! 6. [`divide`] turns an account into a grant, of which [`floors`] evens out what is a region's own, and [`heat`] says
+//!    how closely to watch the key;
+//! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! Beside them: [`floors`] evens out what is a region's own, [`source`] knows what was charged for a POP and how
-//! late its reports are, `clock` what is time and what a step of the store's clock, [`spill`] pays for late reports, [`spread`] remembers how deep a budget went, [`bound`] says how far above the quota all POPs together can get, and
-//! [`boxed`] sees to it that every POP hears of the keys that a penalty holds.
+//! [`bound`] says how far above the quota all POPs together can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
-//! Keys of strict rules go another way: [`draws`] gathers what a report wants of them, and [`escrow`] gives
-//! tokens before they are spent; [`tally`] does so for quotas of the calendar, and [`strict`] is either.
-//!
-//! This crate knows no clock, no socket and no store: time is an argument, a store keeps
-//! [`budget::Budget`]s (or does the same elsewhere: the Redis script of weir-sync is a translation
-//! of [`budget::Budget::charge`], [`escrow::Escrow::draw`] and [`tally::Tally::draw`], and one test suite runs over both).
+//! This crate knows no clock, no socket and no store: time is an argument, and a store may do the same elsewhere. The
+//! Redis scripts of weir-sync are translations of [`budget::Budget::charge`], [`escrow::Escrow::draw`] and
+//! [`tally::Tally::draw`], and one test suite runs over both.
 #![no_std]
 
 extern crate alloc;
@@ -27,18 +68,21 @@ extern crate alloc;
 extern crate std;
 
 pub mod alone;
+pub mod ban;
 pub mod bound;
 mod bounded;
-pub mod boxed;
 pub mod budget;
 mod clock;
 pub mod demand;
 pub mod divide;
-pub mod draws;
 pub mod escrow;
+pub mod figures;
 pub mod floors;
 pub mod heard;
+pub mod heat;
 pub mod hot;
+pub mod hub;
+pub mod plan;
 pub mod pops;
 pub mod region;
 mod sorted;
@@ -47,4 +91,4 @@ pub mod spill;
 pub mod spread;
 pub mod strict;
 pub mod tally;
-pub mod workers;
+pub mod text;

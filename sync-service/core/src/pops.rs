@@ -1,29 +1,96 @@
-//! The points of presence that report here, and how many the fleet has.
+//! The points of presence that report here, their workers, and how many POPs the fleet has.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use weir_limiter::time::Time;
-use weir_limiter::wire::POPS_MAX;
+use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::wire::{POPS_MAX, Report, Running, WORKERS_MAX};
 
-/// POPs by name, with when they were last heard.
+use crate::source::DELAY_US_MAX;
+
+/// The most workers that are remembered, of all POPs together, ...
+pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
+/// ... and of one.
+const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
+/// How long a worker that says nothing is remembered, in nanoseconds: no report is held up for longer.
+const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
+/// A worker that has reported no key for so long, in nanoseconds, has none: a warm one is reported every two seconds.
+const BUSY_NS: u64 = 5 * SECOND_NS / 2;
+/// Beside others of its POP, a worker that says nothing for so long does not count as running its rules, in
+/// nanoseconds.
+pub const SILENT_NS: u64 = 2 * SECOND_NS;
+
+/// POPs by name.
 #[derive(Debug, Default)]
 pub struct Pops {
-    heard_at: BTreeMap<String, Time>,
+    known: BTreeMap<String, Pop>,
     /// The same, longest silent first.
     by_age: BTreeSet<(Time, String)>,
+    workers_len: usize,
+    swept_at: Time,
+}
+
+#[derive(Debug)]
+struct Pop {
+    heard_at: Time,
+    workers: BTreeMap<u64, Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    heard_at: Time,
+    /// The number of its newest report.
+    sequence: u64,
+    /// When it last reported a key.
+    keys_at: Option<Time>,
+    running: Running,
+    /// Whether that has been said in [`Pops::news`] since it was last heard.
+    is_noted: bool,
+}
+
+/// What a report says of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Whether a newer report of the same worker is here already. Counts are cumulative, so such a report is answered
+    /// like any other.
+    pub is_stale: bool,
+    /// Workers of its POP that report keys, with this one at least 1, at most [`WORKERS_MAX`]: together they may say
+    /// what its line is stated to carry. 0 where the report has no key.
+    pub busy: u32,
+}
+
+/// Which rule set a POP runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PopNote {
+    /// The POP's name.
+    pub pop: String,
+    /// The lowest version that a worker runs; 0 is the plugin configuration's.
+    pub version: u64,
+    /// The latest version that a worker refused; 0 if none.
+    pub refused: u64,
 }
 
 impl Pops {
-    /// Notes that `pop` spoke at `now`. Beyond [`POPS_MAX`], the one silent for longest is forgotten.
-    pub fn hear(&mut self, now: Time, pop: &str) {
-        if let Some(heard_at) = self.heard_at.insert(pop.into(), now) {
-            self.by_age.remove(&(heard_at, pop.into()));
+    /// Takes in what a report at `now` says of its sender. Beyond [`POPS_MAX`], the POP silent for longest is forgotten;
+    /// a worker for which there is no room is not remembered.
+    pub fn hear(&mut self, now: Time, report: &Report) -> Sender {
+        self.sweep(now);
+        self.note_heard(now, &report.pop);
+        let is_busy = !report.keys.is_empty();
+        let mut sender = Sender { is_stale: false, busy: u32::from(is_busy) };
+        let Some(pop) = self.known.get_mut(&report.pop) else { return sender };
+        if let Some(worker) = pop.workers.get_mut(&report.worker) {
+            sender.is_stale = report.sequence <= worker.sequence;
+            worker.hear(now, report);
+        } else if self.workers_len < REMEMBERED_MAX && pop.workers.len() < OF_ONE_POP_MAX {
+            self.workers_len += 1;
+            pop.workers.insert(report.worker, Worker::new(now, report));
         }
-        self.by_age.insert((now, pop.into()));
-        if self.by_age.len() > POPS_MAX as usize {
-            self.forget_first();
+        if is_busy {
+            sender.busy = pop.busy(now);
         }
+        sender
     }
 
     /// How many POPs spoke within `ttl_ns` nanoseconds before `now`; the others are forgotten.
@@ -34,10 +101,76 @@ impl Pops {
         u32::try_from(self.by_age.len()).unwrap_or(POPS_MAX)
     }
 
-    fn forget_first(&mut self) {
-        if let Some((_, pop)) = self.by_age.pop_first() {
-            self.heard_at.remove(&pop);
+    /// What the POPs run that were heard since the last call.
+    pub fn news(&mut self, now: Time) -> Vec<PopNote> {
+        self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
+    }
+
+    fn note_heard(&mut self, now: Time, name: &str) {
+        match self.known.get_mut(name) {
+            Some(pop) => {
+                self.by_age.remove(&(pop.heard_at, name.into()));
+                pop.heard_at = now;
+            }
+            None => drop(self.known.insert(name.into(), Pop { heard_at: now, workers: BTreeMap::new() })),
         }
+        self.by_age.insert((now, name.into()));
+        if self.by_age.len() > POPS_MAX as usize {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        let first = self.by_age.pop_first().and_then(|(_, name)| self.known.remove(&name));
+        self.workers_len -= first.map_or(0, |pop| pop.workers.len());
+    }
+
+    /// Forgets silent workers, at most once a second.
+    fn sweep(&mut self, now: Time) {
+        if now.nanos_since(self.swept_at) < SECOND_NS {
+            return;
+        }
+        self.swept_at = now;
+        for pop in self.known.values_mut() {
+            pop.workers.retain(|_, worker| now.nanos_since(worker.heard_at) <= REMEMBERED_NS);
+        }
+        self.workers_len = self.known.values().map(|pop| pop.workers.len()).sum();
+    }
+}
+
+impl Pop {
+    /// How many workers have reported keys of late.
+    fn busy(&self, now: Time) -> u32 {
+        let is_busy = |worker: &&Worker| worker.keys_at.is_some_and(|at| now.nanos_since(at) < BUSY_NS);
+        let busy = self.workers.values().filter(is_busy).count();
+        u32::try_from(busy).unwrap_or(WORKERS_MAX).clamp(1, WORKERS_MAX)
+    }
+
+    fn news(&mut self, now: Time, name: &str) -> Option<PopNote> {
+        let speaks = |worker: &&mut Worker| now.nanos_since(worker.heard_at) <= SILENT_NS;
+        let mut note: Option<PopNote> = None;
+        let mut is_news = false;
+        for worker in self.workers.values_mut().filter(speaks) {
+            let Running { version, refused } = worker.running;
+            let known = note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
+            (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
+            is_news |= !core::mem::replace(&mut worker.is_noted, true);
+        }
+        note.filter(|_| is_news)
+    }
+}
+
+impl Worker {
+    fn new(now: Time, report: &Report) -> Self {
+        let keys_at = (!report.keys.is_empty()).then_some(now);
+        Self { heard_at: now, sequence: report.sequence, keys_at, running: report.running, is_noted: false }
+    }
+
+    fn hear(&mut self, now: Time, report: &Report) {
+        let keys_at = self.keys_at;
+        let sequence = self.sequence.max(report.sequence);
+        *self = Self { sequence, ..Self::new(now, report) };
+        self.keys_at = self.keys_at.or(keys_at);
     }
 }
 
@@ -61,12 +194,7 @@ struct Counted {
 }
 
 impl FleetSize {
-    /// The operator expects so many; 0 is nothing said.
-    pub fn expect(&mut self, pops: u32) {
-        self.said = self.said.max(pops.min(POPS_MAX));
-    }
-
-    /// A POP has heard of so many; 0 is of none.
+    /// A POP has heard of so many, or the operator expects them; 0 is nothing said.
     pub fn hear(&mut self, pops: u32) {
         self.said = self.said.max(pops.min(POPS_MAX));
     }
@@ -94,24 +222,87 @@ impl FleetSize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::format;
-    use weir_limiter::time::SECOND_NS;
+    use alloc::{format, vec};
+    use weir_limiter::wire::Key;
+
+    fn key() -> Key {
+        let (admitted, unconfirmed, asked, asked_recently) = (0, 0, 0, 0);
+        let (rule, value, epoch, span_ms, missing, ahead) = (0, vec![1], 1, 0, 0, 0);
+        Key { rule, value, epoch, admitted, unconfirmed, span_ms, missing, asked, asked_recently, ahead }
+    }
 
     fn at(seconds: u64) -> Time {
         Time::from_nanos(seconds * SECOND_NS)
+    }
+
+    fn greeting(pop: &str, worker: u64, sequence: u64) -> Report {
+        Report { pop: pop.into(), worker, sequence, ..Report::default() }
+    }
+
+    fn running(pop: &str, worker: u64, version: u64, refused: u64) -> Report {
+        Report { running: Running { version, refused }, ..greeting(pop, worker, 1) }
+    }
+
+    fn note(pop: &str, version: u64, refused: u64) -> PopNote {
+        PopNote { pop: pop.into(), version, refused }
     }
 
     #[test]
     fn a_pop_that_falls_silent_stops_counting() {
         let mut pops = Pops::default();
         for (second, pop) in [(0, "a"), (0, "b"), (5, "a"), (6, "a"), (6, "c")] {
-            pops.hear(at(second), pop);
+            pops.hear(at(second), &greeting(pop, 1, 1));
         }
         assert_eq!(pops.live(at(10), 10 * SECOND_NS), 3);
         assert_eq!(pops.live(at(11), 10 * SECOND_NS), 2, "b is silent");
         assert_eq!(pops.live(at(17), 10 * SECOND_NS), 0);
-        pops.hear(at(20), "b");
+        pops.hear(at(20), &greeting("b", 1, 1));
         assert_eq!(pops.live(at(20), 10 * SECOND_NS), 1);
+    }
+
+    #[test]
+    fn tells_stale_and_repeated_reports_from_fresh_ones() {
+        let mut pops = Pops::default();
+        for (pop, worker, sequence, is_stale) in [
+            ("a", 1, 1, false),
+            ("a", 1, 2, false),
+            ("a", 1, 2, true),
+            ("a", 1, 1, true),
+            ("a", 2, 1, false),
+            ("a", 1, 3, false),
+            ("b", 1, 1, false),
+        ] {
+            let sender = pops.hear(Time::ZERO, &greeting(pop, worker, sequence));
+            assert_eq!(sender, Sender { is_stale, busy: 0 }, "{pop} {worker} {sequence}");
+        }
+    }
+
+    #[test]
+    fn counts_the_workers_of_a_pop_that_report_keys() {
+        let mut pops = Pops::default();
+        let keys = vec![key()];
+        let heard = [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
+        let counted = heard.map(|(ms, pop, worker)| {
+            let report = Report { keys: keys.clone(), ..greeting(pop, worker, ms + 1) };
+            let now = Time::from_nanos(SECOND_NS + ms * 1_000_000);
+            pops.hear(now, &greeting(pop, 9, ms));
+            pops.hear(now, &report).busy
+        });
+        assert_eq!(counted, [1, 2, 1, 2, 2, 1]);
+    }
+
+    #[test]
+    fn a_pop_runs_what_its_last_worker_runs() {
+        let mut pops = Pops::default();
+        for (worker, version) in [(1, 8), (2, 7), (3, 9)] {
+            pops.hear(at(0), &running("fra1", worker, version, worker));
+        }
+        assert_eq!(pops.news(at(0)), [note("fra1", 7, 3)]);
+        assert_eq!(pops.news(at(0)), [], "said already");
+        pops.hear(at(1), &running("fra1", 1, 9, 0));
+        assert_eq!(pops.news(at(1)), [note("fra1", 7, 3)]);
+        pops.hear(at(3), &running("fra1", 1, 9, 0));
+        assert_eq!(pops.news(at(3)), [note("fra1", 9, 0)], "the others are gone");
     }
 
     #[test]
@@ -122,7 +313,7 @@ mod tests {
             fleet.hear(said);
         }
         assert_eq!(fleet.known(), Some(3), "the most");
-        fleet.expect(30);
+        fleet.hear(30);
         assert_eq!(fleet.known(), Some(30));
         fleet.hear(u32::MAX);
         assert_eq!(fleet.known(), Some(POPS_MAX));
@@ -152,12 +343,28 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_bounded() {
+    fn made_up_names_take_bounded_memory_and_the_silent_make_room() {
         let mut pops = Pops::default();
         for n in 0..u64::from(POPS_MAX) + 10 {
-            pops.hear(Time::from_nanos(n), &format!("pop-{n}"));
+            pops.hear(Time::from_nanos(n), &greeting(&format!("pop-{n}"), 1, 1));
         }
         assert_eq!(pops.live(at(1), SECOND_NS), POPS_MAX);
-        assert_eq!(pops.heard_at.len(), POPS_MAX as usize);
+        for n in 0..REMEMBERED_MAX as u64 {
+            let report = Report { keys: vec![key()], ..greeting(&format!("fra{}", n % 200), n, 1) };
+            assert!(pops.hear(at(1), &report).busy <= WORKERS_MAX);
+            assert!(pops.workers_len <= REMEMBERED_MAX);
+        }
+        assert_eq!(pops.workers_len, REMEMBERED_MAX);
+        assert_eq!((pops.known.len(), pops.by_age.len()), (POPS_MAX as usize, POPS_MAX as usize));
+        for n in 0..2 {
+            assert!(!pops.hear(at(1), &greeting("fra1", u64::MAX, 1)).is_stale, "not remembered {n}");
+        }
+        pops.hear(at(12), &greeting("fra2", 1, 1));
+        assert!(pops.hear(at(12), &greeting("fra2", 1, 1)).is_stale, "the silent made room");
+        assert_eq!(pops.workers_len, 1);
+        for worker in 0..2 * OF_ONE_POP_MAX as u64 {
+            pops.hear(at(12), &greeting("fra1", worker, 1));
+        }
+        assert_eq!(pops.known["fra1"].workers.len(), OF_ONE_POP_MAX);
     }
 }

@@ -1,5 +1,5 @@
-//! One region's side of the budget loop, without its IO: a report comes in and becomes charges, the
-//! store's accounts come back and become grants.
+//! What one region knows of budgets: a report comes in and becomes charges, the store's accounts come
+//! back and become grants.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,53 +11,15 @@ use weir_limiter::time::Time;
 use weir_limiter::wire::{Allowance, Pushed, Report};
 
 use crate::alone::{Alone, Share};
-use crate::budget::{Account, BudgetId, Charge, Count, Demand, SourceId};
+use crate::budget::{Account, BudgetId, Count, SourceId};
 use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
-use crate::draws::Draws;
-use crate::escrow::{Claim, Drawn};
+use crate::escrow::Claim;
 use crate::floors::Floors;
 use crate::heard::{Heard, Last, Owed};
-use crate::hot::{Heat, HotKey, HotKeys};
-use crate::pops::{FleetSize, Pops};
-use crate::workers::Workers;
-
-/// What one report says about one budget.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Which budget.
-    pub id: BudgetId,
-    /// How large it is.
-    pub quota: Quota,
-    /// How POPs share it.
-    pub sharing: Sharing,
-    /// What the region is asked for.
-    pub demand: Demand,
-    /// What the POP is asked for, in thousandths of a token per second.
-    pub own_milli: u64,
-    /// What the POP's buckets admitted.
-    pub counts: Vec<Count>,
-}
-
-impl Entry {
-    /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
-    pub fn charge<'a>(&'a self, member: &'a str, pop: &'a str) -> Charge<'a> {
-        Charge { quota: self.quota, member, demand: self.demand, pop, counts: &self.counts }
-    }
-}
-
-/// A report's keys as entries: several keys may fall to one budget (a bucket that was made anew).
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// An entry per budget.
-    pub entries: Vec<Entry>,
-    /// A draw per strict budget.
-    pub draws: Draws,
-    /// For each key of the report that is of no strict rule, its entry.
-    entry_of_key: Vec<usize>,
-    /// Workers of the POP that report keys; 0 where this report has none.
-    pub workers: u32,
-}
+use crate::heat::Heat;
+use crate::hot::{HotKey, HotKeys};
+use crate::plan::{Entry, Plan};
 
 /// What a region knows between reports.
 #[derive(Debug)]
@@ -71,9 +33,6 @@ pub struct Region {
     floors: Floors,
     heard: Heard,
     alone: Alone,
-    pops: Pops,
-    fleet: FleetSize,
-    workers: Workers,
 }
 
 impl Region {
@@ -88,58 +47,44 @@ impl Region {
             hot: HotKeys::default(),
             heard: Heard::default(),
             alone: Alone::default(),
-            pops: Pops::default(),
-            fleet: FleetSize::default(),
-            workers: Workers::default(),
             floors: Floors::default(),
         }
     }
 
     /// Takes in a report at `now`: what is to be charged for it.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
-        self.pops.hear(now, &report.pop);
-        self.fleet.hear(report.pops);
-        let mut plan = Plan::default();
-        if !report.keys.is_empty() {
-            plan.workers = self.workers.hear(now, &report.pop, report.worker);
-        }
-        plan.entries.reserve_exact(report.keys.len());
-        plan.entry_of_key.reserve_exact(report.keys.len());
+        let mut plan = Plan::with_capacity(report.keys.len());
         let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for key in &report.keys {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
+            let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
+            let known = known.entry((&key.value, key.rule));
             if rule.sharing.strict {
                 let claim = Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead };
-                let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
-                let is_calendar = rule.sharing.calendar.is_some();
                 let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
-                let lease_ns = if is_calendar { calendar_lease_ns } else { strict_lease_ns };
-                plan.draws.add(plan.keys_len(), id, rule, lease_ns / 1_000, claim);
+                let lease_ns =
+                    if rule.sharing.calendar.is_some() { calendar_lease_ns } else { strict_lease_ns };
+                let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
+                plan.next_claim(at, claim);
                 continue;
             }
-            let at = *known.entry((&key.value, key.rule)).or_insert_with(|| {
-                let id = BudgetId { rule: rule.name.clone(), value: key.value.clone() };
-                let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
-                plan.entries.push(Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() });
-                plan.entries.len() - 1
-            });
-            let Some(entry) = plan.entries.get_mut(at) else { continue };
+            let at = *known.or_insert_with(|| plan.add_entry(id(), rule));
+            let Some(entry) = plan.next_entry(at) else { continue };
             source.epoch = report.epoch(key);
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns };
             entry.demand = self.demands.observe(now, &entry.id, &source, &said);
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             entry.counts.push(Count {
-                epoch: report.epoch(key),
+                epoch: source.epoch,
                 admitted: key.admitted,
                 unconfirmed: key.unconfirmed,
                 span_us: u64::from(key.span_ms) * 1_000,
                 missing: u64::from(key.missing),
                 made_ms: report.made_ms,
             });
-            plan.entry_of_key.push(at);
         }
         plan
     }
@@ -165,23 +110,17 @@ impl Region {
     }
 
     /// What is granted at `now` with the store out of reach: the entries are charged to this region's
-    /// `share` in the name of `member` (see [`crate::alone`]). An allowance per key of `report`; nothing
+    /// `share` (see [`crate::alone`]). An allowance per key of `report`; nothing
     /// is lent in advance, since nothing can be debited.
-    pub fn grant_alone(
-        &mut self,
-        now: Time,
-        report: &Report,
-        plan: &Plan,
-        share: Share,
-        member: &str,
-    ) -> Vec<Allowance> {
+    pub fn grant_alone(&mut self, now: Time, report: &Report, plan: &Plan, share: Share) -> Vec<Allowance> {
         let grants = plan.entries.iter().map(|whole| {
             let entry = Entry {
                 quota: share.of(whole.quota),
                 sharing: share.of_sharing(&whole.sharing, whole.quota),
                 ..whole.clone()
             };
-            let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), member, &report.pop);
+            let account =
+                self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, &report.pop);
             let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
             self.heard.note_depth(&entry.id, last);
             self.grant_one(now, whole, entry.quota, &entry.sharing, &account)
@@ -207,27 +146,6 @@ impl Region {
         let division = self.hot.divide(&entry.id, entry.quota, &entry.sharing, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
         division.allowance()
-    }
-
-    /// The operator expects the fleet to have so many POPs; 0 is nothing said.
-    pub fn expect_pops(&mut self, pops: u32) {
-        self.fleet.expect(pops);
-    }
-
-    /// The store counts so many POPs at `now` that reported within `ttl_ns` nanoseconds.
-    pub fn count_pops(&mut self, now: Time, pops: u32, ttl_ns: u64) {
-        self.fleet.count(now, pops, ttl_ns);
-    }
-
-    /// The POPs that reported here within `ttl_ns` nanoseconds before `now`, as a part of the fleet as last known.
-    pub fn share(&mut self, now: Time, ttl_ns: u64) -> Share {
-        let here = self.pops(now, ttl_ns);
-        self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))
-    }
-
-    /// The POPs that reported here within `ttl_ns` nanoseconds before `now`.
-    pub fn pops(&mut self, now: Time, ttl_ns: u64) -> u32 {
-        self.pops.live(now, ttl_ns)
     }
 
     /// What the budgets heard of owe at `now`, rule by rule; while the region is alone, its local ones.
@@ -275,18 +193,5 @@ impl Region {
     /// Budgets heard of lately, and how many of those are in debt.
     pub fn debts(&mut self, now: Time) -> (usize, usize) {
         self.demands.debts(now)
-    }
-}
-
-impl Plan {
-    /// The allowances of entries, and what was drawn, as allowances of the report's keys, in its order.
-    /// With the store out of reach nothing was drawn, and strict keys are leased nothing.
-    pub fn of_keys(&self, grants: &[Allowance], drawn: &[Drawn]) -> Vec<Allowance> {
-        let of_entries = self.entry_of_key.iter().filter_map(|at| grants.get(*at).copied());
-        self.draws.among(of_entries.collect(), drawn)
-    }
-
-    fn keys_len(&self) -> usize {
-        self.entry_of_key.len() + self.draws.keys_len()
     }
 }

@@ -1,6 +1,11 @@
 //! What a budget has on record of a source, and what its reports say of time.
 
-use crate::budget::{CHARGE_TOKENS_MAX, COUNT_MAX, Count};
+use alloc::string::String;
+
+/// The largest count a record holds; larger ones are taken as this.
+pub const COUNT_MAX: u64 = (1 << 53) - 1;
+/// The most tokens one charge takes: twelve days at the highest rate there is.
+pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
 
 /// The latest that a POP's clock is believed to show, in milliseconds: a century and more.
 pub const MADE_MS_MAX: u64 = 1 << 42;
@@ -13,6 +18,32 @@ pub const PACE_US: u64 = 1_010;
 
 // Doubles must hold each of these exactly.
 const _: () = assert!(MADE_MS_MAX * PACE_US < 1 << 53);
+
+/// Names a span of counts: one bucket of one POP. Ordered by epoch, then name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId {
+    /// The bucket's epoch.
+    pub epoch: u64,
+    /// The POP's name.
+    pub pop: String,
+}
+
+/// What a report says that a source has admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The bucket's epoch.
+    pub epoch: u64,
+    /// Tokens admitted since the epoch began.
+    pub admitted: u64,
+    /// The part of `admitted` to charge where the epoch is not on record.
+    pub unconfirmed: u64,
+    /// How long ago the first of what is not on record may have been admitted, in microseconds.
+    pub span_us: u64,
+    /// Tokens that the POP's own bucket has not refilled since: they were admitted of late.
+    pub missing: u64,
+    /// When the report was made, in milliseconds of the POP's own clock.
+    pub made_ms: u64,
+}
 
 /// What has been charged for a source, and when it was last heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use weir_budget::alone::Share;
 use weir_budget::budget::Budget;
 use weir_budget::divide::Terms;
-use weir_budget::region::{Plan, Region};
+use weir_budget::plan::Plan;
+use weir_budget::region::Region;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::Time;
@@ -44,7 +45,7 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
     let mut region = Region::new("eu/1", Terms::default());
     let said = report("fra1", 40);
     let plan = plan(&mut region, &said);
-    let allowances = region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2), "fra/a");
+    let allowances = region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2));
     assert_eq!(allowances[0].grant().unwrap().burst, 50);
     let hot = region.hot(at(1_000));
     assert_eq!(hot[0].quota, quota());
@@ -57,7 +58,7 @@ fn pops_of_a_region_share_its_part_by_one_ratio() {
     for pop in ["fra1", "fra2"] {
         let said = report(pop, 20);
         let plan = plan(&mut region, &said);
-        last = region.grant_alone(at(1_000), &said, &plan, Share::new(2, 4), "fra/a");
+        last = region.grant_alone(at(1_000), &said, &plan, Share::new(2, 4));
     }
     // 40 of 50 are gone, and both POPs are asked for 40 a second: x is 4 above the target, of which four times
     // as much is given out, beside the 5 of the rate.
@@ -72,7 +73,7 @@ fn what_is_owed_alone_is_dropped_when_the_store_answers() {
     let mut region = Region::new("eu/1", Terms::default());
     let said = report("fra1", 80);
     let plan = plan(&mut region, &said);
-    region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2), "fra/a");
+    region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2));
     assert_eq!(region.owed(at(1_000))["r"].sum_milli, 30_000);
     // Somebody else has taken 30.
     let mut budget = Budget::default();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_budget::budget::{Account, Demand, Member};
 use weir_budget::divide::{Division, Shared, Terms, divide};
-use weir_budget::hot::Heat;
+use weir_budget::heat::Heat;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::{Floor, Sharing};
 use weir_limiter::wire::{AdmitRatio, Allowance, Grant};

@@ -52,14 +52,10 @@ fn strict_keys_are_drawn_and_the_others_charged() {
     let mut region = Region::new("eu/1", Terms::default());
     let plan = region.hear(Time::ZERO, &report());
     assert_eq!(plan.entries.iter().map(|entry| entry.id.value[0]).collect::<Vec<_>>(), [1, 2]);
-    let drawn: Vec<_> = plan
-        .draws
-        .list()
-        .iter()
-        .map(|draw| (draw.id.rule.as_str(), draw.id.value[0], draw.claims.len()))
-        .collect();
+    let drawn: Vec<_> =
+        plan.draws.iter().map(|draw| (draw.id.rule.as_str(), draw.id.value[0], draw.claims.len())).collect();
     assert_eq!(drawn, [("login", 1, 2), ("payment", 1, 1), ("login", 2, 1)]);
-    let first = &plan.draws.list()[0];
+    let first = &plan.draws[0];
     assert_eq!(first.claims[0], Claim { epoch: 7 << 32 | 1, admitted: 0, ahead: 10 });
     assert_eq!((first.quota, first.lease_us, first.lease_ms()), (quota(), 2_000_000, 2_000));
 }
@@ -71,8 +67,7 @@ fn every_key_is_answered_in_the_reports_order() {
     let accounts: Vec<_> =
         plan.entries.iter().map(|entry| Budget::default().charge(1, &entry.charge("fra", "fra1"))).collect();
     let grants = region.grant(Time::ZERO, &plan.entries, &accounts);
-    let drawn: Vec<_> =
-        plan.draws.list().iter().map(|draw| Escrow::default().draw(1, "fra1", draw)).collect();
+    let drawn: Vec<_> = plan.draws.iter().map(|draw| Escrow::default().draw(1, "fra1", draw)).collect();
     let all = plan.of_keys(&grants, &drawn);
     let charged: Vec<_> = all
         .iter()

@@ -17,8 +17,7 @@ pub use token::Token;
 pub use values::{LogFormat, LogLevel, Secret, StoreAddress};
 
 use weir_budget::divide::Terms;
-
-use crate::report::Place;
+use weir_budget::hub;
 
 /// The configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,21 +77,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this weir-sync is called, and how it grants; each call makes up another name for the replica, unless one is set.
-    pub fn place(&self) -> Place {
+    /// What this weir-sync goes by; each call makes up another name for the replica, unless one is set.
+    pub fn hub(&self) -> hub::Settings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
-        Place {
-            region: self.region.clone(),
-            replica,
+        hub::Settings {
+            member: format!("{}/{replica}", self.region),
             terms: self.terms(),
-            pop_ttl: self.pop_ttl,
+            pop_ttl_ns: nanos(self.pop_ttl),
             pops_expected: self.pops_expected,
         }
     }
 
     /// The terms of every grant.
     pub fn terms(&self) -> Terms {
-        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Terms {
             interval_ns: nanos(self.grant_interval),
             lease_min_ns: nanos(self.lease_min),
@@ -100,6 +97,10 @@ impl Config {
             ..Terms::default()
         }
     }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Default for Config {

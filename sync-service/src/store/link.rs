@@ -335,7 +335,7 @@ mod tests {
             include_str!("tally.lua"),
             include_str!("register.lua"),
             include_str!("hot.lua"),
-            include_str!("boxed.lua"),
+            include_str!("bans.lua"),
             include_str!("rules.lua"),
             include_str!("fleet.lua"),
         ];

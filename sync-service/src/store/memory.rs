@@ -11,14 +11,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_budget::boxed::{BoxedKey, BoxedList};
+use weir_budget::ban::{Ban, BanList};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
+use weir_budget::plan::Entry;
+use weir_budget::pops::PopNote;
+use weir_limiter::wire::POPS_MAX;
 
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Entry, POPS_MAX, Store};
-use crate::fleet::{Noted, Seen};
+use super::{Answer, Batch, Store};
+use crate::fleet::Seen;
 use escrows::Escrows;
 use notes::Notes;
 use rules::Rules;
@@ -50,7 +53,7 @@ struct State {
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
     hot: HotList,
-    boxed: BoxedList,
+    bans: BanList,
     budgets_max: usize,
     rules: Rules,
     notes: Notes,
@@ -75,7 +78,7 @@ impl Memory {
             escrows: Escrows::new(budgets_max.max(1)),
             pops: BTreeMap::new(),
             hot: HotList::default(),
-            boxed: BoxedList::default(),
+            bans: BanList::default(),
             budgets_max: budgets_max.max(1),
             rules: Rules::default(),
             notes: Notes::default(),
@@ -129,8 +132,8 @@ impl Store for Memory {
         Box::pin(async move { Ok(list) })
     }
 
-    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
-        let list = self.with(|state| state.boxed.exchange(mine, self.now_us()));
+    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
+        let list = self.with(|state| state.bans.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
     }
 
@@ -155,7 +158,7 @@ impl Store for Memory {
         Box::pin(async move { Ok(kept) })
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
         self.with(|state| state.notes.note(self.now_us(), self.pop_ttl_us, member, pops));
         Box::pin(async { Ok(()) })
     }
@@ -217,7 +220,7 @@ impl State {
     fn register(&mut self, now_us: u64, pop: &str, ttl_us: u64) -> u32 {
         self.pops.insert(pop.to_owned(), now_us);
         self.pops.retain(|_, seen_us| now_us.saturating_sub(*seen_us) <= ttl_us);
-        while self.pops.len() > POPS_MAX {
+        while self.pops.len() > POPS_MAX as usize {
             let oldest = self.pops.iter().min_by_key(|(_, seen_us)| **seen_us);
             let Some(oldest) = oldest.map(|(pop, _)| pop.clone()) else { break };
             self.pops.remove(&oldest);
@@ -254,7 +257,7 @@ mod tests {
                 made_ms: 0,
             }],
         };
-        let batch = Batch { member: "fra", pop: "fra1", entries: vec![entry] };
+        let batch = Batch { member: "fra", pop: "fra1", entries: &[entry] };
         store.charge(&batch).await.unwrap()[0].deficit_ns / quota.token_ns()
     }
 
@@ -285,7 +288,7 @@ mod tests {
             own_milli: 0,
             counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 }],
         };
-        let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
+        let batch = Batch { member: "fra", pop: "fra1", entries: &[] };
         store.with(|state| {
             state.charge(0, &batch, &entry(1));
             state.charge(1_000_000, &batch, &entry(2));
@@ -304,7 +307,7 @@ mod tests {
         let id = BudgetId { rule: "r".into(), value: vec![1] };
         let (sharing, demand) = (Sharing::of(quota), Demand::default());
         let entry = Entry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
-        let batch = Batch { member: "fra", pop: "fra1", entries: vec![] };
+        let batch = Batch { member: "fra", pop: "fra1", entries: &[] };
         store.with(|state| {
             state.charge(0, &batch, &entry);
             state.charge(30_000_000, &batch, &entry);

@@ -14,30 +14,28 @@ use std::future::Future;
 use std::pin::Pin;
 
 use thiserror::Error;
-use weir_budget::boxed::BoxedKey;
+use weir_budget::ban::Ban;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
-use weir_budget::region::Entry;
+use weir_budget::plan::Entry;
+use weir_budget::pops::PopNote;
 
-use crate::fleet::{Noted, Seen};
+use crate::fleet::Seen;
 use rules::{Kept, Put, Stored};
-
-/// The most POPs a store counts; beyond it, those heard of longest ago go first.
-pub const POPS_MAX: usize = 10_000;
 
 /// What a store's method returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// What one report says, budget by budget.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Who speaks: `region/replica`.
     pub member: &'a str,
     /// The POP that the counts are of.
     pub pop: &'a str,
     /// A charge per budget.
-    pub entries: Vec<Entry>,
+    pub entries: &'a [Entry],
 }
 
 /// Keeps budgets. Every method answers within the store's time-out.
@@ -51,16 +49,17 @@ pub trait Store: Send + Sync {
     /// contain it.
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>>;
 
-    /// Notes that `pop` is alive and returns how many POPs are, at least 1.
+    /// Notes that `pop` is alive and returns how many POPs are, at least 1. Beyond
+    /// [`weir_limiter::wire::POPS_MAX`], those heard of longest ago go first.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
 
     /// Puts a region's hot keys on the list that all share and returns the list (see
     /// [`weir_budget::hot::HotList`]).
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
 
-    /// Puts a region's boxed keys on the list that all share and returns the list, in no order: for how long
-    /// from now each is boxed (see [`weir_budget::boxed::BoxedList`]).
-    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>>;
+    /// Puts a region's bans on the list that all share and returns the list, in no order: for how long
+    /// from now each is banned (see [`weir_budget::ban::BanList`]).
+    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>>;
 
     /// Puts a rule set as a new version (see [`rules`]), or says why not.
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;
@@ -75,7 +74,7 @@ pub trait Store: Send + Sync {
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
 
     /// Notes what `member` (`region/replica`) has heard of POPs; each note expires as a POP does.
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()>;
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()>;
 
     /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> Answer<'_, Vec<Seen>>;

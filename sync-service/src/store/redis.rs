@@ -7,18 +7,17 @@
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and
 //! `weir:fleet`, hot keys `weir:hot`, penalties `weir:{boxed}` and `weir:{boxed}:changed`.
 
-mod boxed;
+mod bans;
 mod draw;
 mod fleet;
 mod rules;
 mod send;
 mod tally;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use redis::{Client, Pipeline, RedisResult, TlsCertificates};
-use weir_budget::boxed::BoxedKey;
+use weir_budget::ban::Ban;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
     LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
@@ -26,18 +25,22 @@ use weir_budget::budget::{
 };
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
+use weir_budget::plan::Entry;
+use weir_budget::pops::PopNote;
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
 use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
+use weir_budget::text::Hex;
 use weir_limiter::calendar::{Calendar, Window};
+use weir_limiter::wire::POPS_MAX;
 
 use self::send::Lua;
 use super::link::Link;
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Entry, POPS_MAX, Store, StoreError};
-use crate::fleet::{Noted, Seen};
+use super::{Answer, Batch, Store, StoreError};
+use crate::fleet::Seen;
 
 /// The sorted set of live POPs.
 const FLEET_KEY: &str = "weir:pops";
@@ -53,8 +56,8 @@ pub struct Redis {
     tally: Lua,
     register: Lua,
     hot: Lua,
-    boxed: Lua,
-    known_boxed: boxed::Known,
+    bans: Lua,
+    known_bans: bans::Known,
     rules: Lua,
     fleet: Lua,
     pop_ttl_us: u64,
@@ -87,11 +90,11 @@ impl Redis {
             tally::script(),
             register_script(),
             hot_script(),
-            boxed::script(),
+            bans::script(),
             rules::script(),
             fleet::script(),
         ];
-        let [charge, draw, tally, register, hot, boxed, rules, fleet] =
+        let [charge, draw, tally, register, hot, bans, rules, fleet] =
             texts.each_ref().map(|text| Lua::new(text));
         Ok(Self {
             link: Link::new(client, options.response_timeout, texts.into()),
@@ -100,8 +103,8 @@ impl Redis {
             tally,
             register,
             hot,
-            boxed,
-            known_boxed: boxed::Known::default(),
+            bans,
+            known_bans: bans::Known::default(),
             rules,
             fleet,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
@@ -136,7 +139,7 @@ impl Store for Redis {
                 return Ok(Vec::new());
             }
             let mut pipeline = Pipeline::with_capacity(batch.entries.len());
-            for entry in &batch.entries {
+            for entry in batch.entries {
                 add_charge(&mut pipeline, self.charge.get_hash(), batch, entry);
             }
             let rows: Vec<Row> = self.send(&pipeline, &self.charge).await?;
@@ -186,12 +189,12 @@ impl Store for Redis {
         })
     }
 
-    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
+    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
         Box::pin(async move {
-            let since_us = self.known_boxed.since_us();
-            let pipeline = boxed::pipeline(self.boxed.get_hash(), since_us, mine);
-            let (row,): (boxed::Row,) = self.send(&pipeline, &self.boxed).await?;
-            Ok(self.known_boxed.heard(since_us, &row))
+            let since_us = self.known_bans.since_us();
+            let pipeline = bans::pipeline(self.bans.get_hash(), since_us, mine);
+            let (row,): (bans::Row,) = self.send(&pipeline, &self.bans).await?;
+            Ok(self.known_bans.heard(since_us, &row))
         })
     }
 
@@ -211,7 +214,7 @@ impl Store for Redis {
         Box::pin(rules::kept(self))
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
         Box::pin(fleet::note(self, member, pops))
     }
 
@@ -243,17 +246,7 @@ pub fn quota_key(calendar: Calendar, id: &BudgetId) -> String {
 }
 
 fn key_under(prefix: &str, id: &BudgetId) -> String {
-    let mut key = format!("{prefix}{{{}:", id.rule);
-    push_hex(&mut key, &id.value);
-    key.push('}');
-    key
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
+    format!("{prefix}{{{}:{}}}", id.rule, Hex(&id.value))
 }
 
 fn add_charge(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &Entry) {
@@ -326,7 +319,7 @@ fn hot_script() -> String {
 }
 
 fn register_script() -> String {
-    with_maxima(&[("POPS_MAX", POPS_MAX as u64)], include_str!("register.lua"))
+    with_maxima(&[("POPS_MAX", u64::from(POPS_MAX))], include_str!("register.lua"))
 }
 
 fn with_maxima(maxima: &[(&str, u64)], text: &str) -> String {

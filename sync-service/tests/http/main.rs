@@ -1,7 +1,7 @@
 //! The real server over real TCP: the exchange, every refusal, the pages, the end.
 
 mod alone;
-mod boxed;
+mod bans;
 mod client;
 mod exchange;
 mod figures;

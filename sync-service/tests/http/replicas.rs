@@ -72,8 +72,8 @@ async fn what_an_alternating_pop_is_asked_for_is_not_doubled() {
 
 #[tokio::test]
 async fn without_a_name_each_replica_makes_up_its_own() {
-    let names: Vec<_> = (0..3).map(|_| Config::default().place().member()).collect();
+    let names: Vec<_> = (0..3).map(|_| Config::default().hub().member).collect();
     assert!(names.iter().all(|name| name.starts_with("default/") && name.len() == "default/".len() + 16));
     assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
-    assert_eq!(replica("a").place().member(), "fra/a");
+    assert_eq!(replica("a").hub().member, "fra/a");
 }

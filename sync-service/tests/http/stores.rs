@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use weir_budget::boxed::BoxedKey;
+use weir_budget::ban::Ban;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
-use weir_sync::fleet::{Noted, Seen};
+use weir_budget::pops::PopNote;
+use weir_sync::fleet::Seen;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::rules::{Kept, Put, Stored};
 use weir_sync::store::{Answer, Batch, Store, StoreError};
@@ -86,13 +87,13 @@ impl Store for Shared {
         self.or_gone(self.memory.hot(mine))
     }
 
-    fn boxed<'a>(&'a self, mine: &'a [BoxedKey]) -> Answer<'a, Vec<BoxedKey>> {
+    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
         Box::pin(async move {
             // Not even asked while it is gone.
             if self.is_gone.load(Ordering::SeqCst) {
                 return Err(StoreError::Unreachable("taken away".into()));
             }
-            self.memory.boxed(mine).await
+            self.memory.bans(mine).await
         })
     }
 
@@ -115,7 +116,7 @@ impl Store for Shared {
         self.or_gone(self.memory.kept_rules())
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [Noted]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
         self.or_gone(self.memory.note_pops(member, pops))
     }
 

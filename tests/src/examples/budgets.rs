@@ -1,21 +1,22 @@
-//! A weir-sync of one POP, in simulated time: the real region, budgets and strict budgets.
+//! A weir-sync of one POP, in simulated time: the real hub, budgets and strict budgets.
 
 use std::collections::HashMap;
 
-use weir_budget::alone::Share;
 use weir_budget::budget::{Budget, BudgetId};
 use weir_budget::divide::Terms;
-use weir_budget::region::Region;
+use weir_budget::escrow::Draw;
+use weir_budget::hub::{Answers, Hub, Settings};
+use weir_budget::plan::Entry;
 use weir_budget::strict::{Strict, StrictId};
-use weir_limiter::time::Time;
-use weir_limiter::wire::{Message, Reply, Report};
+use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::wire::{Message, Report};
 
 /// The region's name, and the only name that budgets are charged by.
 const REGION: &str = "eu";
 
 /// A weir-sync and its store.
 pub(super) struct Budgets {
-    region: Region,
+    hub: Hub,
     shared: HashMap<BudgetId, Budget>,
     strict: HashMap<StrictId, Strict>,
     /// What its wall clock reads at time zero, in microseconds since 1970.
@@ -24,36 +25,26 @@ pub(super) struct Budgets {
 
 impl Budgets {
     pub(super) fn new(unix_us: u64) -> Self {
-        let region = Region::new(REGION, Terms::default());
-        Self { region, shared: HashMap::new(), strict: HashMap::new(), unix_us }
+        let (member, terms, pop_ttl_ns) = (REGION.to_owned(), Terms::default(), 10 * SECOND_NS);
+        let hub = Hub::new(Settings { member, terms, pop_ttl_ns, pops_expected: 0 });
+        Self { hub, shared: HashMap::new(), strict: HashMap::new(), unix_us }
     }
 
     /// The encoded reply to a report.
     pub(super) fn answer(&mut self, report: &Report, now: Time) -> Vec<u8> {
         let now_us = self.unix_us + now.as_nanos() / 1_000;
-        let mut plan = self.region.hear(now, report);
-        plan.draws.date(now_us);
-        let accounts: Vec<_> = plan
-            .entries
-            .iter()
-            .map(|entry| {
-                let budget = self.shared.entry(entry.id.clone()).or_default();
-                budget.charge(now_us, &entry.charge(REGION, &report.pop))
-            })
-            .collect();
-        let drawn: Vec<_> = plan
-            .draws
-            .list()
-            .iter()
-            .map(|draw| {
-                let strict = self.strict.entry(Strict::id(draw)).or_insert_with(|| Strict::of(draw));
-                strict.draw(now_us, &report.pop, draw)
-            })
-            .collect();
-        let grants = plan.of_keys(&self.region.grant(now, &plan.entries, &accounts), &drawn);
-        let (rules, pushed) = self.region.pushes(now, report);
-        let pops = Share::new(1, 1).fleet();
-        let sequence = report.sequence;
-        Reply { sequence, pops, settled: true, grants, rules, pushed, ..Reply::default() }.encode()
+        let pending = self.hub.report(now, now_us, report.clone());
+        let charge = |entry: &Entry| {
+            let budget = self.shared.entry(entry.id.clone()).or_default();
+            budget.charge(now_us, &entry.charge(REGION, pending.pop()))
+        };
+        let accounts = Ok(pending.entries().iter().map(charge).collect());
+        let draw = |draw: &Draw| {
+            let strict = self.strict.entry(Strict::id(draw)).or_insert_with(|| Strict::of(draw));
+            strict.draw(now_us, pending.pop(), draw)
+        };
+        let drawn = Ok(pending.draws().iter().map(draw).collect());
+        let answers: Answers<()> = Answers { accounts, drawn, pops: Ok(1) };
+        self.hub.settle(now, 0, pending, answers).reply.encode()
     }
 }

@@ -1,15 +1,17 @@
 //! The events of the budget loop: a report goes to a weir-sync, its charges to the store, and the
 //! answers back.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_budget::budget::Account as StoreAccount;
-use weir_budget::region::Entry;
+use weir_budget::hub::Answers;
+use weir_budget::plan::Entry;
 
 use super::invariants;
 use super::store::Wrong;
-use super::sync::Settled;
-use super::world::{Asker, Call, Event, Query, Told, WARM_UP_NS, World};
+use super::sync::{Answer, Next, Question, UnderWay};
+use super::world::{Asker, Call, Event, WARM_UP_NS, World};
 
 impl World {
     pub(super) fn tick(&mut self, now: u64, pop: usize, worker: usize) {
@@ -39,60 +41,84 @@ impl World {
 
     pub(super) fn heard(&mut self, now: u64, call: Call, sync: usize, report: &[u8]) {
         if self.syncs[sync].is_up {
-            let heard = self.syncs[sync].hear(report, now);
-            self.ask_store(now, sync, Query::Charge(call, Box::new(heard)));
+            let pending = self.syncs[sync].hear(report, now);
+            let has_bans = pending.has_bans();
+            self.ask_store(now, sync, Question::Report(call, pending));
+            if has_bans {
+                self.share_bans(now, sync);
+            }
         }
     }
 
     pub(super) fn listen(&mut self, now: u64, sync: usize) {
         self.queue.push(now + self.setup.interval_ns, Event::Listen(sync));
         if self.syncs[sync].is_up {
-            let mine = self.syncs[sync].hot(now);
-            self.wire.are_hot(&mine);
-            self.ask_store(now, sync, Query::Hot(mine));
+            let tick = self.syncs[sync].tick(now);
+            self.wire.are_hot(tick.listing.keys());
+            self.ask_store(now, sync, Question::Tick(tick));
+            if self.has_penalties {
+                self.share_bans(now, sync);
+            }
         }
     }
 
-    fn ask_store(&mut self, now: u64, sync: usize, query: Query) {
+    fn share_bans(&mut self, now: u64, sync: usize) {
+        let mine = self.syncs[sync].share_bans(now);
+        self.ask_store(now, sync, Question::Bans(mine));
+    }
+
+    fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
         let asker = Asker { sync, life: self.syncs[sync].life, at: now };
-        let query = Rc::new(query);
+        let question = Rc::new(RefCell::new(Some(question)));
         let arrivals = self.network.far(self.syncs[sync].region, &mut self.rng);
         if arrivals[0].is_none() {
-            self.gives_up(asker, query);
+            self.gives_up(asker, question);
             return;
         }
         for delay in arrivals.into_iter().flatten() {
-            self.queue.push(now + delay, Event::AtStore { asker, query: Rc::clone(&query) });
+            self.queue.push(now + delay, Event::AtStore { asker, question: Rc::clone(&question) });
         }
     }
 
     /// No answer will come.
-    fn gives_up(&mut self, asker: Asker, query: Rc<Query>) {
-        self.queue
-            .push(asker.at + self.setup.store_timeout_ns, Event::FromStore { asker, query, told: None });
+    fn gives_up(&mut self, asker: Asker, question: UnderWay) {
+        let at = asker.at + self.setup.store_timeout_ns;
+        self.queue.push(at, Event::FromStore { asker, question, answer: None });
     }
 
-    pub(super) fn at_store(&mut self, now: u64, asker: Asker, query: &Rc<Query>) {
-        let member = self.syncs[asker.sync].member.clone();
-        let told = self.store.is_up.then(|| match &**query {
-            Query::Charge(call, heard) => {
-                let pop = self.pops[call.pop].name.clone();
-                let accounts = self.charge(now, &member, &pop, heard.entries());
-                let drawn = self.store.draw(&pop, heard.draws(), now);
-                Told::Settled(Settled { accounts, drawn, pops: self.store.register(&pop, now) })
-            }
-            Query::Hot(mine) => Told::Fleet(self.store.hot(mine, now)),
-            Query::Peek(entries) => Told::Looked(self.charge(now, &member, "", entries)),
-        });
+    pub(super) fn at_store(&mut self, now: u64, asker: Asker, question: UnderWay) {
+        let answer = match &*question.borrow() {
+            Some(question) => self.store.is_up.then(|| self.answer(now, asker, question)),
+            // It is here for the second time, and was answered.
+            None => return,
+        };
         let [delay, _] = self.network.far(self.syncs[asker.sync].region, &mut self.rng);
         let back = delay.map(|delay| now + self.store.slow_ns + delay);
         match back.filter(|back| *back <= asker.at + self.setup.store_timeout_ns) {
-            Some(back) => self.queue.push(back, Event::FromStore { asker, query: Rc::clone(query), told }),
+            Some(back) => self.queue.push(back, Event::FromStore { asker, question, answer }),
             // An answer that is too late is none.
             None => self.gives_up(
                 Asker { at: asker.at.max(now.saturating_sub(self.setup.store_timeout_ns)), ..asker },
-                Rc::clone(query),
+                question,
             ),
+        }
+    }
+
+    fn answer(&mut self, now: u64, asker: Asker, question: &Question) -> Answer {
+        let member = self.syncs[asker.sync].member.clone();
+        match question {
+            Question::Report(_, pending) => {
+                let pop = pending.pop();
+                let accounts = Ok(self.charge(now, &member, pop, pending.entries()));
+                let drawn = Ok(self.store.draw(pop, pending.draws(), now));
+                Answer::Report(Answers { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
+            }
+            Question::Tick(tick) => {
+                self.store.note_pops(&tick.notes);
+                Answer::Tick(self.store.hot(tick.listing.keys(), now), self.store.rule_set)
+            }
+            Question::Look(look) => Answer::Look(self.charge(now, &member, "", look.entries())),
+            Question::Bans(mine) => Answer::Bans(self.store.bans(mine.bans(), now)),
         }
     }
 
@@ -116,29 +142,17 @@ impl World {
         accounts
     }
 
-    pub(super) fn told(&mut self, now: u64, asker: Asker, query: &Query, told: Option<Told>) {
+    pub(super) fn told(&mut self, now: u64, asker: Asker, question: &UnderWay, answer: Option<Answer>) {
         let sync = &mut self.syncs[asker.sync];
         if !sync.is_up || sync.life != asker.life {
             return;
         }
-        match (query, told) {
-            (Query::Charge(call, heard), told) => {
-                let settled = match &told {
-                    Some(Told::Settled(settled)) => Some(settled),
-                    _ => None,
-                };
-                let is_settled = settled.is_some();
-                let reply = sync.answer(heard, settled, now);
-                self.reply(now, *call, &reply.into(), is_settled);
-            }
-            (Query::Hot(mine), Some(Told::Fleet(fleet))) => {
-                let entries = sync.peeks(mine, &fleet, now);
-                if !entries.is_empty() {
-                    self.ask_store(now, asker.sync, Query::Peek(entries));
-                }
-            }
-            (Query::Peek(entries), Some(Told::Looked(accounts))) => sync.peeked(entries, &accounts, now),
-            _ => {}
+        // It is answered once, however often it arrived.
+        let Some(question) = question.take() else { return };
+        match sync.told(question, answer, now) {
+            Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),
+            Next::Ask(question) => self.ask_store(now, asker.sync, *question),
+            Next::Nothing => {}
         }
     }
 

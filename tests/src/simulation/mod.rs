@@ -8,7 +8,7 @@
 //! clocks.rs     clocks that begin anywhere, drift and jump
 //! faults.rs     what goes wrong when: written down, or drawn from a seed
 //! pop.rs        a point of presence: the only caller of weir-limiter
-//! sync.rs       a weir-sync: the only caller of weir_budget::region
+//! sync.rs       a weir-sync: the only caller of weir_budget::hub
 //! store.rs      the store: the only caller of weir_budget::budget
 //! ledger.rs     what sources said, and what of it the store knows
 //! world.rs      all of them, and what is due next; exchange.rs, trouble.rs: the events
@@ -19,7 +19,7 @@
 //! apart.rs      what those may admit who are alone for a while
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               clock_steps.rs, lumps.rs, mechanisms.rs, quotas.rs, replicas.rs, settings.rs: the table
+//!               clock_steps.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               who asks meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs: what a
@@ -49,6 +49,7 @@ pub mod models;
 pub mod more_scenarios;
 pub mod network;
 pub mod overdrawn;
+pub mod penalties;
 pub mod plot;
 pub mod plots;
 pub mod pop;

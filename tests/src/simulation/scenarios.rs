@@ -10,7 +10,7 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{many, quotas, reaction, replicas};
+use super::{many, penalties, quotas, reaction, replicas};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
@@ -111,6 +111,11 @@ const LOCAL_BURST_BELOW: &[Limit] =
 const PULSES: &[Limit] = &[
     limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 2.0),
     limit("ratio", ratio, 0.99, 1.01),
+    BOUND,
+];
+const BANNED: &[Limit] = &[
+    limit("while banned", penalties::while_banned, 0.0, 0.0),
+    limit("after it", penalties::after_the_ban, 0.99, 1.0),
     BOUND,
 ];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
@@ -226,6 +231,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("two replicas, every 500 ms, 5x", CONTENDED_FAR, replicas::slow_reports),
     plain("two replicas, every 500 ms, one POP", SMALL_BURST, replicas::slow_reports_one_pop),
     plain("four replicas, 3x", CONTENDED_FAR, replicas::four),
+    plain("a client that one POP bans", BANNED, penalties::banned),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

@@ -7,10 +7,12 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
+use weir_budget::ban::{Ban, BanList};
 use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
 use weir_budget::escrow::{Draw, Drawn, Escrow};
 use weir_budget::hot::{HotKey, HotList};
-use weir_budget::region::Entry;
+use weir_budget::plan::Entry;
+use weir_budget::pops::PopNote;
 
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
@@ -34,6 +36,12 @@ pub struct Store {
     state: State,
     /// The list of hot keys. Losing data loses it; regions name their hot keys again within a second.
     hot: HotList,
+    /// The list of bans, which is lost as well.
+    bans: BanList,
+    /// The version of the rule set that is current; 0 if there is none.
+    pub rule_set: u64,
+    /// What each POP runs, as a weir-sync last said.
+    pub notes: BTreeMap<String, PopNote>,
     snapshots: BTreeMap<u64, State>,
     swept_us: u64,
     said: ByHash<BudgetId, Said>,
@@ -188,6 +196,16 @@ impl Store {
         self.hot.exchange(mine, self.clock.at_us(now))
     }
 
+    /// Puts a region's bans on the list; all that are on it.
+    pub fn bans(&mut self, mine: &[Ban], now: u64) -> Vec<Ban> {
+        self.bans.exchange(mine, self.clock.at_us(now))
+    }
+
+    /// Notes what POPs run.
+    pub fn note_pops(&mut self, notes: &[PopNote]) {
+        self.notes.extend(notes.iter().map(|note| (note.pop.clone(), note.clone())));
+    }
+
     /// Tokens that a budget knows were charged to it.
     pub fn charged(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
@@ -252,7 +270,8 @@ impl Store {
             losses.push(Loss { id: id.clone(), forgiven_ns });
         }
         losses.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        (self.state, self.hot, self.lost_at) = (then, HotList::default(), Some(now));
+        (self.state, self.lost_at) = (then, Some(now));
+        (self.hot, self.bans) = (HotList::default(), BanList::default());
         losses
     }
 }

@@ -1,27 +1,54 @@
-//! A weir-sync: the real `Region`, as `sync-service/src/report.rs` drives it. Nothing else calls it.
+//! A weir-sync: the real `Hub`. Nothing else calls it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_budget::ban::Ban;
 use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
-use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
-use weir_budget::region::{Entry, Plan, Region};
+use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
 use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{Message, Reply, Report};
+use weir_limiter::wire::{Message, Report};
 
 use super::clocks::Clock;
+use super::world::Call;
 
 /// How long a POP that says nothing counts as one of the region, in nanoseconds (weir-sync's default).
 const POP_TTL_NS: u64 = 10 * SECOND_NS;
 
-/// What the store made of a report.
+/// What a weir-sync asks the store.
 #[derive(Debug)]
-pub struct Settled {
-    /// Of the entries.
-    pub accounts: Vec<Account>,
-    /// Of the draws.
-    pub drawn: Vec<Drawn>,
-    /// Live POPs.
-    pub pops: u32,
+pub(super) enum Question {
+    /// What a report brings.
+    Report(Call, Pending),
+    /// What an interval brings.
+    Tick(Tick),
+    /// How budgets stand.
+    Look(Look),
+    /// Who is banned.
+    Bans(BanListing),
+}
+
+/// A question on its way to the store and back, until it is answered. The network may repeat it.
+pub(super) type UnderWay = Rc<RefCell<Option<Question>>>;
+
+/// What the store answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Report(Answers<()>),
+    Tick(Vec<HotKey>, u64),
+    Look(Vec<Account>),
+    Bans(Vec<Ban>),
+}
+
+/// What is to be done once the store has answered.
+#[derive(Debug)]
+pub(super) enum Next {
+    Ask(Box<Question>),
+    /// The encoded reply, and whether it is settled.
+    Reply(Call, Vec<u8>, bool),
+    Nothing,
 }
 
 /// A weir-sync.
@@ -36,26 +63,9 @@ pub struct Sync {
     pub life: u32,
     clock: Clock,
     terms: Terms,
-    state: Region,
-}
-
-/// A report that waits for the store.
-#[derive(Debug)]
-pub struct Heard {
-    report: Report,
-    plan: Plan,
-}
-
-impl Heard {
-    /// What is to be charged.
-    pub fn entries(&self) -> &[Entry] {
-        &self.plan.entries
-    }
-
-    /// What is to be drawn.
-    pub fn draws(&self) -> &[Draw] {
-        self.plan.draws.list()
-    }
+    hub: Hub,
+    /// The rule set that POPs are told to run, as the store last said.
+    rule_set: u64,
 }
 
 impl Sync {
@@ -63,58 +73,60 @@ impl Sync {
     pub fn new(region: usize, replica: usize, replicas: usize, clock: Clock, terms: Terms) -> Self {
         let member =
             if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
-        let state = Region::new(&member, terms);
-        Self { region, member, is_up: true, life: 0, clock, terms, state }
+        let hub = hub(&member, terms);
+        Self { region, member, is_up: true, life: 0, clock, terms, hub, rule_set: 0 }
     }
 
     /// A report comes in.
-    pub fn hear(&mut self, report: &[u8], now: u64) -> Heard {
+    pub fn hear(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
-        let plan = self.state.hear(self.clock.at(now), &report);
-        Heard { report, plan }
+        self.hub.report(self.clock.at(now), now / 1_000, report)
     }
 
-    /// The encoded reply, once the store has answered, or has not.
-    pub fn answer(&mut self, heard: &Heard, settled: Option<&Settled>, now: u64) -> Vec<u8> {
-        let (time, Heard { report, plan }) = (self.clock.at(now), heard);
-        if let Some(settled) = settled {
-            self.state.count_pops(time, settled.pops, POP_TTL_NS);
-        }
-        let share = self.state.share(time, POP_TTL_NS);
-        let grants = match settled {
-            Some(Settled { accounts, drawn, .. }) => {
-                plan.of_keys(&self.state.grant(time, &plan.entries, accounts), drawn)
+    /// An interval is over.
+    pub fn tick(&mut self, now: u64) -> Tick {
+        self.hub.tick(self.clock.at(now))
+    }
+
+    /// What the other regions are to hear of bans.
+    pub fn share_bans(&mut self, now: u64) -> BanListing {
+        self.hub.share_bans(self.clock.at(now))
+    }
+
+    /// The store has answered, or has not.
+    pub(super) fn told(&mut self, question: Question, answer: Option<Answer>, now: u64) -> Next {
+        let time = self.clock.at(now);
+        match (question, answer) {
+            (Question::Report(call, pending), answer) => {
+                let answers = match answer {
+                    Some(Answer::Report(answers)) => answers,
+                    _ => Answers::failed(()),
+                };
+                let reply = self.hub.settle(time, self.rule_set, pending, answers).reply;
+                return Next::Reply(call, reply.encode(), reply.settled);
             }
-            None => self.state.grant_alone(time, report, plan, share, &self.member),
-        };
-        let (rules, pushed) = self.state.pushes(time, report);
-        let (sequence, pops, is_guess) = (report.sequence, share.fleet(), share.is_guess());
-        let settled = settled.is_some();
-        let workers = plan.workers;
-        Reply { sequence, pops, is_guess, settled, grants, rules, pushed, workers, ..Reply::default() }
-            .encode()
-    }
-
-    /// The keys that are hot here, for the list that all regions share.
-    pub fn hot(&mut self, now: u64) -> Vec<HotKey> {
-        self.state.hot(self.clock.at(now))
-    }
-
-    /// What to ask the store about, of the fleet's hot keys, once it has put `mine` on their list.
-    pub fn peeks(&mut self, mine: &[HotKey], fleet: &[HotKey], now: u64) -> Vec<Entry> {
-        self.state.are_listed(self.clock.at(now), mine);
-        self.state.peeks(self.clock.at(now), fleet)
-    }
-
-    /// The store has told.
-    pub fn peeked(&mut self, entries: &[Entry], accounts: &[Account], now: u64) {
-        self.state.grant(self.clock.at(now), entries, accounts);
+            (Question::Tick(tick), Some(Answer::Tick(fleet, rule_set))) => {
+                self.rule_set = rule_set;
+                if let Some(look) = self.hub.listed(time, tick.listing, &fleet) {
+                    return Next::Ask(Box::new(Question::Look(look)));
+                }
+            }
+            (Question::Look(look), Some(Answer::Look(accounts))) => self.hub.looked(time, look, &accounts),
+            (Question::Bans(mine), Some(Answer::Bans(fleet))) => self.hub.bans_listed(time, mine, &fleet),
+            _ => {}
+        }
+        Next::Nothing
     }
 
     /// The process ends, and all it knew is lost.
     pub fn crash(&mut self) {
         self.is_up = false;
         self.life += 1;
-        self.state = Region::new(&self.member, self.terms);
+        self.hub = hub(&self.member, self.terms);
+        self.rule_set = 0;
     }
+}
+
+fn hub(member: &str, terms: Terms) -> Hub {
+    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 })
 }

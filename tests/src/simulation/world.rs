@@ -3,9 +3,6 @@
 use std::rc::Rc;
 
 use fastrand::Rng;
-use weir_budget::budget::Account as StoreAccount;
-use weir_budget::hot::HotKey;
-use weir_budget::region::Entry;
 use weir_limiter::sharing::WhenUnsynced;
 use weir_limiter::time::SECOND_NS;
 
@@ -24,7 +21,7 @@ use super::reference::Reference;
 use super::setup::Setup;
 use super::store::Store;
 use super::stretch::Compared;
-use super::sync::{Heard, Settled, Sync};
+use super::sync::{Answer, Sync, UnderWay};
 use super::traffic::{Arrival, Traffic};
 
 /// The fleet is up for so long before the traffic begins, in nanoseconds: every POP has greeted.
@@ -40,22 +37,6 @@ pub(super) struct Call {
     pub(super) worker: usize,
 }
 
-/// What a weir-sync asks the store.
-#[derive(Debug)]
-pub(super) enum Query {
-    Charge(Call, Box<Heard>),
-    Hot(Vec<HotKey>),
-    Peek(Vec<Entry>),
-}
-
-/// What the store answers.
-#[derive(Debug)]
-pub(super) enum Told {
-    Settled(Settled),
-    Looked(Vec<StoreAccount>),
-    Fleet(Vec<HotKey>),
-}
-
 /// A weir-sync in one of its lives, and when it asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
@@ -68,8 +49,8 @@ pub(super) struct Asker {
 pub(super) enum Event {
     Tick { pop: usize, worker: usize },
     Heard { call: Call, sync: usize, report: Rc<[u8]> },
-    AtStore { asker: Asker, query: Rc<Query> },
-    FromStore { asker: Asker, query: Rc<Query>, told: Option<Told> },
+    AtStore { asker: Asker, question: UnderWay },
+    FromStore { asker: Asker, question: UnderWay, answer: Option<Answer> },
     Answered { call: Call, reply: Rc<[u8]>, is_settled: bool },
     TimedOut(Call),
     Listen(usize),
@@ -97,6 +78,7 @@ pub struct World {
     next: Option<Arrival>,
     when_unsynced: Vec<WhenUnsynced>,
     rules_of: [Vec<usize>; super::setup::PATHS.len()],
+    pub(super) has_penalties: bool,
     fleet: Fleet,
     /// What was truly offered and admitted.
     pub reference: Reference,
@@ -134,6 +116,7 @@ impl World {
             apart: Vec::new(),
             wire: Wire::new(setup.pops),
             when_unsynced: rules.rules().iter().map(|rule| rule.when_unsynced).collect(),
+            has_penalties: rules.rules().iter().any(|rule| rule.penalty.is_some()),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
             fleet: Fleet { pops: setup.pops, reach_ns: setup.reach_ns() },
             store: Store::new(setup.is_accounted),
@@ -297,8 +280,8 @@ impl World {
         match event {
             Event::Tick { pop, worker } => self.tick(now, pop, worker),
             Event::Heard { call, sync, report } => self.heard(now, call, sync, &report),
-            Event::AtStore { asker, query } => self.at_store(now, asker, &query),
-            Event::FromStore { asker, query, told } => self.told(now, asker, &query, told),
+            Event::AtStore { asker, question } => self.at_store(now, asker, question),
+            Event::FromStore { asker, question, answer } => self.told(now, asker, &question, answer),
             Event::Answered { call, reply, is_settled } => {
                 let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
                 self.decided(now, call.pop, decided);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
-use weir_budget::region::Entry;
+use weir_budget::plan::Entry;
 use weir_budget::source::MADE_MS_MAX;
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::sharing::Sharing;
@@ -115,7 +115,7 @@ async fn agrees_with_the_reference(
         }
         let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry(report)).collect();
         let (member, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
-        let batch = Batch { member, pop, entries };
+        let batch = Batch { member, pop, entries: &entries };
         let accounts = store.charge(&batch).await.unwrap();
         for (entry, account) in batch.entries.iter().zip(accounts) {
             let budget = reference.entry(entry.id.clone()).or_default();

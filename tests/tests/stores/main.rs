@@ -10,7 +10,7 @@ mod server;
 mod slow;
 #[macro_use]
 mod suite;
-mod boxed;
+mod bans;
 mod quota;
 mod quota_equality;
 mod rules;
@@ -20,7 +20,7 @@ mod strict_equality;
 use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
-use weir_budget::region::Entry;
+use weir_budget::plan::Entry;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
 use weir_sync::store::memory::Memory;
@@ -103,7 +103,7 @@ async fn charge(store: &dyn Store, entry: Entry) -> Result<Account, StoreError> 
 }
 
 async fn charge_as(store: &dyn Store, member: &str, pop: &str, entry: Entry) -> Result<Account, StoreError> {
-    let batch = Batch { member, pop, entries: vec![entry] };
+    let batch = Batch { member, pop, entries: &[entry] };
     let mut accounts = store.charge(&batch).await?;
     assert_eq!(accounts.len(), 1);
     Ok(accounts.remove(0))

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use weir_sync::fleet::{NOTES_MAX, Noted};
+use weir_budget::pops::PopNote;
+use weir_sync::fleet::NOTES_MAX;
 use weir_sync::store::Store;
 use weir_sync::store::rules::{Put, Stored, VERSIONS_KEPT};
 use weir_tests::redis::Redis;
@@ -111,8 +112,8 @@ async fn takes_the_largest_document(store: &dyn Store) {
     assert_eq!(store.get_rules(version).await.unwrap(), Some(document));
 }
 
-fn noted(pop: &str, version: u64, refused: u64) -> Noted {
-    Noted { pop: pop.into(), version, refused }
+fn noted(pop: &str, version: u64, refused: u64) -> PopNote {
+    PopNote { pop: pop.into(), version, refused }
 }
 
 /// Name, region, replica, version, refused.

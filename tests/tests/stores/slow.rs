@@ -57,8 +57,8 @@ async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one()
     let store = open(&url(&link), None);
     in_reach(&store).await;
     link.silence();
-    let batch =
-        Batch { member: "fra", pop: "fra1", entries: vec![entry(b"a", slow(), vec![count(1, 1, 1)])] };
+    let entries = [entry(b"a", slow(), vec![count(1, 1, 1)])];
+    let batch = Batch { member: "fra", pop: "fra1", entries: &entries };
     // Asked once, and not looked at again before another connection is there.
     let mut late = store.charge(&batch);
     assert!(timeout(Duration::ZERO, &mut late).await.is_err());

@@ -6,7 +6,8 @@ use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
 use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_limiter::quota::Period;
 use weir_limiter::sharing::{Floor, Sharing};
-use weir_sync::store::{Batch, POPS_MAX, Store};
+use weir_limiter::wire::POPS_MAX;
+use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -107,11 +108,12 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
 }
 
 async fn a_batch_is_answered_in_order(store: &dyn Store) {
-    let entries = (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
-    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries }).await.unwrap();
+    let entries: Vec<_> =
+        (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
+    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await.unwrap();
     let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
-    let none = Batch { member: "fra", pop: "fra1", entries: vec![] };
+    let none = Batch { member: "fra", pop: "fra1", entries: &[] };
     assert_eq!(store.charge(&none).await.unwrap(), vec![]);
 }
 
@@ -162,7 +164,7 @@ async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
 async fn bounds_the_pops(store: &dyn Store) {
     for pop in 0..POPS_MAX + 50 {
         let live = store.register(&format!("pop-{pop}")).await.unwrap();
-        assert_eq!(live as usize, POPS_MAX.min(pop + 1));
+        assert_eq!(live, POPS_MAX.min(pop + 1));
     }
 }
 

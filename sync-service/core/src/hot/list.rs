@@ -9,15 +9,17 @@ use core::str::FromStr;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::{FLOORS_MAX, Floor, Sharing};
-use weir_limiter::wire::{KEY_BYTES_MAX, RULE_NAME_MAX};
+use weir_limiter::wire::RULE_NAME_MAX;
 
-use super::HOT_MAX;
 use crate::budget::BudgetId;
+use crate::heat::RANK_MAX;
+use crate::text::{Hex, TextError, value_of};
+
+/// The most hot keys a region keeps; beyond it those that rest go first, then those that matter least.
+pub const HOT_MAX: usize = 4_096;
 
 /// How long a key stays on the list after a region last named it, in milliseconds.
 pub const LISTED_MS: u64 = 1_000;
-/// The highest rank of a hot key.
-pub const RANK_MAX: u8 = 4;
 
 /// A hot key as regions tell each other of it. Its text form is
 /// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
@@ -74,31 +76,15 @@ impl fmt::Display for HotKey {
             let comma = if i == 0 { "" } else { "," };
             write!(f, "{comma}{}={}", floor.region, floor.percent)?;
         }
-        f.write_str(":")?;
-        for byte in &self.id.value {
-            write!(f, "{byte:02x}")?;
-        }
-        write!(f, ":{}", self.id.rule)
+        write!(f, ":{}:{}", Hex(&self.id.value), self.id.rule)
     }
 }
-
-/// A text that is no hot key: written by another version, or by nobody of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HotKeyError;
-
-impl fmt::Display for HotKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected <ns a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>")
-    }
-}
-
-impl core::error::Error for HotKeyError {}
 
 impl FromStr for HotKey {
-    type Err = HotKeyError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, HotKeyError> {
-        parse(text).ok_or(HotKeyError)
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        parse(text).ok_or(TextError("<ns a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>"))
     }
 }
 
@@ -109,7 +95,7 @@ fn parse(text: &str) -> Option<HotKey> {
     let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
     let local_burst = u32::try_from(number(parts.next()?)?).ok()?;
     let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, calendar: None };
-    let value = from_hex(parts.next()?)?;
+    let value = value_of(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
     let id = BudgetId { rule: rule.into(), value };
     sharing.fits(quota).then_some(HotKey { id, quota, sharing, rests, rank: 0 })
@@ -128,14 +114,6 @@ fn floors(text: &str) -> Option<Vec<Floor>> {
 /// Digits only, where `parse` would take a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
-    if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
 }
 
 /// The list of hot keys, for a store that has no better.
@@ -177,6 +155,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::string::ToString;
+    use weir_limiter::wire::KEY_BYTES_MAX;
 
     fn floor() -> impl Strategy<Value = Floor> {
         ("[a-z0-9_-]{1,64}", 1..=3_u8).prop_map(|(region, percent)| Floor { region, percent })
@@ -226,7 +205,7 @@ mod tests {
             "10000000:100:50::0aff:",
             &std::format!("10000000:100:50::0aff:{}", "r".repeat(RULE_NAME_MAX + 1)),
         ] {
-            assert_eq!(bad.parse::<HotKey>(), Err(HotKeyError), "{bad:?}");
+            assert!(bad.parse::<HotKey>().is_err(), "{bad:?}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! for it, and whose budget is far from full or was spread over many POPs, is told too, but at leisure: its allowance
 //! does not change. It is looked at ever more seldom, and at once when another region names it as hot.
 
+mod known;
 mod list;
 mod told;
 
@@ -16,98 +17,27 @@ use alloc::vec::Vec;
 use weir_limiter::quota::Quota;
 use weir_limiter::sharing::Sharing;
 use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{AdmitRatio, Grant, Pushed, Report};
+use weir_limiter::wire::{Pushed, Report};
 
+use known::{HOT_NS, Known};
 use told::Notes;
 
-pub use list::{HotKey, HotKeyError, HotList, LISTED_MS, RANK_MAX};
+pub use crate::heat::RANK_MAX;
+pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
 pub use told::{PUSH_BYTES_PER_S, TOLD_MAX};
 
-use crate::budget::{Account, BudgetId};
+use crate::budget::BudgetId;
+pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
+use crate::heat::{Heat, Weight};
 
-/// The most hot keys a region keeps; beyond it those that rest go first, then those that matter least.
-pub const HOT_MAX: usize = 4_096;
 /// Among how many keys the one is looked for that is to make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// A hot key that no account confirms for so long, in nanoseconds, is not pushed any more.
-const HOT_NS: u64 = SECOND_NS;
-/// The same for a key that rests, after its turn to be looked at.
-const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
 /// How soon a region looks at the budget of a key that has come to rest, in nanoseconds, and sees to it that the
-/// others hear of it. Each time after that takes twice as long, ...
+/// others hear of it. Each time after that takes twice as long, up to [`RESTING_NS_MAX`].
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
-/// ... up to this.
-pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// The most resting keys that are looked at together; all get their turn within [`RESTING_NS`].
 const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
-
-/// A key becomes hot when it is asked for more than a half of its rate, or its level is below a half of
-/// its burst.
-const HOT_PART: u64 = 2;
-/// It stays so until it is asked for less than a quarter, and lacks less than a quarter.
-const STAYS_HOT_PART: u64 = 4;
-
-/// How closely a key is to be watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heat {
-    /// Far from its quota: nobody else need hear of it.
-    Warm,
-    /// Nobody asks for it now; but its budget is far from full, or its client was seen at many POPs at once and may
-    /// return to all of them.
-    Resting,
-    /// Close to its quota.
-    Hot,
-}
-
-impl Heat {
-    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
-    pub fn of(quota: Quota, account: &Account, demand_milli: u128, was_hot: bool) -> Self {
-        let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
-        let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
-        let is_busy = demand_milli.saturating_mul(u128::from(part)) > rate_milli;
-        let lacks = account.deficit_ns.saturating_mul(part) > quota.fill_ns();
-        if is_busy || lacks && demand_milli > 0 {
-            Self::Hot
-        } else if lacks || account.spread > 1 {
-            Self::Resting
-        } else {
-            Self::Warm
-        }
-    }
-}
-
-/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then what is
-/// asked for, in thousandths of the rate. A client that asks once for each of many keys makes each of them weigh little.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weight(u32, u32);
-
-impl Weight {
-    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
-    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
-        let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
-        let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
-        Self(
-            part(lacks),
-            part(demand_milli.saturating_mul(u128::from(quota.token_ns())) / u128::from(SECOND_NS)),
-        )
-    }
-
-    /// Whether its budget is in debt.
-    fn is_debt(self) -> bool {
-        self.0 > 1_000
-    }
-
-    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks.
-    fn rank(self) -> u8 {
-        match self.0 {
-            0..=1_000 => 1,
-            1_001..=2_000 => 2,
-            2_001..=8_000 => 3,
-            _ => RANK_MAX,
-        }
-    }
-}
 
 /// The hot keys a region knows, and what its POPs hold of them.
 #[derive(Debug, Default)]
@@ -119,25 +49,6 @@ pub struct HotKeys {
     /// Keys that found no room, or had to make it.
     dropped: u64,
     /// The last that was given to a key.
-    serial: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Known {
-    quota: Quota,
-    sharing: Sharing,
-    /// What POPs hold that the key is not asked of.
-    grant: Grant,
-    /// Whether one POP at most is asked for it.
-    is_alone: bool,
-    /// When its account was seen.
-    at: Time,
-    /// When it was last seen on the shared list or put there.
-    listed_at: Time,
-    /// How long after that it is to be looked at, if it rests.
-    look_ns: u64,
-    weight: Weight,
-    /// Names the key while it is kept, shorter than its id: what a POP holds is noted for each key and each POP.
     serial: u64,
 }
 
@@ -316,42 +227,6 @@ impl HotKeys {
         self.hot.retain(|_, known| now.nanos_since(known.at) < HOT_NS);
         self.resting.retain(|_, known| now.nanos_since(known.at) < known.lost_ns(false));
         self.told.sweep(now);
-    }
-}
-
-impl Known {
-    /// Whether its POPs let all requests through, but for what each holds.
-    fn is_open(&self) -> bool {
-        self.is_alone || self.grant.ratio == AdmitRatio::ONE
-    }
-
-    /// Goes by a newer account.
-    fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
-        if now.nanos_since(self.at) >= self.look_ns {
-            self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
-        }
-        (self.quota, self.grant, self.weight, self.at) = (quota, division.elsewhere, division.weight, now);
-        self.is_alone = division.is_alone;
-        if self.sharing != *sharing {
-            self.sharing.clone_from(sharing);
-        }
-    }
-
-    /// After how long without an account it is told no more.
-    fn lost_ns(&self, is_hot: bool) -> u64 {
-        if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
-    }
-
-    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen.
-    fn refilled(&self, now: Time) -> Grant {
-        let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
-        let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));
-        Grant { level_milli, ..self.grant }
-    }
-
-    fn named(&self, id: &BudgetId, rests: bool) -> HotKey {
-        let rank = if rests { 0 } else { self.weight.rank() };
-        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
     }
 }
 

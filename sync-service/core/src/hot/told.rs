@@ -12,8 +12,9 @@ use weir_limiter::quota::Quota;
 use weir_limiter::time::{SECOND_NS, Time};
 use weir_limiter::wire::{AdmitRatio, Grant, KEYS_MAX, POPS_MAX, Report};
 
-use super::{Known, Weight};
+use super::known::Known;
 use crate::budget::BudgetId;
+use crate::heat::Weight;
 
 /// The most notes, of all POPs together: about 80 MB. Beyond it the POP silent for longest is told everything anew.
 pub const TOLD_MAX: usize = 1 << 20;

@@ -2,42 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use crate::fleet::{NOTES_MAX, Note, Noted, Seen, seen};
+use weir_budget::pops::PopNote;
 
-/// The notes, by who made them and of which POP.
+use crate::fleet::{NOTES_MAX, Note, Seen, seen};
+
+/// The notes, by who made them and of which POP, each with when.
 #[derive(Debug, Default)]
-pub(super) struct Notes(BTreeMap<(String, String), Row>);
-
-#[derive(Debug)]
-struct Row {
-    version: u64,
-    refused: u64,
-    at_us: u64,
-}
+pub(super) struct Notes(BTreeMap<(String, String), (PopNote, u64)>);
 
 impl Notes {
-    pub(super) fn note(&mut self, now_us: u64, ttl_us: u64, member: &str, pops: &[Noted]) {
-        for pop in pops {
-            let row = Row { version: pop.version, refused: pop.refused, at_us: now_us };
-            self.0.insert((member.to_owned(), pop.pop.clone()), row);
+    pub(super) fn note(&mut self, now_us: u64, ttl_us: u64, member: &str, pops: &[PopNote]) {
+        for note in pops {
+            self.0.insert((member.to_owned(), note.pop.clone()), (note.clone(), now_us));
         }
-        self.0.retain(|_, row| now_us.saturating_sub(row.at_us) <= ttl_us);
+        self.expire(now_us, ttl_us);
         while self.0.len() > NOTES_MAX {
-            let oldest = self.0.iter().min_by_key(|(_, row)| row.at_us).map(|(name, _)| name.clone());
+            let oldest = self.0.iter().min_by_key(|(_, (_, at_us))| *at_us).map(|(name, _)| name.clone());
             let Some(oldest) = oldest else { break };
             self.0.remove(&oldest);
         }
     }
 
     pub(super) fn seen(&mut self, now_us: u64, ttl_us: u64) -> Vec<Seen> {
-        self.0.retain(|_, row| now_us.saturating_sub(row.at_us) <= ttl_us);
-        let notes = self.0.iter().map(|((member, pop), row)| Note {
-            member,
-            pop,
-            version: row.version,
-            refused: row.refused,
-            at_us: row.at_us,
+        self.expire(now_us, ttl_us);
+        let notes = self.0.iter().map(|((member, _), (note, at_us))| {
+            let PopNote { pop, version, refused } = note;
+            Note { member, pop, version: *version, refused: *refused, at_us: *at_us }
         });
         seen(notes, now_us)
+    }
+
+    fn expire(&mut self, now_us: u64, ttl_us: u64) {
+        self.0.retain(|_, (_, at_us)| now_us.saturating_sub(*at_us) <= ttl_us);
     }
 }

@@ -1,9 +1,10 @@
 //! What weir-syncs have heard of their POPs, in Redis: one sorted set.
 
 use redis::Pipeline;
+use weir_budget::pops::PopNote;
 
 use super::{Redis, with_maxima};
-use crate::fleet::{NOTES_MAX, Note, Noted, Seen, seen};
+use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
 
 /// The sorted set of the notes.
@@ -14,7 +15,7 @@ pub(super) fn script() -> String {
     with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
 }
 
-pub(super) async fn note(redis: &Redis, member: &str, pops: &[Noted]) -> Result<(), StoreError> {
+pub(super) async fn note(redis: &Redis, member: &str, pops: &[PopNote]) -> Result<(), StoreError> {
     if pops.is_empty() {
         return Ok(());
     }

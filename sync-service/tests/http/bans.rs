@@ -1,4 +1,4 @@
-//! Boxed keys: reported by one point of presence, told to every other.
+//! Bans: reported by one point of presence, told to every other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ async fn server(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
     Server::start_over(config, store.clone()).await
 }
 
-/// A report of `pop` that boxed the key of [`one_key`].
-fn boxing(pop: &str) -> Report {
+/// A report of `pop` that banned the key of [`one_key`].
+fn banning(pop: &str) -> Report {
     let said = one_key(pop, 1, 1, 1, 1);
     let boxed = vec![Boxed { rule: 0, value: said.keys[0].value.clone(), for_ms: HOUR_MS }];
     Report { keys: vec![], boxed, ..said }
@@ -33,7 +33,7 @@ async fn answered(server: &Server, said: &Report) -> Reply {
     reply(&report(server.address, "", said).await)
 }
 
-/// The first answer to `pop` that tells of boxed keys; it comes within the deadline.
+/// The first answer to `pop` that tells of bans; it comes within the deadline.
 async fn told(server: &Server, pop: &str) -> Reply {
     let started = Instant::now();
     loop {
@@ -47,19 +47,19 @@ async fn told(server: &Server, pop: &str) -> Reply {
 }
 
 fn is_the_key(reply: &Reply) {
-    let [boxed] = &reply.boxed[..] else { panic!("{reply:?}") };
-    assert_eq!(reply.rules[usize::from(boxed.rule)], "per-address");
-    assert_eq!(boxed.value, b"192.0.2.1");
-    assert!(boxed.for_ms <= HOUR_MS && boxed.for_ms > HOUR_MS / 2, "{boxed:?}");
+    let [ban] = &reply.boxed[..] else { panic!("{reply:?}") };
+    assert_eq!(reply.rules[usize::from(ban.rule)], "per-address");
+    assert_eq!(ban.value, b"192.0.2.1");
+    assert!(ban.for_ms <= HOUR_MS && ban.for_ms > HOUR_MS / 2, "{ban:?}");
 }
 
 #[tokio::test]
-async fn a_key_boxed_at_one_pop_is_told_to_the_others_once() {
+async fn a_key_banned_at_one_pop_is_told_to_the_others_once() {
     for (region, replica) in [("fra", "b"), ("iad", "a")] {
         let store = Shared::new(Config::default().pop_ttl);
         let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
-        let own = answered(&here, &boxing("fra1")).await;
-        assert!(own.boxed.is_empty(), "the one that boxed it knows: {own:?}");
+        let own = answered(&here, &banning("fra1")).await;
+        assert!(own.boxed.is_empty(), "the one that banned it knows: {own:?}");
         is_the_key(&told(&other, "pop2").await);
         // Several intervals, in which both servers hear the fleet's list again.
         let until = Instant::now() + Duration::from_secs(1);
@@ -79,7 +79,7 @@ async fn with_the_store_out_of_reach_the_regions_own_pops_are_told_and_the_other
     let store = Shared::new(Config::default().pop_ttl);
     let (here, elsewhere) = (server("fra", "a", &store).await, server("iad", "a", &store).await);
     store.set_gone(true);
-    assert!(!answered(&here, &boxing("fra1")).await.settled);
+    assert!(!answered(&here, &banning("fra1")).await.settled);
     let own = answered(&here, &greeting("fra2")).await;
     is_the_key(&own);
     assert!(answered(&elsewhere, &greeting("iad1")).await.boxed.is_empty());

@@ -1,7 +1,7 @@
-//! Boxed keys: those that a rule's penalty refuses for a while, at every POP of the fleet.
+//! Bans: keys that a rule's penalty refuses for a while, at every POP of the fleet.
 //!
-//! A POP reports a key that it boxed. Its region tells its other POPs with their next replies, and through the
-//! store the other regions ([`BoxedList`], which all of them share). [`BoxedKeys`] is a region's side: what it
+//! A POP reports a key that it banned. Its region tells its other POPs with their next replies, and through the
+//! store the other regions ([`BanList`], which all of them share). [`Bans`] is a region's side: what it
 //! heard, what the store has not heard yet, and what each POP has been told.
 //!
 //! Each key that is news has a number, and each POP a cursor: what comes after it, the POP has not been told. A
@@ -17,11 +17,12 @@ use alloc::vec::Vec;
 use weir_limiter::time::Time;
 use weir_limiter::wire::{BOXED_MAX, BOXED_MS_MAX, Boxed, POPS_MAX, RULES_MAX, Report};
 
-pub use list::{BOXED_KEPT_MAX, BoxedKey, BoxedKeyError, BoxedList};
+use list::remaining_ms;
+pub use list::{BANS_KEPT_MAX, Ban, BanList};
 
 use crate::budget::BudgetId;
 
-/// A key that is boxed for so much longer than was known is news, in microseconds. Less than that, reports and
+/// A ban that lasts so much longer than was known is news, in microseconds. Less than that, reports and
 /// the store's answers differ by what they were under way.
 const LONGER_US: u64 = 1_000_000;
 /// A POP is told of everything again after this, in microseconds.
@@ -29,10 +30,10 @@ pub const AGAIN_US: u64 = 60_000_000;
 /// The most keys that the store is given at once; the rest wait for the next time.
 pub const SHARED_MAX: usize = 1_000;
 
-/// A region's boxed keys.
+/// The bans that a region knows of.
 #[derive(Debug, Default)]
-pub struct BoxedKeys {
-    list: BoxedList,
+pub struct Bans {
+    list: BanList,
     news: BTreeMap<BudgetId, News>,
     by_number: BTreeMap<u64, BudgetId>,
     /// The number of the latest news.
@@ -46,9 +47,9 @@ pub struct BoxedKeys {
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// Until when it was boxed when that was news.
+    /// Until when it lasted when that was news.
     until_us: u64,
-    /// The POP that boxed it, and its table: it need not be told.
+    /// The POP that made it, and its table: it need not be told.
     from: Option<(String, u32)>,
 }
 
@@ -72,18 +73,18 @@ struct Telling<'a> {
     told: Vec<Boxed>,
 }
 
-impl BoxedKeys {
+impl Bans {
     /// Takes in what a report at `now` says; whether it is news to the store.
     pub fn hear(&mut self, now: Time, report: &Report) -> bool {
         let now_us = micros(now);
         self.expire(now_us);
         let mut is_news = false;
-        for boxed in &report.boxed {
+        for ban in &report.boxed {
             // Checked when the report was read.
-            let Some(rule) = report.rules.get(usize::from(boxed.rule)) else { continue };
-            let id = BudgetId { rule: rule.name.clone(), value: boxed.value.clone() };
+            let Some(rule) = report.rules.get(usize::from(ban.rule)) else { continue };
+            let id = BudgetId { rule: rule.name.clone(), value: ban.value.clone() };
             let from = Some((report.pop.clone(), report.table));
-            if self.learn(&id, now_us, boxed.for_ms, from) {
+            if self.learn(&id, now_us, ban.for_ms, from) {
                 self.unshared.insert(id);
                 is_news = true;
             }
@@ -92,26 +93,26 @@ impl BoxedKeys {
     }
 
     /// What the store is to be given; said again until [`Self::merge`] is told that it was taken.
-    pub fn to_share(&mut self, now: Time) -> Vec<BoxedKey> {
+    pub fn to_share(&mut self, now: Time) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
         let unshared = self.unshared.iter().take(SHARED_MAX);
         let keys = unshared.filter_map(|id| {
             let for_ms = remaining_ms(self.list.until_us(id)?, now_us);
-            Some(BoxedKey { id: id.clone(), for_ms })
+            Some(Ban { id: id.clone(), for_ms })
         });
         keys.collect()
     }
 
     /// Takes in the fleet's list, as it was when the store took `mine`.
-    pub fn merge(&mut self, now: Time, mine: &[BoxedKey], fleet: &[BoxedKey]) {
+    pub fn merge(&mut self, now: Time, mine: &[Ban], fleet: &[Ban]) {
         let now_us = micros(now);
         self.expire(now_us);
         for key in fleet {
             self.learn(&key.id, now_us, key.for_ms, None);
         }
         for key in mine {
-            // Where it was boxed for longer meanwhile, that is still to be said.
+            // Where it was made longer meanwhile, that is still to be said.
             let said_us = now_us.saturating_add(u64::from(key.for_ms) * 1_000 + LONGER_US);
             if self.list.until_us(&key.id).is_none_or(|until_us| until_us < said_us) {
                 self.unshared.remove(&key.id);
@@ -160,7 +161,7 @@ impl BoxedKeys {
         to
     }
 
-    /// How many keys are boxed, as far as is known here.
+    /// How many keys are banned, as far as is known here.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -170,7 +171,7 @@ impl BoxedKeys {
         self.len() == 0
     }
 
-    /// Notes that `id` is boxed for so long from `now_us`; whether that is news.
+    /// Notes that `id` is banned for so long from `now_us`; whether that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let until_us = now_us.saturating_add(u64::from(for_ms.min(BOXED_MS_MAX)) * 1_000);
         let is_news = match self.news.get(id) {
@@ -237,11 +238,6 @@ fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
         None => return None,
     };
     u16::try_from(index).ok()
-}
-
-/// Whole milliseconds from `now_us` to `until_us`, rounded down: told on and on, a key is not boxed for longer.
-fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
-    u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BOXED_MS_MAX).min(BOXED_MS_MAX)
 }
 
 fn micros(now: Time) -> u64 {

@@ -1,11 +1,11 @@
--- Puts a region's boxed keys on the list that all regions share, and returns what changed on it of late, or
--- all: the same as weir_budget::boxed::BoxedList::exchange.
+-- Puts a region's bans on the list that all regions share, and returns what changed on it of late, or
+-- all: the same as weir_budget::ban::BanList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by until when they are boxed, in microseconds
--- KEYS[2]   a sorted set of the same keys by when they were last boxed, in microseconds
+-- KEYS[1]   the list, a sorted set: keys by until when they are banned, in microseconds
+-- KEYS[2]   a sorted set of the same keys by when they were last banned, in microseconds
 -- ARGV[1]   since when changes are asked for, in microseconds; 0 for the whole list
--- ARGV[2..] two per key: for how long it is boxed, in microseconds, and the key as
---           weir_budget::boxed::BoxedKey writes itself
+-- ARGV[2..] two per key: for how long it is banned, in microseconds, and the key as
+--           weir_budget::ban::Ban writes itself
 --
 -- Returns   {now_us, {key, until_us, key, until_us, ...}}
 --
@@ -44,8 +44,8 @@ local function drop(gone)
 end
 drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
 -- From the future: the clock has stepped back since.
-drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now + BOXED_US_MAX), '+inf'))
-local over = redis.call('ZCARD', key) - BOXED_KEPT_MAX
+drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now + BAN_US_MAX), '+inf'))
+local over = redis.call('ZCARD', key) - BANS_KEPT_MAX
 if over > 0 then
   drop(redis.call('ZRANGE', key, 0, over - 1))
 end

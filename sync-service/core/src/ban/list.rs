@@ -1,4 +1,4 @@
-//! The list of boxed keys that regions share through a store.
+//! The list of bans that regions share through a store.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -6,76 +6,53 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_limiter::wire::{BOXED_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
+use weir_limiter::wire::{BOXED_MS_MAX, RULE_NAME_MAX};
 
-use super::remaining_ms;
 use crate::budget::BudgetId;
+use crate::text::{Hex, TextError, value_of};
 
 /// The most keys on a list; beyond it, those that end soonest go first.
-pub const BOXED_KEPT_MAX: usize = 10_000;
+pub const BANS_KEPT_MAX: usize = 10_000;
 
-/// A boxed key as regions tell each other of it. Its text form is `<rule> <value in hex>`, without the time.
+/// A banned key as regions tell each other of it. Its text form is `<rule> <value in hex>`, without the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BoxedKey {
+pub struct Ban {
     /// The rule and the key.
     pub id: BudgetId,
     /// For how long from now, in milliseconds; at most [`BOXED_MS_MAX`].
     pub for_ms: u32,
 }
 
-impl fmt::Display for BoxedKey {
+impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.id.rule)?;
-        self.id.value.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{} {}", self.id.rule, Hex(&self.id.value))
     }
 }
 
-/// A text that is no boxed key: written by another version, or by nobody of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BoxedKeyError;
+impl FromStr for Ban {
+    type Err = TextError;
 
-impl fmt::Display for BoxedKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected <rule> <value in hex>")
+    /// Reads a key that is banned for 0 ms.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let parts = text.rsplit_once(' ').filter(|(rule, _)| (1..=RULE_NAME_MAX).contains(&rule.len()));
+        let id =
+            parts.and_then(|(rule, value)| Some(BudgetId { rule: rule.into(), value: value_of(value)? }));
+        id.map(|id| Self { id, for_ms: 0 }).ok_or(TextError("<rule> <value in hex>"))
     }
 }
 
-impl core::error::Error for BoxedKeyError {}
-
-impl FromStr for BoxedKey {
-    type Err = BoxedKeyError;
-
-    /// Reads a key that is boxed for 0 ms.
-    fn from_str(text: &str) -> Result<Self, BoxedKeyError> {
-        let (rule, value) = text.rsplit_once(' ').ok_or(BoxedKeyError)?;
-        let value = from_hex(value).ok_or(BoxedKeyError)?;
-        if !(1..=RULE_NAME_MAX).contains(&rule.len()) {
-            return Err(BoxedKeyError);
-        }
-        Ok(Self { id: BudgetId { rule: rule.into(), value }, for_ms: 0 })
-    }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
-    if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
-}
-
-/// Keys by until when they are boxed, on some clock in microseconds; at most [`BOXED_KEPT_MAX`]. For a store
+/// Keys by until when they are banned, on some clock in microseconds; at most [`BANS_KEPT_MAX`]. For a store
 /// that has no better, and within a region.
 #[derive(Debug, Default)]
-pub struct BoxedList {
+pub struct BanList {
     until_us: BTreeMap<BudgetId, u64>,
     /// The same, soonest end first, then by text.
     by_end: BTreeSet<(u64, String, Vec<u8>)>,
 }
 
-impl BoxedList {
-    /// Puts a region's boxed keys on the list at `now_us`; returns all that are on it.
-    pub fn exchange(&mut self, mine: &[BoxedKey], now_us: u64) -> Vec<BoxedKey> {
+impl BanList {
+    /// Puts a region's bans on the list at `now_us`; returns all that are on it.
+    pub fn exchange(&mut self, mine: &[Ban], now_us: u64) -> Vec<Ban> {
         self.expire(now_us);
         for key in mine {
             self.add(&key.id, now_us.saturating_add(u64::from(key.for_ms.min(BOXED_MS_MAX)) * 1_000), now_us);
@@ -83,16 +60,16 @@ impl BoxedList {
         self.live(now_us)
     }
 
-    /// All that are boxed at `now_us` for a millisecond or more.
-    pub fn live(&self, now_us: u64) -> Vec<BoxedKey> {
+    /// All that are banned at `now_us` for a millisecond or more.
+    pub fn live(&self, now_us: u64) -> Vec<Ban> {
         let live = self.until_us.iter().filter_map(|(id, until_us)| {
             let for_ms = remaining_ms(*until_us, now_us);
-            (for_ms > 0).then(|| BoxedKey { id: id.clone(), for_ms })
+            (for_ms > 0).then(|| Ban { id: id.clone(), for_ms })
         });
         live.collect()
     }
 
-    /// Boxes `id` until `until_us`, or for as long as it is already, if that is longer. Returns those that
+    /// Bans `id` until `until_us`, or for as long as it is already, if that is longer. Returns those that
     /// went: their time is over at `now_us`, or they end soonest and there is no room.
     pub fn add(&mut self, id: &BudgetId, until_us: u64, now_us: u64) -> Vec<BudgetId> {
         let known_us = self.until_us(id);
@@ -104,7 +81,7 @@ impl BoxedList {
             self.by_end.insert((until_us, id.rule.clone(), id.value.clone()));
         }
         let mut gone = self.expire(now_us);
-        while self.until_us.len() > BOXED_KEPT_MAX {
+        while self.until_us.len() > BANS_KEPT_MAX {
             let Some(first) = self.pop_first() else { break };
             gone.push(first);
         }
@@ -120,7 +97,7 @@ impl BoxedList {
         gone
     }
 
-    /// Until when `id` is boxed.
+    /// Until when `id` is banned.
     pub fn until_us(&self, id: &BudgetId) -> Option<u64> {
         self.until_us.get(id).copied()
     }
@@ -141,4 +118,9 @@ impl BoxedList {
         self.until_us.remove(&id);
         Some(id)
     }
+}
+
+/// Whole milliseconds from `now_us` to `until_us`, rounded down: told on and on, a ban gets no longer.
+pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
+    u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BOXED_MS_MAX).min(BOXED_MS_MAX)
 }

@@ -1,9 +1,9 @@
-//! Boxed keys, within a region and on the list that regions share.
+//! Bans, within a region and on the list that regions share.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::boxed::{AGAIN_US, BOXED_KEPT_MAX, BoxedKey, BoxedKeys, BoxedList, SHARED_MAX};
+use weir_budget::ban::{AGAIN_US, BANS_KEPT_MAX, Ban, BanList, Bans, SHARED_MAX};
 use weir_budget::budget::BudgetId;
 use weir_limiter::quota::{Period, Quota, Rate};
 use weir_limiter::sharing::Sharing;
@@ -14,12 +14,12 @@ fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)
 }
 
-fn key(n: usize, for_ms: u32) -> BoxedKey {
-    BoxedKey { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
+fn key(n: usize, for_ms: u32) -> Ban {
+    Ban { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
 }
 
-/// A report of `pop`, which boxed these keys.
-fn report(pop: &str, boxed: &[BoxedKey]) -> Report {
+/// A report of `pop`, which banned these keys.
+fn report(pop: &str, boxed: &[Ban]) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
     let boxed = boxed.iter().map(|key| Boxed { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
@@ -27,23 +27,23 @@ fn report(pop: &str, boxed: &[BoxedKey]) -> Report {
 }
 
 /// What a POP that has nothing to say is told.
-fn told(keys: &mut BoxedKeys, ms: u64, pop: &str) -> Vec<BoxedKey> {
+fn told(keys: &mut Bans, ms: u64, pop: &str) -> Vec<Ban> {
     told_as(keys, ms, &report(pop, &[]))
 }
 
-fn told_as(keys: &mut BoxedKeys, ms: u64, report: &Report) -> Vec<BoxedKey> {
+fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<Ban> {
     let mut rules = vec![];
     let told = keys.tell(at(ms), report, &mut rules);
-    let key = |boxed: Boxed| BoxedKey {
-        id: BudgetId { rule: rules[usize::from(boxed.rule)].clone(), value: boxed.value },
-        for_ms: boxed.for_ms,
+    let key = |ban: Boxed| Ban {
+        id: BudgetId { rule: rules[usize::from(ban.rule)].clone(), value: ban.value },
+        for_ms: ban.for_ms,
     };
     told.into_iter().map(key).collect()
 }
 
 #[test]
-fn the_other_pops_are_told_once_and_the_one_that_boxed_it_is_not() {
-    let mut keys = BoxedKeys::default();
+fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
+    let mut keys = Bans::default();
     assert!(keys.hear(at(0), &report("fra1", &[key(1, 60_000)])));
     assert_eq!(told(&mut keys, 0, "fra1"), []);
     assert_eq!(told(&mut keys, 250, "fra2"), [key(1, 59_750)]);
@@ -59,7 +59,7 @@ fn the_other_pops_are_told_once_and_the_one_that_boxed_it_is_not() {
 
 #[test]
 fn a_pop_with_another_table_is_told_all_again() {
-    let mut keys = BoxedKeys::default();
+    let mut keys = Bans::default();
     keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
     keys.hear(at(0), &report("fra2", &[key(2, 9_000)]));
     assert_eq!(told(&mut keys, 0, "fra1"), [key(2, 9_000)]);
@@ -70,7 +70,7 @@ fn a_pop_with_another_table_is_told_all_again() {
 
 #[test]
 fn what_may_have_been_lost_is_told_again_and_news_go_first() {
-    let mut keys = BoxedKeys::default();
+    let mut keys = Bans::default();
     let many: Vec<_> = (0..BOXED_MAX * 2).map(|n| key(n, BOXED_MS_MAX)).collect();
     for some in many.chunks(BOXED_MAX) {
         keys.hear(at(0), &report("fra1", some));
@@ -92,13 +92,13 @@ fn what_may_have_been_lost_is_told_again_and_news_go_first() {
 }
 
 #[test]
-fn what_pops_boxed_is_shared_until_the_store_has_taken_it() {
-    let mut keys = BoxedKeys::default();
+fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
+    let mut keys = Bans::default();
     keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
     let mine = keys.to_share(at(100));
     assert_eq!(mine, [key(1, 8_900)]);
     assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "nobody took it");
-    // It was boxed for longer while the store was asked.
+    // It was banned for longer while the store was asked.
     keys.hear(at(5_000), &report("fra1", &[key(1, 9_000)]));
     keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
     keys.merge(at(5_000), &[key(1, 4_000)], &[key(1, 4_000)]);
@@ -111,7 +111,7 @@ fn what_pops_boxed_is_shared_until_the_store_has_taken_it() {
 
 #[test]
 fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
-    let mut keys = BoxedKeys::default();
+    let mut keys = Bans::default();
     for (ms, delay) in [(0, 0), (250, 90), (500, 3), (750, 400)] {
         keys.merge(at(ms + delay), &[], &[key(1, 60_000 - u32::try_from(ms).unwrap())]);
         let told = told(&mut keys, ms + delay, "fra1");
@@ -121,12 +121,12 @@ fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
 
 #[test]
 fn everything_is_bounded() {
-    let mut keys = BoxedKeys::default();
-    let all: Vec<_> = (0..BOXED_KEPT_MAX + 500).map(|n| key(n, 10_000 + u32::try_from(n).unwrap())).collect();
+    let mut keys = Bans::default();
+    let all: Vec<_> = (0..BANS_KEPT_MAX + 500).map(|n| key(n, 10_000 + u32::try_from(n).unwrap())).collect();
     for some in all.chunks(BOXED_MAX) {
         keys.hear(at(0), &report("fra1", some));
     }
-    assert_eq!(keys.len(), BOXED_KEPT_MAX);
+    assert_eq!(keys.len(), BANS_KEPT_MAX);
     assert_eq!(keys.to_share(at(0)).len(), SHARED_MAX);
     assert_eq!(told(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
     assert!(!keys.hear(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
@@ -141,8 +141,8 @@ fn everything_is_bounded() {
 }
 
 #[test]
-fn nothing_is_boxed_for_longer_than_the_longest() {
-    let mut list = BoxedList::default();
+fn nothing_is_banned_for_longer_than_the_longest() {
+    let mut list = BanList::default();
     assert_eq!(list.exchange(&[key(1, u32::MAX), key(2, 0)], 7), [key(1, BOXED_MS_MAX)]);
     assert_eq!(list.exchange(&[], 999), [key(1, BOXED_MS_MAX - 1)], "rounded down");
     assert_eq!(list.exchange(&[], 7 + u64::from(BOXED_MS_MAX) * 1_000), []);
@@ -150,27 +150,27 @@ fn nothing_is_boxed_for_longer_than_the_longest() {
 }
 
 #[test]
-fn refuses_what_is_no_boxed_key() {
-    assert_eq!("a b 0aff".parse::<BoxedKey>().unwrap().id.rule, "a b");
+fn refuses_what_is_no_ban() {
+    assert_eq!("a b 0aff".parse::<Ban>().unwrap().id.rule, "a b");
     for bad in ["", " 0a", "a ", "a 0", "a +0", "a 0g", "a \u{e9}", "a0a"] {
-        assert!(bad.parse::<BoxedKey>().is_err(), "{bad:?}");
+        assert!(bad.parse::<Ban>().is_err(), "{bad:?}");
     }
 }
 
 proptest! {
     #[test]
     fn reads_what_it_writes(rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64)) {
-        let key = BoxedKey { id: BudgetId { rule, value }, for_ms: 0 };
-        prop_assert_eq!(key.to_string().parse::<BoxedKey>(), Ok(key));
+        let key = Ban { id: BudgetId { rule, value }, for_ms: 0 };
+        prop_assert_eq!(key.to_string().parse::<Ban>(), Ok(key));
     }
 
-    /// However reports, the store and time mix: what a POP has been told and still holds is what is boxed,
+    /// However reports, the store and time mix: what a POP has been told and still holds is what is banned,
     /// to within what is no news.
     #[test]
     fn a_pop_knows_what_holds(
         steps in prop::collection::vec((0..4_u64, 0..6_usize, 0..5_000_u32, 0..900_u64), 1..120),
     ) {
-        let (mut keys, mut now) = (BoxedKeys::default(), 0);
+        let (mut keys, mut now) = (Bans::default(), 0);
         // Until when, as the plain model has it, and as the POP was told.
         let (mut holds, mut known): (BTreeMap<usize, u64>, BTreeMap<usize, u64>) = Default::default();
         for (kind, n, for_ms, ms) in steps {
@@ -185,10 +185,10 @@ proptest! {
                 let until = holds.entry(n).or_default();
                 *until = (*until).max(now + u64::from(for_ms));
             }
-            for boxed in told(&mut keys, now, "fra2") {
-                let n = usize::from_be_bytes(boxed.id.value.try_into().unwrap());
+            for ban in told(&mut keys, now, "fra2") {
+                let n = usize::from_be_bytes(ban.id.value.try_into().unwrap());
                 let until = known.entry(n).or_default();
-                *until = (*until).max(now + u64::from(boxed.for_ms));
+                *until = (*until).max(now + u64::from(ban.for_ms));
             }
             for (n, until) in &holds {
                 let told = known.get(n).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Boxed keys in Redis: two sorted sets, changed by one script.
+//! Bans in Redis: two sorted sets, changed by one script.
 //!
 //! A list may be long and is asked for every interval, so Redis says what changed since it was last asked, and
 //! all of it now and then: what was lost on the way, or by a clock that stepped back, is made good by that.
@@ -6,12 +6,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use redis::Pipeline;
-use weir_budget::boxed::{BOXED_KEPT_MAX, BoxedKey, BoxedList};
+use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
 use weir_limiter::wire::BOXED_MS_MAX;
 
 use super::with_maxima;
 
-/// The list, and when its keys were last boxed; in one slot of a cluster.
+/// The list, and when its keys were last banned; in one slot of a cluster.
 const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];
 /// How far back changes are asked for, in microseconds: two Redis's clocks may differ by as much, and answers
 /// may overtake each other.
@@ -28,7 +28,7 @@ pub(super) struct Known(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    list: BoxedList,
+    list: BanList,
     /// When that was, and when all of it was asked for; zero if never.
     at_us: u64,
     whole_at_us: u64,
@@ -36,13 +36,12 @@ struct State {
 
 /// The script, with the maxima in front.
 pub(super) fn script() -> String {
-    let maxima =
-        [("BOXED_KEPT_MAX", BOXED_KEPT_MAX as u64), ("BOXED_US_MAX", u64::from(BOXED_MS_MAX) * 1_000)];
-    with_maxima(&maxima, include_str!("../boxed.lua"))
+    let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BOXED_MS_MAX) * 1_000)];
+    with_maxima(&maxima, include_str!("../bans.lua"))
 }
 
 /// One call of the script.
-pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[BoxedKey]) -> Pipeline {
+pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[Ban]) -> Pipeline {
     let mut pipeline = Pipeline::new();
     let command = pipeline.cmd("EVALSHA").arg(hash).arg(KEYS.len()).arg(&KEYS).arg(since_us);
     for key in mine {
@@ -60,15 +59,15 @@ impl Known {
         })
     }
 
-    /// Takes in what the script said of the changes since `since_us`; all that is boxed.
-    pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<BoxedKey> {
+    /// Takes in what the script said of the changes since `since_us`; all that is banned.
+    pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<Ban> {
         self.with(|state| {
             if since_us == 0 {
-                *state = State { list: BoxedList::default(), at_us: 0, whole_at_us: *now_us };
+                *state = State { list: BanList::default(), at_us: 0, whole_at_us: *now_us };
             }
             for (text, until_us) in rows {
                 // What cannot be read was put there by a newer version, or by nobody of ours.
-                if let Ok(key) = text.parse::<BoxedKey>() {
+                if let Ok(key) = text.parse::<Ban>() {
                     state.list.add(&key.id, *until_us, *now_us);
                 }
             }

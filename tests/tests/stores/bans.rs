@@ -1,10 +1,10 @@
-//! The list of boxed keys: the same in every store.
+//! The list of bans: the same in every store.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::boxed::{BOXED_KEPT_MAX, BoxedKey, BoxedList};
+use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
 use weir_budget::budget::BudgetId;
 use weir_limiter::wire::BOXED_MS_MAX;
 use weir_sync::store::Store;
@@ -17,24 +17,24 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 /// Longer than any test.
 const HOUR_MS: u32 = 3_600_000;
 
-fn key(rule: &str, value: &[u8], for_ms: u32) -> BoxedKey {
-    BoxedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
+fn key(rule: &str, value: &[u8], for_ms: u32) -> Ban {
+    Ban { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
 }
 
 /// The list by key.
-async fn list(store: &dyn Store, mine: &[BoxedKey]) -> BTreeMap<BudgetId, u32> {
-    store.boxed(mine).await.unwrap().into_iter().map(|key| (key.id, key.for_ms)).collect()
+async fn list(store: &dyn Store, mine: &[Ban]) -> BTreeMap<BudgetId, u32> {
+    store.bans(mine).await.unwrap().into_iter().map(|key| (key.id, key.for_ms)).collect()
 }
 
 for_every_store!(
-    lists_what_any_region_boxed,
+    lists_what_any_region_banned,
     keeps_the_longest,
     a_key_leaves_when_its_time_is_over,
-    bounds_the_boxed_keys,
+    bounds_the_bans,
     agrees_with_the_reference,
 );
 
-async fn lists_what_any_region_boxed(store: &dyn Store) {
+async fn lists_what_any_region_banned(store: &dyn Store) {
     let mine = [key("a b:", &[0, 255], HOUR_MS), key("\u{e9}\0\r\n", b"}{", HOUR_MS)];
     let listed = list(store, &mine).await;
     assert!(mine.iter().all(|key| listed.contains_key(&key.id)) && listed.len() == 2, "{listed:?}");
@@ -63,8 +63,8 @@ async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
     assert!(list(store, &[]).await.contains_key(&key("r", b"w", 0).id));
 }
 
-async fn bounds_the_boxed_keys(store: &dyn Store) {
-    let all: Vec<_> = (0..BOXED_KEPT_MAX + 100)
+async fn bounds_the_bans(store: &dyn Store) {
+    let all: Vec<_> = (0..BANS_KEPT_MAX + 100)
         .map(|n| key("r", &n.to_be_bytes(), HOUR_MS + u32::try_from(n).unwrap() * 1_000))
         .collect();
     // Not in the order in which they end.
@@ -73,7 +73,7 @@ async fn bounds_the_boxed_keys(store: &dyn Store) {
     for some in last.chunks(1_000).chain(first.chunks(1_000)) {
         listed = list(store, some).await;
     }
-    assert_eq!(listed.len(), BOXED_KEPT_MAX);
+    assert_eq!(listed.len(), BANS_KEPT_MAX);
     assert!(
         !listed.contains_key(&all[99].id) && listed.contains_key(&all[100].id),
         "those that end soonest went"
@@ -83,7 +83,7 @@ async fn bounds_the_boxed_keys(store: &dyn Store) {
 /// At random, against the list in weir-budget; the times agree to within what the calls took.
 async fn agrees_with_the_reference(store: &dyn Store) {
     for seed in [1, 2, 0x5eed] {
-        let (mut random, mut reference) = (Random(seed), BoxedList::default());
+        let (mut random, mut reference) = (Random(seed), BanList::default());
         let (started, rule) = (Instant::now(), format!("seed-{seed}"));
         for _ in 0..100 {
             let mine: Vec<_> = (0..random.below(4))

@@ -1,0 +1,127 @@
+//! What an operator watches: what budgets owe and may owe, and how large the fleet is.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::wire::{RULES_MAX, Rule};
+
+use crate::alone::Share;
+use crate::bound::{Fleet, bound};
+use crate::divide::Terms;
+use crate::heard::Owed;
+
+/// How long a rule that no report names is remembered, in nanoseconds.
+const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
+/// After which a POP gives up an exchange, if its configuration says nothing else, in nanoseconds.
+const TIMEOUT_NS: u64 = SECOND_NS;
+
+/// How things stand.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Budgets heard of lately, ...
+    pub budgets: usize,
+    /// ... and how many of those are in debt.
+    pub in_debt: usize,
+    /// Each rule that was heard of lately.
+    pub rules: BTreeMap<String, RuleFigures>,
+    /// POPs that report here.
+    pub pops_here: u32,
+    /// They as a part of the fleet.
+    pub share: Share,
+    /// How long ago the store answered last, in nanoseconds.
+    pub store_silence_ns: u64,
+}
+
+/// How the budgets of one rule stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleFigures {
+    /// What they owe.
+    pub owed: Owed,
+    /// The most tokens that a key can be above its quota, while no exchange of a POP fails twice in a row. `None`
+    /// where no report has named the rule lately.
+    pub bound: Option<u64>,
+}
+
+/// The rules that reports name.
+#[derive(Debug, Default)]
+pub(crate) struct Rules(BTreeMap<String, Known>);
+
+#[derive(Debug)]
+struct Known {
+    quota: Quota,
+    sharing: Sharing,
+    heard_at: Time,
+}
+
+impl Rules {
+    /// Notes the rules that a report names; at most [`RULES_MAX`].
+    pub(crate) fn hear(&mut self, now: Time, rules: &[Rule]) {
+        for rule in rules {
+            if let Some(known) = self.0.get_mut(&rule.name) {
+                known.heard_at = now;
+                known.quota = rule.quota;
+                if known.sharing != rule.sharing {
+                    known.sharing.clone_from(&rule.sharing);
+                }
+            } else if self.0.len() < RULES_MAX {
+                let (quota, sharing) = (rule.quota, rule.sharing.clone());
+                self.0.insert(rule.name.clone(), Known { quota, sharing, heard_at: now });
+            }
+        }
+    }
+
+    /// How each rule stands at `now` in a fleet of `pops`, whose budgets owe `owed`.
+    pub(crate) fn figures(
+        &mut self,
+        now: Time,
+        owed: BTreeMap<String, Owed>,
+        pops: u32,
+        terms: &Terms,
+    ) -> BTreeMap<String, RuleFigures> {
+        self.0.retain(|_, known| now.nanos_since(known.heard_at) <= RULE_IDLE_NS);
+        // What grants count as the time until the next one is an interval and a trip.
+        let interval_ns = terms.interval_ns;
+        let fleet = Fleet { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
+        let owed = owed.into_iter().map(|(rule, owed)| (rule, RuleFigures { owed, bound: None }));
+        let mut rules: BTreeMap<_, _> = owed.collect();
+        for (rule, known) in &self.0 {
+            rules.entry(rule.clone()).or_default().bound = Some(bound(known.quota, &known.sharing, &fleet));
+        }
+        rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+    use weir_limiter::quota::{Period, Rate};
+
+    fn rule(name: &str) -> Rule {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();
+        Rule { name: name.into(), quota, sharing: Sharing::of(quota) }
+    }
+
+    #[test]
+    fn rules_that_nobody_names_are_forgotten_and_their_number_is_bounded() {
+        let mut rules = Rules::default();
+        let at = Time::from_nanos;
+        let shown = |rules: &mut Rules, ns| {
+            let owed = BTreeMap::from([("owes".into(), Owed::default())]);
+            let figures = rules.figures(at(ns), owed, 3, &Terms::default());
+            figures.into_iter().map(|(name, of)| (name, of.bound.is_some())).collect::<Vec<_>>()
+        };
+        let row = |name: &str, is_bound| (String::from(name), is_bound);
+        rules.hear(at(0), &[rule("old"), rule("kept")]);
+        assert_eq!(shown(&mut rules, 1), [row("kept", true), row("old", true), row("owes", false)]);
+        rules.hear(at(RULE_IDLE_NS), &[rule("kept")]);
+        assert_eq!(shown(&mut rules, RULE_IDLE_NS + 1), [row("kept", true), row("owes", false)]);
+        let many: Vec<_> = (0..2 * RULES_MAX).map(|n| rule(&n.to_string())).collect();
+        rules.hear(at(RULE_IDLE_NS + 2), &many);
+        assert!(rules.0.len() <= RULES_MAX);
+    }
+}

@@ -1,0 +1,75 @@
+//! How closely a key is to be watched, and how much it matters that POPs hear of it.
+
+use weir_limiter::quota::Quota;
+use weir_limiter::time::SECOND_NS;
+
+use crate::budget::Account;
+
+/// The highest rank of a hot key.
+pub const RANK_MAX: u8 = 4;
+/// A key becomes hot when it is asked for more than a half of its rate, or its level is below a half of
+/// its burst.
+const HOT_PART: u64 = 2;
+/// It stays so until it is asked for less than a quarter, and lacks less than a quarter.
+const STAYS_HOT_PART: u64 = 4;
+
+/// How closely a key is to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heat {
+    /// Far from its quota: nobody else need hear of it.
+    Warm,
+    /// Nobody asks for it now; but its budget is far from full, or its client was seen at many POPs at once and may
+    /// return to all of them.
+    Resting,
+    /// Close to its quota.
+    Hot,
+}
+
+impl Heat {
+    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
+    pub fn of(quota: Quota, account: &Account, demand_milli: u128, was_hot: bool) -> Self {
+        let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
+        let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
+        let is_busy = demand_milli.saturating_mul(u128::from(part)) > rate_milli;
+        let lacks = account.deficit_ns.saturating_mul(part) > quota.fill_ns();
+        if is_busy || lacks && demand_milli > 0 {
+            Self::Hot
+        } else if lacks || account.spread > 1 {
+            Self::Resting
+        } else {
+            Self::Warm
+        }
+    }
+}
+
+/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then what is
+/// asked for, in thousandths of the rate. A client that asks once for each of many keys makes each of them weigh little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u32, u32);
+
+impl Weight {
+    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
+    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
+        let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+        let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
+        Self(
+            part(lacks),
+            part(demand_milli.saturating_mul(u128::from(quota.token_ns())) / u128::from(SECOND_NS)),
+        )
+    }
+
+    /// Whether its budget is in debt.
+    pub(crate) fn is_debt(self) -> bool {
+        self.0 > 1_000
+    }
+
+    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks.
+    pub(crate) fn rank(self) -> u8 {
+        match self.0 {
+            0..=1_000 => 1,
+            1_001..=2_000 => 2,
+            2_001..=8_000 => 3,
+            _ => RANK_MAX,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A key that is hot or rests, as a region knows it.
+
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::wire::{AdmitRatio, Grant};
+
+use super::list::HotKey;
+use crate::budget::BudgetId;
+use crate::clock::RESTING_NS_MAX;
+use crate::divide::Division;
+use crate::heat::Weight;
+
+/// A hot key that no account confirms for so long, in nanoseconds, is not pushed any more.
+pub(super) const HOT_NS: u64 = SECOND_NS;
+/// The same for a key that rests, after its turn to be looked at.
+const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
+
+/// What is known of a key.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) quota: Quota,
+    pub(super) sharing: Sharing,
+    /// What POPs hold that the key is not asked of.
+    pub(super) grant: Grant,
+    /// Whether one POP at most is asked for it.
+    pub(super) is_alone: bool,
+    /// When its account was seen.
+    pub(super) at: Time,
+    /// When it was last seen on the shared list or put there.
+    pub(super) listed_at: Time,
+    /// How long after that it is to be looked at, if it rests.
+    pub(super) look_ns: u64,
+    pub(super) weight: Weight,
+    /// Names the key while it is kept, shorter than its id: what a POP holds is noted for each key and each POP.
+    pub(super) serial: u64,
+}
+
+impl Known {
+    /// Whether its POPs let all requests through, but for what each holds.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_alone || self.grant.ratio == AdmitRatio::ONE
+    }
+
+    /// Goes by a newer account.
+    pub(super) fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
+        if now.nanos_since(self.at) >= self.look_ns {
+            self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
+        }
+        (self.quota, self.grant, self.weight, self.at) = (quota, division.elsewhere, division.weight, now);
+        self.is_alone = division.is_alone;
+        if self.sharing != *sharing {
+            self.sharing.clone_from(sharing);
+        }
+    }
+
+    /// After how long without an account it is told no more.
+    pub(super) fn lost_ns(&self, is_hot: bool) -> u64 {
+        if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
+    }
+
+    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen.
+    pub(super) fn refilled(&self, now: Time) -> Grant {
+        let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
+        let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));
+        Grant { level_milli, ..self.grant }
+    }
+
+    pub(super) fn named(&self, id: &BudgetId, rests: bool) -> HotKey {
+        let rank = if rests { 0 } else { self.weight.rank() };
+        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
+    }
+}

@@ -1,0 +1,356 @@
+//! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go out.
+//!
+//! [`Hub`] knows no clock, no store and no lock. Its driver says what time it is, and asks the store what the hub
+//! wants to know. Each question is a value of a type of its own, which the driver gives back with the answer; so an
+//! answer goes to the question it is for, and to each goes one at most.
+//!
+//! | what happens | call | the question | its answer |
+//! |---|---|---|---|
+//! | a POP reports | [`Hub::report`] | [`Pending`]: charge, draw, register | [`Hub::settle`], which gives the reply |
+//! | an interval is over | [`Hub::tick`] | [`Listing`]: which keys are hot | [`Hub::listed`] |
+//! | others have hot keys | [`Hub::listed`] | [`Look`]: how their budgets stand | [`Hub::looked`] |
+//! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: who is banned | [`Hub::bans_listed`] |
+//!
+//! A question that the store does not answer is dropped, but for a report: its POP waits, and is answered out of the
+//! region's own share.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+
+use weir_limiter::time::Time;
+use weir_limiter::wire::{AdmitRatio, Allowance, Reply, Report};
+
+use crate::alone::Share;
+use crate::ban::{Ban, Bans};
+use crate::budget::Account;
+use crate::divide::Terms;
+use crate::escrow::{Draw, Drawn};
+use crate::figures::{Figures, Rules};
+use crate::hot::HotKey;
+use crate::plan::{Entry, Plan};
+use crate::pops::{FleetSize, PopNote, Pops, Sender};
+use crate::region::Region;
+
+/// Which weir-sync it is, and what it goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Its name in the store: `region/replica`, or the region's where there is one weir-sync only.
+    pub member: String,
+    /// What every grant goes by.
+    pub terms: Terms,
+    /// How long a POP that says nothing counts as alive, in nanoseconds.
+    pub pop_ttl_ns: u64,
+    /// How many POPs the fleet is expected to have, until the store or a POP says; 0 if that is not known.
+    pub pops_expected: u32,
+}
+
+/// The state of a weir-sync, and what becomes of it.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    region: Region,
+    pops: Pops,
+    fleet: FleetSize,
+    bans: Bans,
+    rules: Rules,
+    /// Warm keys that were answered since the last interval began.
+    warm_keys: usize,
+    store_answered_at: Time,
+    /// Whether its driver was told that the size of the fleet is a guess, and it has been one since.
+    is_guess_told: bool,
+}
+
+/// A report that waits for the store.
+#[derive(Debug)]
+#[must_use = "its POP waits for a reply"]
+pub struct Pending {
+    report: Report,
+    plan: Plan,
+    sender: Sender,
+    has_bans: bool,
+}
+
+/// What the store made of a report.
+#[derive(Clone, Debug)]
+pub struct Answers<E> {
+    /// An account for each of [`Pending::entries`].
+    pub accounts: Result<Vec<Account>, E>,
+    /// What each of [`Pending::draws`] gave.
+    pub drawn: Result<Vec<Drawn>, E>,
+    /// POPs of the fleet, the sender among them.
+    pub pops: Result<u32, E>,
+}
+
+/// A report that is done with.
+#[derive(Debug)]
+pub struct Settled<E> {
+    /// The POP that reported.
+    pub pop: String,
+    /// What to answer.
+    pub reply: Reply,
+    /// What there is to count.
+    pub facts: Facts,
+    /// Why the report's counts are not charged, if they are not.
+    pub error: Option<E>,
+}
+
+/// What a report and its reply were, for metrics.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// A newer report of the same worker was here before.
+    pub is_stale: bool,
+    /// How long before the report the first token was admitted that nobody has confirmed, in milliseconds.
+    pub unconfirmed_ms: Option<u32>,
+    /// What each budget that was charged lacks of being full, in bursts; beyond 1 is debt.
+    pub deficits: Vec<f64>,
+    /// Tokens that were charged or drawn.
+    pub tokens: u64,
+    /// Budgets whose keys are not all let through.
+    pub limiting: u64,
+    /// POPs that are taken for the whole fleet, because nobody has said how many it has. Said once, until somebody has.
+    pub guess: Option<u32>,
+}
+
+/// What an interval brings.
+#[derive(Debug)]
+pub struct Tick {
+    /// To be put on the list that regions share.
+    pub listing: Listing,
+    /// To be noted in the store: what POPs run that were heard since the last interval.
+    pub notes: Vec<PopNote>,
+    /// Keys that are hot here.
+    pub hot_keys: usize,
+    /// Hot keys that found no room, or had to make room for one that mattered more, since the start.
+    pub hot_dropped: u64,
+    /// Warm keys that were answered in the interval that is over.
+    pub warm_keys: usize,
+}
+
+/// The keys that are hot here, on their way to the list that regions share.
+#[derive(Debug)]
+pub struct Listing(Vec<HotKey>);
+
+/// Budgets that are to be looked at, since another region says that they are in demand.
+#[derive(Debug)]
+pub struct Look(Vec<Entry>);
+
+/// What was banned here, on its way to the list that regions share.
+#[derive(Debug)]
+pub struct BanListing(Vec<Ban>);
+
+impl Hub {
+    /// A weir-sync that has heard nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        let mut fleet = FleetSize::default();
+        fleet.hear(settings.pops_expected);
+        Self {
+            region: Region::new(&settings.member, settings.terms),
+            pops: Pops::default(),
+            fleet,
+            bans: Bans::default(),
+            rules: Rules::default(),
+            warm_keys: 0,
+            store_answered_at: Time::ZERO,
+            is_guess_told: false,
+            settings,
+        }
+    }
+
+    /// A report is here at `now`, or `unix_us` microseconds since 1970.
+    pub fn report(&mut self, now: Time, unix_us: u64, report: Report) -> Pending {
+        let sender = self.pops.hear(now, &report);
+        self.fleet.hear(report.pops);
+        self.rules.hear(now, &report.rules);
+        let has_bans = self.bans.hear(now, &report);
+        let mut plan = self.region.hear(now, &report);
+        plan.date(unix_us);
+        Pending { report, plan, sender, has_bans }
+    }
+
+    /// The store has answered what `pending` asks, or has not. POPs are told to run version `rule_set`, 0 for none.
+    pub fn settle<E: Clone>(
+        &mut self,
+        now: Time,
+        rule_set: u64,
+        pending: Pending,
+        answers: Answers<E>,
+    ) -> Settled<E> {
+        let Pending { report, plan, sender, .. } = pending;
+        if let Ok(pops) = answers.pops {
+            self.fleet.count(now, pops, self.settings.pop_ttl_ns);
+        }
+        let share = self.share(now);
+        let mut facts = Facts::of(&report, sender, self.note_guess(share));
+        let charged = answers.charged(&plan);
+        let grants = match &charged {
+            Ok((accounts, drawn)) => {
+                self.store_answered_at = now;
+                let allowances = self.region.grant(now, &plan.entries, accounts);
+                facts.charge(&plan.entries, accounts, drawn, &allowances);
+                plan.of_keys(&allowances, drawn)
+            }
+            Err(_) => self.region.grant_alone(now, &report, &plan, share),
+        };
+        self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
+        let (mut rules, pushed) = self.region.pushes(now, &report);
+        let boxed = self.bans.tell(now, &report, &mut rules);
+        let reply = Reply {
+            sequence: report.sequence,
+            pops: share.fleet(),
+            is_guess: share.is_guess(),
+            settled: charged.is_ok(),
+            grants,
+            rule_set,
+            rules,
+            pushed,
+            boxed,
+            workers: sender.busy,
+        };
+        Settled { pop: report.pop, reply, facts, error: charged.err() }
+    }
+
+    /// An interval is over.
+    pub fn tick(&mut self, now: Time) -> Tick {
+        let hot = self.region.hot(now);
+        Tick {
+            notes: self.pops.news(now),
+            hot_keys: hot.iter().filter(|key| !key.rests).count(),
+            hot_dropped: self.region.hot_dropped(),
+            warm_keys: mem::take(&mut self.warm_keys),
+            listing: Listing(hot),
+        }
+    }
+
+    /// The store has put `listing` on the list that regions share, which is `fleet` now. What is to be asked for it.
+    pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
+        let Listing(mine) = listing;
+        self.store_answered_at = now;
+        self.region.are_listed(now, &mine);
+        let entries = self.region.peeks(now, fleet);
+        (!entries.is_empty()).then_some(Look(entries))
+    }
+
+    /// The store has said how the budgets of `look` stand: POPs are told with their next replies.
+    pub fn looked(&mut self, now: Time, look: Look, accounts: &[Account]) {
+        let Look(entries) = look;
+        self.region.grant(now, &entries, accounts);
+    }
+
+    /// What the other regions are to hear of bans. On an error it is said again the next time.
+    pub fn share_bans(&mut self, now: Time) -> BanListing {
+        BanListing(self.bans.to_share(now))
+    }
+
+    /// The store has put `listing` on the list of bans that regions share, which is `fleet` now.
+    pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[Ban]) {
+        let BanListing(mine) = listing;
+        self.bans.merge(now, &mine, fleet);
+    }
+
+    /// How things stand.
+    pub fn figures(&mut self, now: Time) -> Figures {
+        let (budgets, in_debt) = self.region.debts(now);
+        let share = self.share(now);
+        Figures {
+            budgets,
+            in_debt,
+            rules: self.rules.figures(now, self.region.owed(now), share.fleet(), &self.settings.terms),
+            pops_here: self.pops.live(now, self.settings.pop_ttl_ns),
+            share,
+            store_silence_ns: now.nanos_since(self.store_answered_at),
+        }
+    }
+
+    /// The POPs that report here, as a part of the fleet as last known.
+    fn share(&mut self, now: Time) -> Share {
+        let here = self.pops.live(now, self.settings.pop_ttl_ns);
+        self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))
+    }
+
+    /// The size of the fleet, if it is a guess by now and was none before.
+    fn note_guess(&mut self, share: Share) -> Option<u32> {
+        let was_told = mem::replace(&mut self.is_guess_told, share.is_guess());
+        (share.is_guess() && !was_told).then_some(share.fleet())
+    }
+}
+
+impl Pending {
+    /// The POP that reports: it is to be registered as alive.
+    pub fn pop(&self) -> &str {
+        &self.report.pop
+    }
+
+    /// What is to be charged.
+    pub fn entries(&self) -> &[Entry] {
+        &self.plan.entries
+    }
+
+    /// What is to be drawn.
+    pub fn draws(&self) -> &[Draw] {
+        &self.plan.draws
+    }
+
+    /// Whether the report brings bans that the other regions are to hear of soon ([`Hub::share_bans`]).
+    pub fn has_bans(&self) -> bool {
+        self.has_bans
+    }
+}
+
+impl<E: Clone> Answers<E> {
+    /// Nothing but `error`.
+    pub fn failed(error: E) -> Self {
+        Self { accounts: Err(error.clone()), drawn: Err(error.clone()), pops: Err(error) }
+    }
+
+    /// What was charged and drawn. Charged is charged: only where there was nothing else to do does it matter whether
+    /// the POP was registered. What was charged or drawn while something else failed is found again by the next
+    /// report.
+    fn charged(self, plan: &Plan) -> Result<(Vec<Account>, Vec<Drawn>), E> {
+        match self.pops {
+            Err(error) if plan.is_empty() => Err(error),
+            _ => Ok((self.accounts?, self.drawn?)),
+        }
+    }
+}
+
+impl Facts {
+    fn of(report: &Report, sender: Sender, guess: Option<u32>) -> Self {
+        let unconfirmed = report.keys.iter().filter(|key| key.unconfirmed > 0);
+        let unconfirmed_ms = unconfirmed.map(|key| key.span_ms).max();
+        Self { is_stale: sender.is_stale, unconfirmed_ms, guess, ..Self::default() }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "to look at")]
+    fn charge(&mut self, entries: &[Entry], accounts: &[Account], drawn: &[Drawn], granted: &[Allowance]) {
+        let deficit =
+            |(entry, account): (&Entry, &Account)| account.deficit_ns as f64 / entry.quota.fill_ns() as f64;
+        self.deficits = entries.iter().zip(accounts).map(deficit).collect();
+        let charged = accounts.iter().map(|account| account.charged);
+        self.tokens = charged.chain(drawn.iter().map(|drawn| drawn.given)).sum();
+        let is_limiting =
+            |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
+        self.limiting = granted.iter().filter(is_limiting).count() as u64;
+    }
+}
+
+impl Listing {
+    /// The keys to put on the list.
+    pub fn keys(&self) -> &[HotKey] {
+        &self.0
+    }
+}
+
+impl Look {
+    /// What is to be charged, for no POP: nothing, but the account tells how the budget stands.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+}
+
+impl BanListing {
+    /// The bans to put on the list.
+    pub fn bans(&self) -> &[Ban] {
+        &self.0
+    }
+}

@@ -1,0 +1,115 @@
+//! What a report asks of the budgets: charges, draws, and which of its keys gets which answer.
+
+use alloc::vec::Vec;
+
+use weir_limiter::calendar::Window;
+use weir_limiter::quota::Quota;
+use weir_limiter::sharing::Sharing;
+use weir_limiter::wire::{Allowance, Rule};
+
+use crate::budget::{BudgetId, Charge, Count, Demand};
+use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
+
+/// What one report says about one budget.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which budget.
+    pub id: BudgetId,
+    /// How large it is.
+    pub quota: Quota,
+    /// How POPs share it.
+    pub sharing: Sharing,
+    /// What the region is asked for.
+    pub demand: Demand,
+    /// What the POP is asked for, in thousandths of a token per second.
+    pub own_milli: u64,
+    /// What the POP's buckets admitted.
+    pub counts: Vec<Count>,
+}
+
+impl Entry {
+    /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
+    pub fn charge<'a>(&'a self, member: &'a str, pop: &'a str) -> Charge<'a> {
+        Charge { quota: self.quota, member, demand: self.demand, pop, counts: &self.counts }
+    }
+}
+
+/// What a report asks. Several of its keys may fall to one budget: a bucket that was made anew.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// An entry per budget.
+    pub entries: Vec<Entry>,
+    /// A draw per strict budget.
+    pub draws: Vec<Draw>,
+    /// What each key of the report is answered, in its order.
+    answers: Vec<Answer>,
+}
+
+/// Where the answer to a key is.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// It is an entry's.
+    Entry(usize),
+    /// It is in a draw, to one of its claims.
+    Claim { draw: usize, claim: usize },
+}
+
+impl Plan {
+    /// The plan of a report that has so many keys, none of which is here yet.
+    pub(crate) fn with_capacity(keys: usize) -> Self {
+        Self { entries: Vec::with_capacity(keys), draws: Vec::new(), answers: Vec::with_capacity(keys) }
+    }
+
+    /// A new entry's number.
+    pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) -> usize {
+        let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
+        self.entries.push(Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() });
+        self.entries.len() - 1
+    }
+
+    /// A new draw's number.
+    pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
+        let window = rule.sharing.calendar.map(Window::unknown);
+        self.draws.push(Draw { id, quota: rule.quota, lease_us, window, claims: Vec::new() });
+        self.draws.len() - 1
+    }
+
+    /// The next key is answered with entry number `at`, which is returned.
+    pub(crate) fn next_entry(&mut self, at: usize) -> Option<&mut Entry> {
+        self.answers.push(Answer::Entry(at));
+        self.entries.get_mut(at)
+    }
+
+    /// The next key is answered with what draw number `at` gives to `claim`.
+    pub(crate) fn next_claim(&mut self, at: usize, claim: Claim) {
+        let Some(draw) = self.draws.get_mut(at) else { return };
+        self.answers.push(Answer::Claim { draw: at, claim: draw.claims.len() });
+        draw.claims.push(claim);
+    }
+
+    /// Looks up the windows of calendars' quotas at `unix_us` microseconds since 1970. Until then they are
+    /// in none, and nothing is drawn on them.
+    pub fn date(&mut self, unix_us: u64) {
+        for window in self.draws.iter_mut().filter_map(|draw| draw.window.as_mut()) {
+            *window = window.calendar.window(unix_us);
+        }
+    }
+
+    /// Whether there is nothing to charge or draw.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.draws.is_empty()
+    }
+
+    /// The allowances of entries, and what was drawn, as allowances of the report's keys, in its order.
+    /// With the store out of reach nothing was drawn, and strict keys are leased nothing.
+    pub fn of_keys(&self, grants: &[Allowance], drawn: &[Drawn]) -> Vec<Allowance> {
+        let allowance = |answer: &Answer| match *answer {
+            Answer::Entry(at) => grants.get(at).copied(),
+            Answer::Claim { draw, claim } => {
+                let lease = drawn.get(draw).and_then(|drawn| drawn.leases.get(claim));
+                Some(Allowance::Leased(*lease.unwrap_or(&NO_LEASE)))
+            }
+        };
+        self.answers.iter().filter_map(allowance).collect()
+    }
+}

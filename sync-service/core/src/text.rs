@@ -1,0 +1,37 @@
+//! Keys as text, on the lists that regions share through a store.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use weir_limiter::wire::KEY_BYTES_MAX;
+
+/// A text that is not what was expected: written by another version, or by nobody of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextError(pub(crate) &'static str);
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", self.0)
+    }
+}
+
+impl core::error::Error for TextError {}
+
+/// Writes bytes in hex.
+#[derive(Clone, Copy, Debug)]
+pub struct Hex<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Reads what [`Hex`] has written of a key's value; it has 1 to [`KEY_BYTES_MAX`] bytes.
+pub(crate) fn value_of(text: &str) -> Option<Vec<u8>> {
+    let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+    if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
+}

@@ -1,0 +1,162 @@
+//! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
+
+use weir_budget::ban::{Ban, BanList};
+use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::divide::Terms;
+use weir_budget::hot::HotList;
+use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
+use weir_budget::pops::PopNote;
+use weir_limiter::quota::{Period, Quota, Rate};
+use weir_limiter::sharing::Sharing;
+use weir_limiter::time::{SECOND_NS, Time};
+use weir_limiter::wire::{Allowance, Boxed, Key, Report, Rule, Running};
+
+const NOW_US: u64 = 1 << 50;
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(SECOND_NS + ms * 1_000_000)
+}
+
+fn hub(member: &str) -> Hub {
+    let terms = Terms::default();
+    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
+}
+
+fn quota() -> Quota {
+    Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
+}
+
+fn greeting(pop: &str, sequence: u64) -> Report {
+    Report { pop: pop.into(), worker: 1, sequence, table: 1, ..Report::default() }
+}
+
+/// A report of `pop`, which admitted all that it was asked for and has had none of it confirmed.
+fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
+    let rules = vec![Rule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
+    let (unconfirmed, asked) = (admitted, admitted);
+    let key = Key { value: vec![1], epoch: 1, admitted, unconfirmed, span_ms: 250, asked, ..Key::default() };
+    let key = Key { asked_recently: asked, ..key };
+    Report { rules, keys: vec![key], ..greeting(pop, sequence) }
+}
+
+/// What a store answers that counts `pops` POPs and charges full budgets.
+fn answers(pending: &Pending, pops: u32) -> Answers<&'static str> {
+    Answers { accounts: Ok(accounts(pending)), drawn: Ok(vec![]), pops: Ok(pops) }
+}
+
+fn accounts(pending: &Pending) -> Vec<Account> {
+    let charge = |charge| Budget::default().charge(NOW_US, &charge);
+    pending.entries().iter().map(|entry| charge(entry.charge("eu", pending.pop()))).collect()
+}
+
+fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Settled<&'static str> {
+    let pending = hub.report(at(ms), NOW_US, report);
+    let answers = answers(&pending, pops);
+    hub.settle(at(ms), 7, pending, answers)
+}
+
+#[test]
+fn a_report_is_charged_answered_and_counted() {
+    let mut hub = hub("eu");
+    let Settled { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
+    assert_eq!((pop.as_str(), error), ("fra1", None));
+    assert!(reply.settled && !reply.is_guess);
+    assert_eq!((reply.sequence, reply.pops, reply.rule_set, reply.workers), (1, 3, 7, 1));
+    assert!(reply.grants[0].grant().is_some());
+    assert_eq!((facts.tokens, facts.unconfirmed_ms, facts.is_stale), (70, Some(250), false));
+    assert_eq!(facts.deficits.len(), 1);
+    assert!(facts.deficits[0] > 0.6 && facts.deficits[0] <= 0.7, "{facts:?}");
+    assert!(settle(&mut hub, 1, report("fra1", 1, 70), 3).facts.is_stale);
+}
+
+#[test]
+fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confirmed() {
+    let mut hub = hub("eu");
+    settle(&mut hub, 0, greeting("fra1", 1), 2);
+    let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
+    let Settled { reply, facts, error, .. } = hub.settle(at(500), 7, pending, Answers::failed("gone"));
+    assert_eq!((error, reply.settled, reply.pops), (Some("gone"), false, 2));
+    assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
+    assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
+    assert_eq!(hub.figures(at(1_000)).store_silence_ns, SECOND_NS);
+}
+
+#[test]
+fn charged_is_charged_even_if_the_pop_was_not_registered() {
+    let mut hub = hub("eu");
+    let pending = hub.report(at(0), NOW_US, report("fra1", 1, 40));
+    let answers = Answers { pops: Err("no POPs"), ..answers(&pending, 1) };
+    assert!(hub.settle(at(0), 0, pending, answers).reply.settled);
+    let pending = hub.report(at(0), NOW_US, greeting("fra1", 2));
+    let answers = Answers { pops: Err("no POPs"), ..self::answers(&pending, 1) };
+    let greeted = hub.settle(at(0), 0, pending, answers);
+    assert_eq!(greeted.error, Some("no POPs"), "there was nothing else to do");
+}
+
+#[test]
+fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
+    let mut hub = hub("eu");
+    let mut guess = |ms, report| {
+        let pending = hub.report(at(ms), NOW_US, report);
+        let Settled { reply, facts, .. } = hub.settle(at(ms), 0, pending, Answers::failed(()));
+        assert!(!reply.settled);
+        (reply.is_guess, facts.guess)
+    };
+    assert_eq!(guess(0, greeting("fra1", 1)), (true, Some(1)));
+    assert_eq!(guess(0, greeting("fra2", 1)), (true, None));
+    assert_eq!(guess(0, Report { pops: 9, ..greeting("fra2", 2) }), (false, None));
+}
+
+#[test]
+fn warm_keys_are_those_of_the_last_interval() {
+    let mut hub = hub("eu");
+    for sequence in 1..=3 {
+        let settled = settle(&mut hub, 0, report("fra1", sequence, 1), 1);
+        assert_eq!(settled.reply.grants, [Allowance::Warm]);
+    }
+    assert_eq!(hub.tick(at(250)).warm_keys, 3);
+    assert_eq!(hub.tick(at(500)).warm_keys, 0);
+}
+
+#[test]
+fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
+    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), HotList::default());
+    let running = Running { version: 3, refused: 4 };
+    settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
+    let tick = here.tick(at(0));
+    assert_eq!(tick.notes, [PopNote { pop: "fra1".into(), version: 3, refused: 4 }]);
+    assert_eq!((tick.hot_keys, tick.listing.keys().len()), (1, 1));
+    let fleet = list.exchange(tick.listing.keys(), NOW_US);
+    assert!(here.listed(at(0), tick.listing, &fleet).is_none(), "it has just seen that account");
+    let tick = elsewhere.tick(at(0));
+    let look = elsewhere.listed(at(0), tick.listing, &fleet).expect("a key that is news");
+    let [entry] = look.entries() else { panic!("{look:?}") };
+    assert!(entry.counts.is_empty(), "a look charges nothing");
+    let mut budget = Budget::default();
+    let mut spent = entry.clone();
+    spent.counts = here.report(at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+    budget.charge(NOW_US, &spent.charge("eu", "fra1"));
+    let account = budget.charge(NOW_US, &entry.charge("us", ""));
+    elsewhere.looked(at(0), look, &[account]);
+    let told = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
+    assert_eq!((told.rules.len(), told.pushed.len()), (1, 1));
+}
+
+#[test]
+fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
+    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
+    let said = report("fra1", 1, 0);
+    let boxed = vec![Boxed { rule: 0, value: vec![1], for_ms: 60_000 }];
+    let pending = here.report(at(0), NOW_US, Report { keys: vec![], boxed, ..said });
+    assert!(pending.has_bans());
+    let mine = here.share_bans(at(0));
+    let ban = Ban { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000 };
+    assert_eq!(mine.bans(), [ban]);
+    let fleet = list.exchange(mine.bans(), NOW_US);
+    here.bans_listed(at(0), mine, &fleet);
+    assert_eq!(here.share_bans(at(0)).bans(), [], "the store has it");
+    let nothing = elsewhere.share_bans(at(0));
+    elsewhere.bans_listed(at(0), nothing, &fleet);
+    let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
+    assert_eq!((reply.boxed.len(), reply.rules), (1, vec!["r".to_owned()]));
+}
