@@ -8,24 +8,12 @@ use std::rc::Rc;
 
 use weir_limiter::FIBONACCI;
 
-use crate::host;
+use crate::calls::{self, read_answer};
+use crate::host::{self, Action};
 use crate::nginx;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 use crate::worker::Worker;
-
-/// The most HTTP calls that one VM waits for; an answer to any before them is too late.
-const CALLS_MAX: usize = 4_096;
-
-/// Whether a request, or its response, goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Action {
-    /// It goes on.
-    Continue = 0,
-    /// It is held, or answered.
-    Pause = 1,
-}
 
 thread_local! {
     static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
@@ -38,10 +26,6 @@ struct Contexts {
     /// longer, and those that do are in `requests`.
     begun: Option<Begun>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
-    /// The calls under way, oldest first, each with the context that made it.
-    calls: Vec<(u32, u32)>,
-    /// The context that the host called last.
-    active: u32,
 }
 
 /// A request that has begun.
@@ -54,16 +38,10 @@ struct Begun {
 }
 
 impl Contexts {
-    const NONE: Self = Self {
-        plugins: Vec::new(),
-        begun: None,
-        requests: HashMap::with_hasher(BuildHasherDefault::new()),
-        calls: Vec::new(),
-        active: 0,
-    };
+    const NONE: Self =
+        Self { plugins: Vec::new(), begun: None, requests: HashMap::with_hasher(BuildHasherDefault::new()) };
 
-    fn plugin(&mut self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
-        self.active = id;
+    fn plugin(&self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
     }
 
@@ -76,11 +54,6 @@ impl Contexts {
     /// Remembers a request; what had its number before.
     fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
         self.requests.insert(id, Rc::new(RefCell::new(request)))
-    }
-
-    fn request(&mut self, id: u32) -> Option<Rc<RefCell<RequestContext>>> {
-        self.active = id;
-        self.requests.get(&id).cloned()
     }
 }
 
@@ -104,20 +77,10 @@ impl Hasher for IdHasher {
     }
 }
 
-/// The active context waits for the answer to the HTTP call `call`.
-pub(crate) fn await_answer(call: u32) {
-    CONTEXTS.with_borrow_mut(|contexts| {
-        // A host that forgets calls must not make the list grow.
-        if contexts.calls.len() >= CALLS_MAX {
-            contexts.calls.remove(0);
-        }
-        contexts.calls.push((call, contexts.active));
-    });
-}
-
 /// A context begins: a plugin's where `plugin` is 0, and otherwise a request's.
 pub(crate) fn create(id: u32, plugin: u32) {
     if plugin == 0 {
+        calls::forget(id);
         let fresh = Rc::new(RefCell::new(Plugin::new(id)));
         return CONTEXTS.with_borrow_mut(|contexts| {
             contexts.plugins.retain(|(known, _)| *known != id);
@@ -144,7 +107,6 @@ pub(crate) fn request_headers(id: u32) -> Action {
         let begun = contexts.begun.as_mut().filter(|begun| begun.id == id && !begun.is_decided)?;
         begun.is_decided = true;
         let plugin = begun.plugin;
-        contexts.active = id;
         Some(RequestContext::new(contexts.worker(plugin), id))
     });
     let Some(mut request) = begun else {
@@ -168,7 +130,7 @@ pub(crate) fn request_headers(id: u32) -> Action {
 
 /// What `act` makes of the plugin `id`; `otherwise` where there is none.
 pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
-    let plugin = CONTEXTS.with_borrow_mut(|contexts| contexts.plugin(id));
+    let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         Some(Ok(mut plugin)) => act(&mut plugin),
         _ => otherwise,
@@ -177,7 +139,7 @@ pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin
 
 /// What `act` makes of the request `id`; `otherwise` where there is none.
 pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
-    let request = CONTEXTS.with_borrow_mut(|contexts| contexts.request(id));
+    let request = CONTEXTS.with_borrow(|contexts| contexts.requests.get(&id).cloned());
     match request.as_ref().map(|request| request.try_borrow_mut()) {
         Some(Ok(mut request)) => act(&mut request),
         _ => otherwise,
@@ -185,23 +147,22 @@ pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Reque
 }
 
 /// The answer to an HTTP call, for the context that made it.
-pub(crate) fn answer(call: u32, headers: usize, body_size: usize) {
-    let caller = CONTEXTS.with_borrow_mut(|contexts| {
-        let at = contexts.calls.iter().position(|(under_way, _)| *under_way == call)?;
-        Some(contexts.calls.remove(at).1)
-    });
-    let Some(id) = caller else { return };
+pub(crate) fn answer(token: u32, headers: usize, body_size: usize) {
+    let Some((id, number)) = calls::end(token) else { return };
     // Where the host has but one context, it is this one.
     let _ = host::act_for(id);
-    with_request(id, (), |request| request.answered(call, headers, body_size));
-    with_plugin(id, (), |plugin| plugin.answered(call, headers, body_size));
+    let answer = read_answer(headers, body_size);
+    if CONTEXTS.with_borrow(|contexts| contexts.plugin(id)).is_some() {
+        with_plugin(id, (), |plugin| plugin.answered(number, answer));
+    } else {
+        with_request(id, (), |request| request.answered(number, answer));
+    }
 }
 
 /// A context ends: what a plugin has counted or not reported is handed over, what a request still owes is charged. The
 /// list is free meanwhile.
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
-        contexts.calls.retain(|(_, caller)| *caller != id);
         contexts.begun.take_if(|begun| begun.id == id);
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))

@@ -5,8 +5,8 @@
 #[cfg(feature = "nginx")]
 mod unused;
 
-use crate::dispatch::{self, Action, with_plugin, with_request};
-use crate::host;
+use crate::dispatch::{self, with_plugin, with_request};
+use crate::host::{self, Action};
 use crate::memory;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;

@@ -4,7 +4,6 @@
 //! This is the only file with blocks of `unsafe`, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
-use std::borrow::Cow;
 use std::ptr::null_mut;
 
 use crate::memory::Loan;
@@ -20,6 +19,16 @@ impl Status {
     pub(crate) const CAS_MISMATCH: Self = Self(8);
     pub(crate) const INTERNAL_FAILURE: Self = Self(10);
     pub(crate) const UNIMPLEMENTED: Self = Self(12);
+}
+
+/// Whether a request, or its response, goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Action {
+    /// It goes on.
+    Continue = 0,
+    /// It is held, or answered.
+    Pause = 1,
 }
 
 /// A header map of the host.
@@ -241,22 +250,8 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
-/// Headers as the ABI passes them.
-pub(crate) struct HeaderList(Vec<u8>);
-
-impl HeaderList {
-    pub(crate) fn of(headers: &[(&str, Cow<'_, str>)]) -> Self {
-        Self(serialized(headers))
-    }
-}
-
-/// Answers the request for the upstream.
-pub(crate) fn send_response(
-    status: u16,
-    details: &str,
-    headers: &HeaderList,
-    body: &str,
-) -> Result<(), Status> {
+/// Answers the request for the upstream; the headers as [`serialized`] makes them.
+pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
     let grpc_status = match status {
         _ if nginx::IS_HOST => GRPC_NONE,
         403 => GRPC_PERMISSION_DENIED,
@@ -271,8 +266,8 @@ pub(crate) fn send_response(
             details.len(),
             body.as_ptr(),
             body.len(),
-            headers.0.as_ptr(),
-            headers.0.len(),
+            headers.as_ptr(),
+            headers.len(),
             grpc_status,
         )
     })
@@ -366,7 +361,7 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
 }
 
 /// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
-fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
+pub(crate) fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();
     let mut bytes = Vec::with_capacity(4 + 10 * pairs.len() + texts);

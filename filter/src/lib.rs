@@ -4,32 +4,31 @@
 //! exports.rs   what the host calls
 //!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
 //! dispatch.rs  the contexts, by the host's numbers for them
-//! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
-//! nginx.rs     where nginx is another host than Envoy
-//! memory.rs    what the host writes its answers to
-//! shared.rs    what workers agree on through shared data: the secret, the slots
+//! plugin.rs    root context: does what the edge says after a configuration, a tick or an answer
+//! request.rs   HTTP context: does what the edge says of a request
+//! worker.rs    one configuration in one worker: the edge, and what it needs of the host
+//! calls.rs     calls to weir-sync, and their answers
+//! http.rs      what the host says of a request and of its response
+//! shared.rs    what workers share, in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
-//! worker.rs    one configuration in one worker: limiter, slots, answers, metrics
-//!   live.rs    the rule set that the fleet is to run: fetched, shared, put in force
-//! answers.rs   what refused clients are told, ready for the host
-//! holding.rs   requests that wait for their turn
-//! sync.rs      calls to weir-sync, and their answers
-//! plugin.rs    root context: configure, tick, the exchange with weir-sync
-//! request.rs   HTTP context: request in, decision out; a strict rule's request may wait
+//! nginx.rs     where nginx is another host than Envoy
+//! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
+//! memory.rs    what the host writes its answers to
 //! ```
 //!
-//! Everything that decides is in `weir-limiter`. Nothing here may trap: a panic costs the worker its
+//! Everything that decides is in `weir-limiter`, and so is the state machine of a worker
+//! (`weir_limiter::edge`). No file here imports one that imports it. Nothing here may trap: a panic costs the worker its
 //! VM and the request in flight (invariant I1).
 #![cfg_attr(
     not(test),
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
 )]
 
-mod answers;
+mod calls;
 mod dispatch;
 mod exports;
-mod holding;
 mod host;
+mod http;
 mod memory;
 mod metrics;
 mod nginx;
@@ -37,5 +36,4 @@ mod plugin;
 mod request;
 mod sample;
 mod shared;
-mod sync;
 mod worker;

@@ -4,7 +4,7 @@
 //! trying. It needs a module of its own anyway, as it calls callbacks without asking whether they are there: that
 //! module, built with the feature `nginx`, keeps to what nginx takes, and the other one pays for none of it.
 
-use weir_limiter::algorithm::Algorithm;
+use weir_limiter::edge::HostRules;
 use weir_limiter::rules::{Rule, RuleSet};
 
 /// Whether this is the module for nginx. There
@@ -15,9 +15,13 @@ use weir_limiter::rules::{Rule, RuleSet};
 /// - `:authority` is the server's own name, and a local response has no status for gRPC.
 pub(crate) const IS_HOST: bool = cfg!(feature = "nginx");
 
+/// How the host differs from others, as far as decisions go.
+pub(crate) const RULES: HostRules =
+    HostRules { calls_from_answers: !IS_HOST, answers_grpc: !IS_HOST, has_heirs: !IS_HOST };
+
 /// What a rule set asks that nginx cannot do, with its places.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
-    let refused = rules.rules().iter().filter(|rule| IS_HOST && holds_requests(&rule.algorithm));
+    let refused = rules.rules().iter().filter(|rule| IS_HOST && rule.algorithm.holds_requests());
     let mut places: Vec<u16> = refused.map(Rule::place).collect();
     places.dedup();
     let refusal = |place| {
@@ -27,11 +31,6 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
         )
     };
     places.into_iter().map(refusal).collect()
-}
-
-/// Whether requests are held until their turns come.
-pub(crate) fn holds_requests(algorithm: &Algorithm) -> bool {
-    matches!(algorithm, Algorithm::LeakyBucket(leaky) if leaky.places() > 1)
 }
 
 /// The store that so many slots need, in MiB: a slab of 1 KiB for each, as much again for what the allocator keeps

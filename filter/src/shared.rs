@@ -4,13 +4,15 @@
 //! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, what workers left
 //! that ended, how many slots there are, one key per slot, and of pushed rule sets three.
 
+use weir_limiter::document::DOCUMENT_BYTES_MAX;
+use weir_limiter::edge::{Heard, RulesWord, Shared, Site};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
+use weir_limiter::response::Header;
+use weir_limiter::rules::RuleSet;
 use weir_limiter::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_limiter::time::Time;
-
-use weir_limiter::document::DOCUMENT_BYTES_MAX;
 
 use crate::host::{self, Status};
 use crate::nginx;
@@ -45,20 +47,165 @@ const KEYS_BESIDE: u32 = 8;
 /// How often a worker that ends tries to leave what it has, each time another was quicker.
 const LEAVES_MAX: u32 = 8;
 
-/// The identity that the first worker of this process made, or one made now.
-///
-/// On Envoy the main thread configures a plugin before any worker does, so the first is alone. Where
-/// shared data is missing, the worker is on its own and so is its identity.
-pub(crate) fn identity() -> TableIdentity {
-    if let Some(known) = read_identity() {
-        return known;
+/// The process that this worker is one of, by where its table is: in shared data, or, where the host has none, in this
+/// worker's own memory.
+pub(crate) enum Process {
+    Shared { count: u32 },
+    Own(LocalSlots),
+}
+
+impl Default for Process {
+    /// Before its table is opened.
+    fn default() -> Self {
+        Self::Shared { count: 1 }
     }
-    let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
-        log::warn!("the host has no randomness: keys are hashed with a secret that can be guessed");
-        guessable()
-    });
-    let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);
-    read_identity().unwrap_or_else(|| identity_of(&fresh))
+}
+
+impl Shared for Process {
+    /// The identity that the first worker of this process made, or one made now.
+    ///
+    /// On Envoy the main thread configures a plugin before any worker does, so the first is alone. Where
+    /// shared data is missing, the worker is on its own and so is its identity.
+    fn identity(&mut self) -> TableIdentity {
+        if let Some(known) = read_identity() {
+            return known;
+        }
+        let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
+            log::warn!("the host has no randomness: keys are hashed with a secret that can be guessed");
+            guessable()
+        });
+        let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);
+        read_identity().unwrap_or_else(|| identity_of(&fresh))
+    }
+
+    fn heard(&mut self) -> Option<Heard> {
+        let (bytes, _) = host::shared_data(HEARD_KEY).ok()?;
+        let (pops, at) = bytes.split_first_chunk::<4>()?;
+        let at = u64::from_le_bytes(at.try_into().ok()?);
+        let pops = u32::from_le_bytes(*pops);
+        Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at: Time::from_nanos(at) })
+    }
+
+    fn set_heard(&mut self, heard: &Heard) {
+        let mut bytes = [0; 12];
+        let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
+        let word = pops.to_le_bytes().into_iter().chain(heard.at.as_nanos().to_le_bytes());
+        bytes.iter_mut().zip(word).for_each(|(to, from)| *to = from);
+        set_corrected_later(HEARD_KEY, &bytes);
+    }
+
+    fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
+        let (before, cas) = time(GREETED_KEY);
+        // Ticks come a little early now and then; nobody should wait two intervals for that. A time that is ahead is
+        // none that this clock gave.
+        if before <= now && now.nanos_since(before) < interval_ns / 10 * 9 {
+            return false;
+        }
+        let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
+        // Another worker was quicker: it greets. A host whose shared data fails lets every worker greet.
+        taken != Err(Status::CAS_MISMATCH) || time(GREETED_KEY).0 == before
+    }
+
+    fn rules_word(&mut self) -> RulesWord {
+        let (bytes, _) = host::shared_data(RULES_WORD_KEY).unwrap_or_default();
+        match bytes.split_first_chunk::<8>() {
+            Some((version, refused)) => RulesWord {
+                version: u64::from_le_bytes(*version),
+                refused: refused.try_into().map_or(0, u64::from_le_bytes),
+            },
+            None => RulesWord::default(),
+        }
+    }
+
+    fn set_rules_word(&mut self, word: RulesWord) {
+        let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
+        set_corrected_later(RULES_WORD_KEY, bytes.as_flattened());
+    }
+
+    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
+        let (mut bytes, _) = host::shared_data(RULES_KEY).ok()?;
+        let (head, document) = bytes.split_first_chunk::<8>()?;
+        if u64::from_le_bytes(*head) != version || document.len() > DOCUMENT_BYTES_MAX {
+            return None;
+        }
+        Some(bytes.split_off(8))
+    }
+
+    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
+        let bytes = [&version.to_le_bytes(), document].concat();
+        let cas = host::shared_data(RULES_KEY).map_or(0, |(_, cas)| cas);
+        host::set_shared_data(RULES_KEY, &bytes, cas).is_ok()
+    }
+
+    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
+        let (before, cas) = time(FETCH_KEY);
+        // A time that is further ahead is none that this clock gave.
+        if before > now && before.nanos_since(now) <= fetch_ns {
+            return false;
+        }
+        let taken = host::set_shared_data(FETCH_KEY, &(now + fetch_ns).as_nanos().to_le_bytes(), cas);
+        // A host whose shared data fails lets every worker fetch.
+        taken != Err(Status::CAS_MISMATCH) || time(FETCH_KEY).0 == before
+    }
+
+    fn end_fetch(&mut self, at: Time) {
+        set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
+    }
+
+    /// Envoy's first write of a key overwrites another worker's.
+    fn open_parted(&mut self) {
+        if host::shared_data(PARTED_KEY) == Err(Status::NOT_FOUND) {
+            let _ = host::set_shared_data(PARTED_KEY, &[], 0);
+        }
+    }
+
+    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
+        for _ in 0..LEAVES_MAX {
+            let Ok((left, cas)) = host::shared_data(PARTED_KEY) else { return };
+            let Some(all) = add(&left) else { return };
+            if host::set_shared_data(PARTED_KEY, &all, cas) != Err(Status::CAS_MISMATCH) {
+                return;
+            }
+        }
+    }
+
+    fn take_parted(&mut self) -> Option<Vec<u8>> {
+        let (bytes, cas) = host::shared_data(PARTED_KEY).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+        host::set_shared_data(PARTED_KEY, &[], cas).is_ok().then_some(bytes)
+    }
+}
+
+impl Site for Process {
+    fn open(&mut self, slots: u32) {
+        *self = Self::opened(slots);
+    }
+
+    /// Envoy's `node.id`, by its name of today or an older one.
+    fn node(&mut self) -> Option<String> {
+        let bytes = host::property("xds\0node\0id").or_else(|_| host::property("node\0id")).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    fn random(&mut self) -> u64 {
+        host::random().map_or_else(host::unix_ns, u64::from_le_bytes)
+    }
+
+    fn unix_ns(&mut self) -> u64 {
+        host::unix_ns()
+    }
+
+    /// On nginx the first report is the trial.
+    fn makes_calls(&mut self) -> bool {
+        nginx::IS_HOST || host::has_http_calls()
+    }
+
+    fn refusals(&self, rules: &RuleSet) -> Vec<String> {
+        nginx::refusals(rules)
+    }
+
+    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
+        host::serialized(headers)
+    }
 }
 
 fn read_identity() -> Option<TableIdentity> {
@@ -83,135 +230,11 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
 /// Set in the number of POPs where that is a guess.
 const GUESS: u32 = 1 << 31;
 
-/// What a worker of this process last heard of weir-sync.
-pub(crate) struct Heard {
-    /// Live POPs.
-    pub(crate) pops: u32,
-    /// Whether weir-sync only guesses how many there are.
-    pub(crate) is_guess: bool,
-    /// When.
-    pub(crate) at: Time,
-}
-
-/// What was last heard, if anything was.
-pub(crate) fn heard() -> Option<Heard> {
-    let (bytes, _) = host::shared_data(HEARD_KEY).ok()?;
-    let (pops, at) = bytes.split_first_chunk::<4>()?;
-    let at = u64::from_le_bytes(at.try_into().ok()?);
-    let pops = u32::from_le_bytes(*pops);
-    Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at: Time::from_nanos(at) })
-}
-
-/// Tells the other workers what was heard.
-pub(crate) fn set_heard(heard: &Heard) {
-    let mut bytes = [0; 12];
-    let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
-    let word = pops.to_le_bytes().into_iter().chain(heard.at.as_nanos().to_le_bytes());
-    bytes.iter_mut().zip(word).for_each(|(to, from)| *to = from);
-    set_corrected_later(HEARD_KEY, &bytes);
-}
-
-/// Whether no worker of this process has sent a report for `interval_ns`; if so, this one does.
-pub(crate) fn is_my_turn_to_greet(now: Time, interval_ns: u64) -> bool {
-    let (before, cas) = time(GREETED_KEY);
-    // Ticks come a little early now and then; nobody should wait two intervals for that.
-    if now.nanos_since(before) < interval_ns / 10 * 9 {
-        return false;
-    }
-    let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
-    // Another worker was quicker: it greets. A host whose shared data fails lets every worker greet.
-    taken != Err(Status::CAS_MISMATCH) || time(GREETED_KEY).0 == before
-}
-
 /// The time at `key`, long ago if there is none, and its compare-and-swap number.
 fn time(key: &[u8]) -> (Time, u32) {
     let (bytes, cas) = host::shared_data(key).unwrap_or_default();
     let at = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
     (Time::from_nanos(at), cas)
-}
-
-/// What workers tell each other of pushed rule sets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RulesWord {
-    /// The version of the document that is there; 0 is none.
-    pub(crate) version: u64,
-    /// The latest version that could not be used; 0 is none.
-    pub(crate) refused: u64,
-}
-
-/// What is there of pushed rule sets.
-pub(crate) fn rules_word() -> RulesWord {
-    let (bytes, _) = host::shared_data(RULES_WORD_KEY).unwrap_or_default();
-    match bytes.split_first_chunk::<8>() {
-        Some((version, refused)) => RulesWord {
-            version: u64::from_le_bytes(*version),
-            refused: refused.try_into().map_or(0, u64::from_le_bytes),
-        },
-        None => RulesWord::default(),
-    }
-}
-
-pub(crate) fn set_rules_word(word: RulesWord) {
-    let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
-    set_corrected_later(RULES_WORD_KEY, bytes.as_flattened());
-}
-
-/// The document that was pushed, if it is that of `version`.
-pub(crate) fn rules(version: u64) -> Option<Vec<u8>> {
-    let (mut bytes, _) = host::shared_data(RULES_KEY).ok()?;
-    let (head, document) = bytes.split_first_chunk::<8>()?;
-    if u64::from_le_bytes(*head) != version || document.len() > DOCUMENT_BYTES_MAX {
-        return None;
-    }
-    Some(bytes.split_off(8))
-}
-
-/// Puts a document there for the other workers; whether they will find it.
-pub(crate) fn set_rules(version: u64, document: &[u8]) -> bool {
-    let bytes = [&version.to_le_bytes(), document].concat();
-    let cas = host::shared_data(RULES_KEY).map_or(0, |(_, cas)| cas);
-    host::set_shared_data(RULES_KEY, &bytes, cas).is_ok()
-}
-
-/// Whether no worker of this process fetches a rule set now; if so, this one may, and has `fetch_ns` for it.
-pub(crate) fn is_my_turn_to_fetch(now: Time, fetch_ns: u64) -> bool {
-    let (before, cas) = time(FETCH_KEY);
-    // A time that is further ahead is none that this clock gave.
-    if before > now && before.nanos_since(now) <= fetch_ns {
-        return false;
-    }
-    let taken = host::set_shared_data(FETCH_KEY, &(now + fetch_ns).as_nanos().to_le_bytes(), cas);
-    // A host whose shared data fails lets every worker fetch.
-    taken != Err(Status::CAS_MISMATCH) || time(FETCH_KEY).0 == before
-}
-
-/// The fetch has ended: the next may begin at `at`.
-pub(crate) fn end_fetch(at: Time) {
-    set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
-}
-
-/// Makes the place for what workers leave that end: Envoy's first write of a key overwrites another worker's.
-pub(crate) fn open_parted() {
-    if host::shared_data(PARTED_KEY) == Err(Status::NOT_FOUND) {
-        let _ = host::set_shared_data(PARTED_KEY, &[], 0);
-    }
-}
-
-/// Leaves what a worker that ends has to `add` to what others have left, if anything.
-pub(crate) fn leave(mut add: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
-    for _ in 0..LEAVES_MAX {
-        let Ok((left, cas)) = host::shared_data(PARTED_KEY) else { return };
-        let Some(all) = add(&left) else { return };
-        if host::set_shared_data(PARTED_KEY, &all, cas) != Err(Status::CAS_MISMATCH) {
-            return;
-        }
-    }
-}
-
-/// Takes what workers that ended have left, if they have and no other worker takes it.
-pub(crate) fn take_parted() -> Option<Vec<u8>> {
-    let (bytes, cas) = host::shared_data(PARTED_KEY).ok().filter(|(bytes, _)| !bytes.is_empty())?;
-    host::set_shared_data(PARTED_KEY, &[], cas).is_ok().then_some(bytes)
 }
 
 fn number(key: &[u8]) -> Option<u32> {
@@ -225,18 +248,12 @@ fn set_corrected_later(key: &[u8], value: &[u8]) {
     let _ = host::set_shared_data(key, value, cas);
 }
 
-/// The table: in shared data, or in this worker's own memory where the host has none.
-pub(crate) enum Table {
-    Shared { count: u32 },
-    Own(LocalSlots),
-}
-
-impl Table {
+impl Process {
     /// Makes the slots that are not there yet.
     ///
     /// They are made ahead because Envoy's first write of a key overwrites whatever another worker
     /// wrote in between.
-    pub(crate) fn open(count: u32) -> Self {
+    fn opened(count: u32) -> Self {
         let created = number(CREATED_KEY).unwrap_or(0);
         let mut empty = Slot::empty();
         for index in created..count {
@@ -272,7 +289,7 @@ fn slot_name(index: u32) -> [u8; 12] {
     name
 }
 
-impl Slots for Table {
+impl Slots for Process {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         match self {
             Self::Own(slots) => slots.read(index, into),

@@ -1,8 +1,13 @@
 //! The outcome for a request, and what the client may be told of it.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use crate::bucket::Bucket;
+use crate::limiter::Afterwards;
 use crate::quota::Quota;
 use crate::time::Time;
+use crate::wire::Report;
 
 /// The outcome for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,26 +24,64 @@ pub enum Outcome {
     Wait,
 }
 
-/// The outcome for a request, and which rule made it.
+/// The outcome for a request, and all that follows from it.
+#[derive(Debug)]
+pub enum Decision {
+    /// Let it through.
+    Allow {
+        /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
+        strictest: Option<(u16, Standing)>,
+        /// For how long to hold it until its turn in a leaky bucket, in nanoseconds.
+        hold_ns: u64,
+        /// What is to be done when it ends, each once.
+        afterwards: Vec<Afterwards>,
+    },
+    /// Answer for the upstream: a rule refuses it.
+    Refuse {
+        /// Why.
+        reason: Reason,
+        /// The rule.
+        rule: u16,
+        /// How its client stands with that.
+        standing: Standing,
+        /// By how many seconds to raise its `Retry-After`, so that not all refused clients return at once.
+        jitter_s: u32,
+    },
+    /// Answer for the upstream: the request meets the rule set's list of those to refuse.
+    Block,
+    /// A strict rule has to be paid for first: send this report to weir-sync, take in what comes of it by
+    /// [`crate::limiter::Limiter::drawn`] or one of the others there, and decide again.
+    Wait(Box<Report>),
+}
+
+/// Why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The outcome.
-    pub outcome: Outcome,
-    /// The strictest of the rules that counted the request; none if no rule did.
-    pub strictest: Option<(u16, Standing)>,
-    /// For how long to hold a request that is let through until its turn in a leaky bucket, in nanoseconds.
-    pub hold_ns: u64,
+pub enum Reason {
+    /// It has no token for it.
+    Limit,
+    /// The POP is out of touch with weir-sync, and the rule fails closed.
+    Deny,
 }
 
 impl Decision {
-    /// No rule counted the request.
-    pub(crate) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None, hold_ns: 0 };
-    /// The request is refused for what it is.
-    pub(crate) const BLOCKED: Self = Self { outcome: Outcome::Block, strictest: None, hold_ns: 0 };
+    /// The outcome alone.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Allow { .. } => Outcome::Allow,
+            Self::Refuse { reason: Reason::Limit, .. } => Outcome::Limit,
+            Self::Refuse { reason: Reason::Deny, .. } => Outcome::Deny,
+            Self::Block => Outcome::Block,
+            Self::Wait(_) => Outcome::Wait,
+        }
+    }
 
-    /// Refused by `rule`.
-    pub(crate) fn refused(outcome: Outcome, rule: u16, standing: Standing) -> Self {
-        Self { outcome, strictest: Some((rule, standing)), hold_ns: 0 }
+    /// The rule that the client is told of, and how it stands with that; none where no rule made the decision.
+    pub fn strictest(&self) -> Option<(u16, Standing)> {
+        match self {
+            Self::Allow { strictest, .. } => *strictest,
+            Self::Refuse { rule, standing, .. } => Some((*rule, *standing)),
+            Self::Block | Self::Wait(_) => None,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub mod counters;
 pub mod decision;
 mod deny_cache;
 pub mod document;
+pub mod edge;
 pub mod fleet_secret;
 pub mod key;
 pub mod ladder;

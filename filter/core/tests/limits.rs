@@ -42,7 +42,7 @@ fn asks(path: &str) -> Asks {
 fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
     let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(rules.clone(), identity, None), LocalSlots::new(64));
-    let mut outcome = || limiter.decide(&mut ask(), &mut slots, Time::from_nanos(1 << 50)).outcome;
+    let mut outcome = || limiter.decide(&mut ask(), &mut slots, Time::from_nanos(1 << 50)).outcome();
     [outcome(), outcome()] == [Outcome::Allow, Outcome::Limit]
 }
 

@@ -1,7 +1,7 @@
 //! The callbacks that the filter does not act on, for hosts that call them without asking whether they are there
 //! (nginx's `ngx_wasm_module`). Elsewhere they would only cost: built with the feature `nginx`.
 
-use crate::dispatch::Action;
+use crate::host::Action;
 
 macro_rules! unused {
     ($($name:ident($($argument:ty),*) $(-> $action:ident)?;)*) => {

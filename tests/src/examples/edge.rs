@@ -111,17 +111,18 @@ impl Edge {
     fn send(&mut self, requests: &Requests) -> Seen {
         let mut seen = Seen::default();
         for _ in 0..requests.times {
-            let decision = self.decide(requests);
-            let rule =
-                decision.strictest.and_then(|(rule, _)| self.limiter.rules().rules().get(usize::from(rule)));
-            seen.outcomes.push((decision.outcome, rule.map(|rule| rule.name.clone())));
-            if decision.outcome == Outcome::Allow {
-                seen.held.push(Duration::from_nanos(decision.hold_ns));
+            let mut decision = self.decide(requests);
+            let rule = decision
+                .strictest()
+                .and_then(|(rule, _)| self.limiter.rules().rules().get(usize::from(rule)));
+            seen.outcomes.push((decision.outcome(), rule.map(|rule| rule.name.clone())));
+            if let Decision::Allow { hold_ns, afterwards, .. } = &mut decision {
+                seen.held.push(Duration::from_nanos(*hold_ns));
+                for done in std::mem::take(afterwards) {
+                    self.end(done, &requests.answer);
+                }
             }
             seen.last = Some(decision);
-            for done in self.limiter.afterwards() {
-                self.end(done, &requests.answer);
-            }
         }
         seen
     }
@@ -129,18 +130,14 @@ impl Edge {
     fn decide(&mut self, requests: &Requests) -> Decision {
         let mut asked = Asked(requests);
         let decision = self.limiter.decide(&mut asked, &mut self.slots, self.now);
-        if decision.outcome != Outcome::Wait {
-            return decision;
-        }
+        let Decision::Wait(report) = decision else { return decision };
         let mut is_answered = false;
-        if let Some((report, draw)) = self.limiter.draw(&mut self.slots, self.now) {
-            if let Some(budgets) = self.budgets.as_mut().filter(|_| self.is_in_touch) {
-                let reply = budgets.answer(&report, self.now);
-                let drawn = self.limiter.drawn(draw, &reply, &mut self.slots, self.now);
-                is_answered = drawn.expect("a good reply");
-            } else {
-                self.limiter.draw_failed(draw);
-            }
+        if let Some(budgets) = self.budgets.as_mut().filter(|_| self.is_in_touch) {
+            let reply = budgets.answer(&report, self.now);
+            let drawn = self.limiter.drawn(report.sequence, &reply, &mut self.slots, self.now);
+            is_answered = drawn.expect("a good reply");
+        } else {
+            self.limiter.draw_failed(report.sequence);
         }
         self.limiter.decide_again(is_answered, &mut asked, &mut self.slots, self.now)
     }
@@ -174,10 +171,10 @@ impl Edge {
     /// What the client is told: `status`, `body` or a header of the last answer.
     fn told(&self, seen: &Seen, name: &str) -> String {
         let nothing = || "nothing".to_owned();
-        let Some(decision) = seen.last else { return nothing() };
+        let Some(decision) = &seen.last else { return nothing() };
         let rules = self.limiter.rules().rules();
-        let Some((place, standing)) = decision.strictest else {
-            let is_blocked = name == "status" && decision.outcome == Outcome::Block;
+        let Some((place, standing)) = decision.strictest() else {
+            let is_blocked = name == "status" && decision.outcome() == Outcome::Block;
             return if is_blocked { BLOCKED_STATUS.to_string() } else { nothing() };
         };
         let Some(rule) = rules.get(usize::from(place)) else { return nothing() };
@@ -187,10 +184,10 @@ impl Edge {
             let found = headers.iter().find(|(known, _)| *known == name);
             found.map_or_else(nothing, |(_, value)| value.clone().into_owned())
         };
-        match (decision.outcome, name) {
+        match (decision.outcome(), name) {
             (Outcome::Limit, "status") => rule.response.status.to_string(),
             (Outcome::Limit, _) => {
-                let jitter_s = self.limiter.jitter_s(place, self.now);
+                let Decision::Refuse { jitter_s, .. } = *decision else { return nothing() };
                 let numbers = Answers::numbers(rule, &standing, unix_ns, jitter_s);
                 let limited = answers.limited(rule, &numbers);
                 if name == "body" { limited.body.into_owned() } else { header(&limited.headers) }

@@ -20,7 +20,7 @@ impl World {
             return;
         }
         let id = self.calls + 1;
-        let Some(report) = self.pops[pop].report(worker, id, self.setup.interval_ns, now) else { return };
+        let Some(report) = self.pops[pop].tick(worker, id, now) else { return };
         self.calls = id;
         self.send(now, Call { id, pop, worker }, report);
     }

@@ -1,20 +1,14 @@
-//! A point of presence: workers with the real limiter over one table. Nothing else calls the limiter.
+//! A point of presence: workers, each with the edge that a proxy's worker has, over one table.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::Event;
-use weir_limiter::decision::{Decision, Outcome};
-use weir_limiter::key::{KeyValue, Secret};
-use weir_limiter::ladder::Ladder;
-use weir_limiter::limiter::{Draw, Limiter, Reporter, TableIdentity};
+use weir_limiter::edge::{Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread};
+use weir_limiter::key::KeyValue;
 use weir_limiter::request::{Attribute, Request};
-use weir_limiter::rules::RuleSet;
 use weir_limiter::slot::Entry;
-use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
-use weir_limiter::wire::Message;
 
 use super::account::Meter;
 use super::clocks::Clock;
@@ -50,33 +44,33 @@ pub struct Pop {
     pub turn: usize,
     /// Requests for watched keys that its workers could not put on their lists, or took others off for.
     pub dropped: u64,
-    rules: RuleSet,
+    /// What its workers are configured with.
+    configuration: String,
     /// How many bits of the address the key of each rule keeps.
     bits: Vec<u8>,
-    identity: TableIdentity,
-    slots: LocalSlots,
-    slot_count: u32,
+    site: LocalSite,
     workers: Vec<Worker>,
-    /// Live POPs and when that was heard, as its workers tell each other.
-    heard: Option<(u32, Time)>,
-    /// The names of keys that workers left to be reported when they ended.
-    parted: Vec<u8>,
-    /// Requests that are held, by the call that they wait for.
-    held: BTreeMap<u64, (Asked, Draw)>,
-    greets_at: u64,
 }
 
 struct Worker {
-    limiter: Limiter,
-    /// The calls under way, with the numbers of their reports and when they were sent.
-    waiting: BTreeMap<u64, (u64, u64)>,
+    edge: Edge,
+    /// The world's calls under way, with the numbers that the edge knows them by.
+    calls: BTreeMap<u64, UnderWay>,
+}
+
+/// A call under way.
+struct UnderWay {
+    number: u64,
+    sent_at: u64,
+    /// The request that is held for it.
+    held: Option<(Asked, Open)>,
 }
 
 impl Pop {
     /// A POP that has just been started.
-    pub fn new(index: usize, setup: &Setup, rules: &RuleSet, rng: &mut Rng) -> Self {
+    pub fn new(index: usize, setup: &Setup, rng: &mut Rng) -> Self {
+        let name = format!("pop-{index}");
         let mut pop = Self {
-            name: format!("pop-{index}"),
             region: index % setup.regions,
             clock: Clock::random(setup.drift_ppm_max, rng),
             is_up: true,
@@ -84,28 +78,22 @@ impl Pop {
             heard_at: 0,
             turn: 0,
             dropped: 0,
-            rules: rules.clone(),
+            configuration: setup.configuration(&name),
+            name,
             bits: setup.rules.iter().map(|rule| rule.bits).collect(),
-            identity: new_identity(rng),
-            slots: LocalSlots::new(setup.slots),
-            slot_count: setup.slots,
+            site: new_process(rng),
             workers: Vec::new(),
-            heard: None,
-            parted: Vec::new(),
-            held: BTreeMap::new(),
-            greets_at: 0,
         };
-        pop.workers = (0..setup.workers).map(|_| pop.worker(rng)).collect();
+        pop.workers = (0..setup.workers).map(|_| pop.worker(rng, 0)).collect();
         pop
     }
 
-    fn worker(&self, rng: &mut Rng) -> Worker {
-        let reporter = Reporter { pop: self.name.clone(), worker: rng.u64(..) };
-        let mut limiter = Limiter::new(self.rules.clone(), self.identity, Some(reporter));
-        if let Some((pops, at)) = self.heard {
-            limiter.note_heard(pops, at);
-        }
-        Worker { limiter, waiting: BTreeMap::new() }
+    fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
+        self.site.random = rng.u64(..);
+        let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
+        let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
+        let (edge, _) = configured.expect("a good configuration");
+        Worker { edge, calls: BTreeMap::new() }
     }
 
     /// Workers.
@@ -115,35 +103,28 @@ impl Pop {
 
     /// Decides a request in a worker. If it has to wait, it waits for call `call`.
     pub fn decide(&mut self, worker: usize, mut asked: Asked, call: u64, now: u64) -> Verdict {
-        let (time, limiter) = (self.clock.at(now), &mut self.workers[worker].limiter);
-        let decision = limiter.decide(&mut asked, &mut self.slots, time);
-        if decision.outcome != Outcome::Wait {
-            return verdict(decision);
+        let Worker { edge, calls } = &mut self.workers[worker];
+        // A POP's clients do not leave before they are answered, so no number is needed.
+        let mut open = Open::new(0);
+        let decided = edge.request(&mut open, &mut asked, &mut self.site, self.clock.at(now));
+        let (verdict, number) = verdict(decided);
+        if let Some(number) = number {
+            calls.insert(call, UnderWay { number, sent_at: now, held: Some((asked, open)) });
         }
-        let Some((report, draw)) = limiter.draw(&mut self.slots, time) else {
-            return verdict(limiter.decide_again(false, &mut asked, &mut self.slots, time));
-        };
-        self.held.insert(call, (asked, draw));
-        Verdict::Waits(report.encode())
+        verdict
     }
 
-    /// The encoded report that a worker sends now as call `call`.
-    pub fn report(&mut self, worker: usize, call: u64, interval_ns: u64, now: u64) -> Option<Vec<u8>> {
-        let time = self.clock.at(now);
-        let greets = now >= self.greets_at;
-        let Worker { limiter, waiting } = &mut self.workers[worker];
-        if let Some((pops, at)) = self.heard {
-            limiter.note_heard(pops, at);
-        }
-        limiter.inherit(&std::mem::take(&mut self.parted), &self.slots, time);
-        self.dropped += u64::from(limiter.counters().take_event(Event::SyncDropped));
-        let report = limiter.report(&mut self.slots, greets, time)?;
-        if greets {
-            // A tick that comes a little early is its turn all the same.
-            self.greets_at = now + interval_ns * 3 / 4;
-        }
-        waiting.insert(call, (report.sequence, now));
-        Some(report.encode())
+    /// A worker's timer runs: the encoded report that it sends now as call `call`.
+    pub fn tick(&mut self, worker: usize, call: u64, now: u64) -> Option<Vec<u8>> {
+        let Worker { edge, calls } = &mut self.workers[worker];
+        self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
+        let effects = edge.tick(&mut self.site, self.clock.at(now));
+        let report = effects.into_iter().find_map(|effect| match effect {
+            Effect::Call(report) => Some(report),
+            _ => None,
+        })?;
+        calls.insert(call, UnderWay { number: report.number, sent_at: now, held: None });
+        Some(report.body)
     }
 
     /// The answer to call `call` is here, if anyone still waits for it; a request that did, decided.
@@ -155,72 +136,68 @@ impl Pop {
         is_settled: bool,
         now: u64,
     ) -> Option<(Asked, Verdict)> {
-        let time = self.clock.at(now);
-        let Worker { limiter, waiting } = &mut self.workers[worker];
-        let held = self.held.remove(&call);
-        let decided = held.map(|(mut asked, draw)| {
-            let answered = limiter.drawn(draw, reply, &mut self.slots, time).expect("a good reply");
-            let decision = limiter.decide_again(answered, &mut asked, &mut self.slots, time);
-            (asked, verdict(decision))
-        });
-        if let Some((sequence, sent_at)) = waiting.remove(&call) {
-            limiter
-                .apply(sequence, reply, &mut self.slots, time)
-                .expect("a good reply to the report under way");
-            self.heard_at = self.heard_at.max(sent_at);
+        let under_way = self.workers[worker].calls.remove(&call)?;
+        if under_way.held.is_none() {
+            self.heard_at = self.heard_at.max(under_way.sent_at);
             if is_settled {
-                self.news_at = self.news_at.max(sent_at);
+                self.news_at = self.news_at.max(under_way.sent_at);
             }
-        } else if decided.is_none() {
-            return None;
         }
-        self.heard = limiter.pops().zip(limiter.ladder().and_then(Ladder::heard_at));
-        decided
+        self.end(worker, under_way, Ok(reply.to_vec()), now)
     }
 
     /// Call `call` came to nothing, if anyone still waits for it; a request that did, decided.
     pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Verdict)> {
-        let time = self.clock.at(now);
-        let Worker { limiter, waiting } = &mut self.workers[worker];
-        if let Some((sequence, _)) = waiting.remove(&call) {
-            limiter.report_failed(sequence);
-        }
-        let (mut asked, draw) = self.held.remove(&call)?;
-        limiter.draw_failed(draw);
-        let decision = limiter.decide_again(false, &mut asked, &mut self.slots, time);
-        Some((asked, verdict(decision)))
+        let under_way = self.workers[worker].calls.remove(&call)?;
+        self.end(worker, under_way, Err(Unread::Failed("no answer".into())), now)
+    }
+
+    fn end(
+        &mut self,
+        worker: usize,
+        UnderWay { number, held, .. }: UnderWay,
+        answer: Result<Vec<u8>, Unread>,
+        now: u64,
+    ) -> Option<(Asked, Verdict)> {
+        let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
+        let Some((mut asked, mut open)) = held else {
+            for effect in edge.answer(number, answer, &mut self.site, time) {
+                if let Effect::Log(Level::Warn, text) = effect {
+                    assert!(!text.contains("unreadable"), "{text}");
+                }
+            }
+            return None;
+        };
+        let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
+        Some((asked, verdict(decided).0))
     }
 
     /// The process ends: its table and its workers are lost.
     pub fn crash(&mut self) {
         self.is_up = false;
-        self.slots = LocalSlots::new(self.slot_count);
-        (self.heard, self.held) = (None, BTreeMap::new());
-        self.parted.clear();
-        self.workers.iter_mut().for_each(|worker| worker.waiting.clear());
+        self.site = self.site.restarted();
+        self.workers.iter_mut().for_each(|worker| worker.calls.clear());
     }
 
     /// The process starts again, with a new table.
     pub fn start(&mut self, rng: &mut Rng, now: u64) {
         self.is_up = true;
         (self.news_at, self.heard_at) = (now, now);
-        self.identity = new_identity(rng);
-        self.replace_workers(rng);
+        self.site = new_process(rng);
+        self.replace_workers(rng, now);
     }
 
     /// New VMs over the table that is there.
-    pub fn reload(&mut self, rng: &mut Rng) {
+    pub fn reload(&mut self, rng: &mut Rng, now: u64) {
         for worker in &mut self.workers {
-            self.parted =
-                worker.limiter.leave(&self.parted).unwrap_or_else(|| std::mem::take(&mut self.parted));
+            worker.edge.leave(&mut self.site);
         }
-        self.replace_workers(rng);
+        self.replace_workers(rng, now);
     }
 
-    fn replace_workers(&mut self, rng: &mut Rng) {
-        // A request that is held is not let through.
-        self.held.clear();
-        self.workers = (0..self.workers.len()).map(|_| self.worker(rng)).collect();
+    /// A request that is held is not let through.
+    fn replace_workers(&mut self, rng: &mut Rng, now: u64) {
+        self.workers = (0..self.workers.len()).map(|_| self.worker(rng, now)).collect();
     }
 
     /// What the bucket of `key` misses, at `since` nanoseconds from the begin of the traffic.
@@ -228,7 +205,7 @@ impl Pop {
         let mut meter = Meter::default();
         let value = value_of(key, self.bits[rule]);
         if let Some(entry) =
-            self.workers.first().and_then(|worker| worker.limiter.entry(rule, &value, &mut self.slots))
+            self.workers.first().and_then(|worker| worker.edge.limiter().entry(rule, &value, &mut self.site))
         {
             meter.set(entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since)), since);
         }
@@ -238,29 +215,34 @@ impl Pop {
     /// The source that counts what `key` is admitted under a rule; how many tokens that is, and how many of them a
     /// reply has confirmed. None while nobody is to hear of the key.
     pub fn counted(&mut self, rule: usize, key: u32) -> Option<(SourceId, u64, u64)> {
-        let worker = self.workers.first()?;
-        let entry = worker.limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.slots)?;
+        let limiter = self.workers.first()?.edge.limiter();
+        let entry = limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.site)?;
         let Entry::Watched(watched) = entry else { return None };
-        let epoch = u64::from(self.identity.table_id) << 32 | u64::from(watched.epoch);
+        let epoch = u64::from(self.site.identity().table_id) << 32 | u64::from(watched.epoch);
         let source = SourceId { epoch, pop: self.name.clone() };
         Some((source, watched.admitted.into(), watched.charged.into()))
     }
 
     /// Requests of `key` for `path` that wait to be decided, in tokens as they say.
     pub fn waiting(&self, key: u32) -> impl Iterator<Item = &Asked> {
-        self.held.values().map(|(asked, _)| asked).filter(move |asked| asked.key == key)
+        let calls = self.workers.iter().flat_map(|worker| worker.calls.values());
+        calls
+            .filter_map(|call| call.held.as_ref())
+            .map(|(asked, _)| asked)
+            .filter(move |asked| asked.key == key)
     }
 
     /// Whether what `key` is admitted now is counted for its budget.
     pub fn counts(&mut self, rule: usize, key: u32) -> bool {
         let Some(worker) = self.workers.first() else { return false };
-        let entry = worker.limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.slots);
+        let entry = worker.edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site);
         matches!(entry, Some(Entry::Watched(_)))
     }
 }
 
-fn new_identity(rng: &mut Rng) -> TableIdentity {
-    TableIdentity { secret: Secret::new(rng.u128(..).to_le_bytes()), table_id: rng.u32(..) }
+fn new_process(rng: &mut Rng) -> LocalSite {
+    let secret = rng.u128(..).to_le_bytes();
+    LocalSite::new(secret, rng.u32(..))
 }
 
 /// The first of the clients whose addresses are like that of client `key` in so many bits.
@@ -299,8 +281,13 @@ pub struct Asked {
     pub cost: u32,
 }
 
-fn verdict(decision: Decision) -> Verdict {
-    if decision.outcome == Outcome::Allow { Verdict::Admitted } else { Verdict::Refused }
+/// What becomes of a request, and the number of the call that it waits for.
+fn verdict(decided: Decided<'_>) -> (Verdict, Option<u64>) {
+    match decided.step {
+        Step::Continue | Step::Hold => (Verdict::Admitted, None),
+        Step::Answer(_) => (Verdict::Refused, None),
+        Step::Call(call) => (Verdict::Waits(call.body), Some(call.number)),
+    }
 }
 
 impl Request for Asked {

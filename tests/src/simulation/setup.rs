@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use weir_budget::divide::Terms;
 use weir_limiter::config::Config;
 use weir_limiter::rules::RuleSet;
+use weir_limiter::slot::KEYS_PER_SLOT;
 use weir_limiter::time::SECOND_NS;
 
 use super::bound::{self, Bound};
@@ -145,11 +146,20 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// The configuration of the POP `name`, as an operator writes it.
+    pub fn configuration(&self, name: &str) -> String {
+        let rules: Vec<_> = self.rules.iter().map(RuleText::json).collect();
+        let (rules, interval_ms) = (rules.join(", "), self.interval_ns / 1_000_000);
+        let addresses = self.slots as usize * KEYS_PER_SLOT;
+        format!(
+            r#"{{"rules": [{rules}], "table": {{"addresses": {addresses}}},
+                "sync": {{"cluster": "weir-sync", "pop": "{name}", "interval_ms": {interval_ms}}}}}"#
+        )
+    }
+
     /// The rules, read as a plugin reads its configuration.
     pub fn rule_set(&self) -> Result<RuleSet, String> {
-        let rules: Vec<_> = self.rules.iter().map(RuleText::json).collect();
-        let text = format!(r#"{{"rules": [{}], "sync": {{"cluster": "weir-sync"}}}}"#, rules.join(", "));
-        match Config::parse(text.as_bytes()) {
+        match Config::parse(self.configuration("pop").as_bytes()) {
             Ok(config) => Ok(config.rules),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
         }

@@ -32,7 +32,7 @@ impl World {
             Fault::PopCrash(pop) => self.crash_pop(pop, since),
             Fault::PopStart(pop) if !self.pops[pop].is_up => self.pops[pop].start(&mut self.rng, now),
             Fault::PopStart(_) => {}
-            Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng),
+            Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng, now),
             Fault::SyncCrash(sync) => self.syncs[sync].crash(),
             Fault::SyncStart(sync) => self.syncs[sync].is_up = true,
         }

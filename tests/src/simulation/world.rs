@@ -101,7 +101,7 @@ impl World {
         let rules = setup.rule_set()?;
         let mut rng = Rng::with_seed(setup.seed);
         let traffic_rng = traffic_rng(setup.seed);
-        let pops = (0..setup.pops).map(|i| Pop::new(i, &setup, &rules, &mut rng)).collect();
+        let pops = (0..setup.pops).map(|i| Pop::new(i, &setup, &mut rng)).collect();
         let replicas = setup.syncs_per_region;
         let syncs = (0..setup.regions * replicas).map(|i| {
             let clock = Clock::random(setup.drift_ppm_max, &mut rng);

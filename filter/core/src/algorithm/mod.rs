@@ -97,6 +97,11 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Whether it holds requests until their turns come.
+    pub fn holds_requests(&self) -> bool {
+        matches!(self, Self::LeakyBucket(leaky) if leaky.places() > 1)
+    }
+
     /// The most that a key can take at once when nothing is taken.
     pub const fn limit(&self) -> u32 {
         match self {

@@ -2,7 +2,6 @@
 //! counted; charge it, where the response tells what it cost.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::cells::{Cells, algorithm_at};
 use super::judge::{after_taking, parts_of};
@@ -48,12 +47,6 @@ pub enum What {
 }
 
 impl Limiter {
-    /// What the decision just made leaves to be done when its request ends, each once. Empty but for requests
-    /// that were let through.
-    pub fn afterwards(&mut self) -> Vec<Afterwards> {
-        core::mem::take(&mut self.afterwards)
-    }
-
     /// Notes what `hit`, which has its room, leaves to be done.
     pub(super) fn note_afterwards(&mut self, hit: &Hit) {
         let Some(rule) = self.rule(hit.rule) else { return };

@@ -3,17 +3,18 @@
 use alloc::vec::Vec;
 
 use super::judge::Verdict;
+use super::ruling::Ruling;
 use super::{DENIED_WAIT_NS, Hit, Limiter};
 use crate::algorithm::Algorithm;
 use crate::counters::Event;
-use crate::decision::{Decision, Outcome, Standing};
+use crate::decision::{Outcome, Standing};
 use crate::deny_cache::Denial;
 use crate::slot::Slot;
 use crate::table::Slots;
 use crate::time::Time;
 
 impl Limiter {
-    pub(super) fn allow(&mut self, hits: &[Hit]) -> Decision {
+    pub(super) fn allow(&mut self, hits: &[Hit]) -> Ruling {
         let mut strictest: Option<(u16, Standing)> = None;
         let mut hold_ns = 0;
         for hit in hits {
@@ -27,7 +28,7 @@ impl Limiter {
                 strictest = Some((hit.rule, standing));
             }
         }
-        Decision { outcome: Outcome::Allow, strictest, hold_ns }
+        Ruling { outcome: Outcome::Allow, strictest, hold_ns }
     }
 
     /// Whether the first has a smaller part of its burst left than the second.
@@ -43,7 +44,7 @@ impl Limiter {
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
         now: Time,
-    ) -> Decision {
+    ) -> Ruling {
         let mut longest: Option<(u16, Standing)> = None;
         let mut unpaid = None;
         for hit in hits {
@@ -80,8 +81,8 @@ impl Limiter {
         }
         match (longest, unpaid) {
             (Some((rule, standing)), _) => self.refused(rule, standing),
-            (None, Some(rule)) => Decision::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
-            (None, None) => Decision::UNCOUNTED,
+            (None, Some(rule)) => Ruling::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
+            (None, None) => Ruling::UNCOUNTED,
         }
     }
 
@@ -94,14 +95,14 @@ impl Limiter {
         })
     }
 
-    fn denied(&mut self, rule: u16) -> Decision {
+    fn denied(&mut self, rule: u16) -> Ruling {
         self.counters.denied(rule);
-        Decision::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
+        Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
     }
 
-    pub(super) fn refused(&mut self, rule: u16, standing: Standing) -> Decision {
+    pub(super) fn refused(&mut self, rule: u16, standing: Standing) -> Ruling {
         self.counters.limited(rule);
-        Decision::refused(Outcome::Limit, rule, standing)
+        Ruling::refused(Outcome::Limit, rule, standing)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Batches of tokens for clients that ask often: which requests they may pay for, and how they are withdrawn.
 
+use super::ruling::Ruling;
 use super::terms::Terms;
 use super::{Hit, Limiter};
 use crate::algorithm::Algorithm;
 use crate::batch::{Stretch, Whose, requests_max};
-use crate::decision::Decision;
 use crate::request::{AttributeId, Fetched};
 use crate::rules::Rule;
 use crate::rules::cost::Cost;
@@ -138,7 +138,7 @@ impl Limiter {
     }
 
     /// Keeps what was withdrawn, if it was for each of the hits, for the client of a request that was allowed.
-    pub(super) fn keep_batch(&mut self, whose: &Whose, hits: &[Hit], decision: &Decision, now: Time) {
+    pub(super) fn keep_batch(&mut self, whose: &Whose, hits: &[Hit], decision: &Ruling, now: Time) {
         self.batches.forget(whose);
         self.batches.see(whose, now);
         let is_whole = hits.iter().all(|hit| hit.withdrawn.is_some());

@@ -6,10 +6,11 @@
 //! What a draw brings lies in the key's entry, for whichever requests come. Where a slot has no place for the
 //! entry, the request draws for itself alone: what many keys owe at once locks no newcomer out.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::calls::{Purpose, UnderWay};
 use super::exchange::Exchange;
-use super::grants::is_answer;
 use super::judge::Verdict;
 use super::saying::{Said, Saying, Told};
 use super::watched::{Place, Updated};
@@ -56,31 +57,10 @@ pub(super) struct Ended {
     spent: u32,
 }
 
-/// What a waiting request asked for.
-#[derive(Debug)]
-pub struct Draw {
-    sequence: u64,
-    sent_at: Time,
-    /// The rule set that `told` refers to.
-    generation: u32,
-    told: Vec<Told>,
-}
-
-impl Draw {
-    /// The rule set that it was made for, as [`Limiter::generation`] counts them. A request whose rules were
-    /// replaced while it waited may meet others: it can be decided anew.
-    pub fn generation(&self) -> u32 {
-        self.generation
-    }
-}
-
 impl Limiter {
-    /// After a decision to wait, and before any other: what to send to weir-sync for it. None where
-    /// it cannot be asked; the request is then to be decided by [`Limiter::decide_again`] as unanswered.
-    ///
-    /// The caller sends it, and then calls [`Limiter::drawn`] or [`Limiter::draw_failed`].
-    pub fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<(Report, Draw)> {
-        if self.drawing >= DRAWS_MAX {
+    /// What to send for a request that has just been ruled to wait. None where weir-sync cannot be asked.
+    fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
+        if self.touch.asked != Asked::NotYet || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
             return None;
         }
         let scratch = self.scratch.take()?;
@@ -94,11 +74,8 @@ impl Limiter {
         if saying.len() == ended {
             return None;
         }
-        let (report, told) = self.say(saying, now)?;
-        self.drawing += 1;
         self.counters.add(Event::Paused, 1);
-        let draw = Draw { sequence: report.sequence, sent_at: now, generation: self.generation, told };
-        Some((report, draw))
+        self.say(saying, Purpose::Draw, now)
     }
 
     /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already; from a
@@ -123,7 +100,6 @@ impl Limiter {
         let told = Told {
             place,
             rule: hit.rule,
-            salt: self.salt(hit.rule),
             epoch: 0,
             admitted: 0,
             asked: 0,
@@ -190,53 +166,48 @@ impl Limiter {
         self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 
-    /// Takes in the answer to a draw. Whether the budgets were asked: on false, as on an error, the
+    /// Takes in the answer to draw `number`. Whether the budgets were asked: on false, as on an error, the
     /// request is to be decided as unanswered.
     pub fn drawn(
         &mut self,
-        mut draw: Draw,
+        number: u64,
         bytes: &[u8],
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<bool, WireError> {
-        if draw.generation != self.generation {
-            self.find_again(&mut draw.told);
-        }
-        let reply = Reply::decode(bytes).and_then(|reply| {
-            let fits = is_answer(&reply, draw.sequence, draw.told.len());
-            if fits { Ok(reply) } else { Err(WireError::Limit("sequence or grants")) }
-        });
-        match reply {
-            Ok(reply) => {
-                self.end_draw(&draw);
+        let answered = Reply::decode(bytes)
+            .and_then(|reply| Ok((self.end_answered(number, Purpose::Draw, &reply)?, reply)));
+        match answered {
+            Ok((draw, reply)) => {
+                self.wait_no_more(&draw);
                 self.hear(&reply, &draw.told, draw.sent_at, slots, now);
                 Ok(reply.settled)
             }
             Err(error) => {
-                self.draw_failed(draw);
+                self.draw_failed(number);
                 Err(error)
             }
         }
     }
 
-    /// Nobody waits for a draw any more. What it brings is taken in with the next report's answer.
-    #[allow(clippy::needless_pass_by_value, reason = "a draw ends once")]
-    pub fn draw_abandoned(&mut self, draw: Draw) {
-        self.end_draw(&draw);
+    /// Nobody waits for draw `number` any more. What it brings is taken in with the next report's answer.
+    pub fn draw_abandoned(&mut self, number: u64) {
+        let draw = self.exchange.as_mut().and_then(|exchange| exchange.calls.end(number, Purpose::Draw));
+        if let Some(draw) = draw {
+            self.wait_no_more(&draw);
+        }
     }
 
-    /// A draw came to nothing.
-    #[allow(clippy::needless_pass_by_value, reason = "a draw ends once")]
-    pub fn draw_failed(&mut self, draw: Draw) {
-        self.end_draw(&draw);
+    /// Draw `number` came to nothing.
+    pub fn draw_failed(&mut self, number: u64) {
+        self.draw_abandoned(number);
         self.counters.add(Event::SyncFailed, 1);
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder.miss();
         }
     }
 
-    fn end_draw(&mut self, draw: &Draw) {
-        self.drawing = self.drawing.saturating_sub(1);
+    fn wait_no_more(&mut self, draw: &UnderWay) {
         for told in &draw.told {
             if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
                 key.waiting = key.waiting.saturating_sub(told.awaited);
@@ -254,5 +225,16 @@ impl Limiter {
         now: Time,
     ) -> Decision {
         self.decide_at(if answered { Asked::Answered } else { Asked::InVain }, request, slots, now)
+    }
+
+    /// After a ruling to wait, and before any other.
+    #[inline(never)]
+    pub(super) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        match self.draw(slots, now) {
+            Some(report) => Decision::Wait(Box::new(report)),
+            None if self.touch.asked == Asked::NotYet => self.decide_again(false, request, slots, now),
+            // It is never to wait again; should it be, the request is not held up for it.
+            None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
+        }
     }
 }

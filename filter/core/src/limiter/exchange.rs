@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::calls::Calls;
 use super::penalty::BoxedHere;
-use super::saying::Told;
 use super::versions::Versions;
 use super::{Limiter, Reporter};
 use crate::ladder::{FALLBACK_NS, Ladder};
@@ -26,7 +26,7 @@ pub(super) struct Exchange {
     known_pops: u32,
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
-    in_flight: Vec<InFlight>,
+    pub(super) calls: Calls,
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
     /// What it may say now, in bytes, as of `refilled_at`.
@@ -36,13 +36,6 @@ pub(super) struct Exchange {
     pub(super) boxed: Vec<BoxedHere>,
     /// Counts the epochs of requests whose keys have no place.
     epochs: u32,
-}
-
-/// A report that was sent, and what it said.
-pub(super) struct InFlight {
-    pub(super) sequence: u64,
-    pub(super) sent_at: Time,
-    pub(super) keys: Vec<Told>,
 }
 
 impl Exchange {
@@ -56,7 +49,7 @@ impl Exchange {
             known_pops: 0,
             ladder,
             versions: Versions::default(),
-            in_flight: Vec::new(),
+            calls: Calls::default(),
             workers: 1,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
@@ -108,22 +101,6 @@ impl Exchange {
         self.bytes = self.bytes.saturating_sub(said);
     }
 
-    /// What was sent is under way.
-    pub(super) fn begin(&mut self, sent: InFlight) {
-        self.in_flight.push(sent);
-    }
-
-    /// The reports under way, in the order they were sent.
-    pub(super) fn in_flight(&self) -> &[InFlight] {
-        &self.in_flight
-    }
-
-    /// The report `sequence`, if it is under way and `fits`; no longer under way then.
-    pub(super) fn take_if(&mut self, sequence: u64, fits: impl Fn(&InFlight) -> bool) -> Option<InFlight> {
-        let at = self.in_flight.iter().position(|sent| sent.sequence == sequence && fits(sent))?;
-        Some(self.in_flight.remove(at))
-    }
-
     /// Names an epoch that no entry has: this worker never twice. Where it begins is random, so that another worker
     /// does not come by the same name for the same key while the budget remembers it, some seconds.
     pub(super) fn epoch_of_its_own(&mut self) -> u32 {
@@ -135,19 +112,15 @@ impl Exchange {
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
-    /// The number of the latest report.
+    /// The number of the latest call.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Gives up every report under way.
-    pub(super) fn end(&mut self) -> Vec<InFlight> {
-        core::mem::take(&mut self.in_flight)
-    }
-
-    /// What the reports under way said.
-    pub(super) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
-        self.in_flight.iter_mut().flat_map(|sent| &mut sent.keys)
+    /// The number of the next call, which is a report's sequence.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
     /// The next report, of these keys.
@@ -158,12 +131,11 @@ impl Exchange {
         boxed: Vec<Boxed>,
         now: Time,
     ) -> Report {
-        self.sequence += 1;
         let Reporter { pop, worker } = self.reporter.clone();
         Report {
             pop,
             worker,
-            sequence: self.sequence,
+            sequence: self.next_number(),
             table: self.table_id,
             made_ms: now.as_nanos() / 1_000_000,
             pops: self.known_pops,

@@ -1,6 +1,7 @@
 //! Applying what weir-sync answers.
 
 use super::Limiter;
+use super::calls::{Purpose, UnderWay};
 use super::draw::InHand;
 use super::saying::Told;
 use super::watched::{Place, Updated};
@@ -42,17 +43,30 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<(), WireError> {
-        let Some(exchange) = self.exchange.as_mut() else { return Ok(()) };
-        let sent = exchange.take_if(sequence, |sent| is_answer(reply, sequence, sent.keys.len()));
-        let Some(sent) = sent else { return Err(WireError::Limit("sequence or grants")) };
-        exchange.boxes_told(sequence);
-        self.hear(reply, &sent.keys, sent.sent_at, slots, now);
+        let sent = self.end_answered(sequence, Purpose::Report, reply)?;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.boxes_told(sequence);
+        }
+        self.hear(reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
-            take_back(&mut self.watch, &sent.keys);
+            take_back(&mut self.watch, &sent.told);
         } else if !reply.settled {
-            unsay(&mut self.watch, &sent.keys);
+            unsay(&mut self.watch, &sent.told);
         }
         Ok(())
+    }
+
+    /// Ends the call `number`, if this is its answer: if it says something of each of its keys, or nothing of any.
+    pub(super) fn end_answered(
+        &mut self,
+        number: u64,
+        purpose: Purpose,
+        reply: &Reply,
+    ) -> Result<UnderWay, WireError> {
+        let calls = self.exchange.as_mut().map(|exchange| &mut exchange.calls);
+        let fits = |sent: &UnderWay| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
+        let sent = calls.filter(|calls| reply.sequence == number && calls.get(number).is_some_and(fits));
+        sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
     }
 
     /// Takes in a reply to a report that was sent at `sent_at` and said `told`.
@@ -220,10 +234,10 @@ impl Limiter {
     /// Report `sequence` came to nothing: what it said is said again.
     pub fn report_failed(&mut self, sequence: u64) {
         let Some(exchange) = &mut self.exchange else { return };
-        if let Some(sent) = exchange.take_if(sequence, |_| true) {
+        if let Some(sent) = exchange.calls.end(sequence, Purpose::Report) {
             exchange.ladder.miss();
             self.counters.add(Event::SyncFailed, 1);
-            take_back(&mut self.watch, &sent.keys);
+            take_back(&mut self.watch, &sent.told);
         }
     }
 }
@@ -245,9 +259,4 @@ fn take_back(watch: &mut WatchList, keys: &[Told]) {
             key.unsay_asked(told.asked.wrapping_sub(told.asked_recently));
         }
     }
-}
-
-/// Whether it is the reply to report `sequence`, and says something of each of its keys, or nothing of any.
-pub(super) fn is_answer(reply: &Reply, sequence: u64, keys: usize) -> bool {
-    reply.sequence == sequence && (reply.grants.is_empty() || reply.grants.len() == keys)
 }

@@ -1,21 +1,21 @@
 //! When refused clients are told to return: not all at once.
 
-use super::Limiter;
+use super::{Hit, Limiter};
 use crate::time::{SECOND_NS, Time};
 
 impl Limiter {
-    /// By how many seconds to raise the `Retry-After` of the rule at `rule`, for the request that was decided
-    /// last, at `now`: 0 to the rule's `retry_after_jitter_s`.
+    /// By how many seconds to raise the `Retry-After` of the rule at `rule`, which refused one of these `hits`, at
+    /// `now`: 0 to the rule's `retry_after_jitter_s`.
     ///
-    /// It is made of the key and the time, cut into windows as long as the largest jitter: a client that asks again within
-    /// one is told the same, keys are told different ones, and in the next window each key another.
-    pub fn jitter_s(&self, rule: u16, now: Time) -> u32 {
-        let most_s = self.rule(rule).map_or(0, |rule| rule.response.retry_after_jitter_s);
+    /// It is made of the key and the time, cut into windows as long as the largest jitter: a client that asks again
+    /// within one is told the same, keys are told different ones, and in the next window each key another.
+    #[inline]
+    pub(super) fn jitter_s(&self, rule: u16, hits: &[Hit], now: Time) -> u32 {
+        let most_s = self.terms.get(usize::from(rule)).map_or(0, |terms| terms.retry_after_jitter_s);
         if most_s == 0 {
             return 0;
         }
-        let hit = self.scratch.iter().flat_map(|scratch| &scratch.hits).find(|hit| hit.rule == rule);
-        hit.map_or(0, |hit| jitter_s(hit.tag.bits(), most_s, now))
+        hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| jitter_s(hit.tag.bits(), most_s, now))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::judge::Judged;
 use super::keys::KeyId;
+use super::ruling::Ruling;
 use super::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::bucket::Bucket;
 use crate::counters::Event;
-use crate::decision::{Decision, Outcome, Standing};
+use crate::decision::{Outcome, Standing};
 use crate::key::KeyHash;
 use crate::request::{Fetched, Request};
 use crate::rules::Listed;
@@ -23,7 +24,7 @@ pub(super) enum Met {
     /// To limit it by this rule, of whose key it lacks a part, or has one too often.
     Lacking(u16),
     /// Nothing: it is paid for.
-    Paid(Decision),
+    Paid(Ruling),
 }
 
 impl Hit {
@@ -109,7 +110,7 @@ impl Limiter {
         {
             self.counters.add(Event::BatchPaid, 1);
             whose.rules().for_each(|rule| self.counters.allowed(rule));
-            return Met::Paid(Decision { outcome: Outcome::Allow, strictest: Some(strictest), hold_ns: 0 });
+            return Met::Paid(Ruling { outcome: Outcome::Allow, strictest: Some(strictest), hold_ns: 0 });
         }
         let mut is_address_missing = false;
         for &i in met {
@@ -154,7 +155,7 @@ impl Limiter {
     }
 
     /// A request that lacks a part of the rule's key, or has one too often, is told to wait for one token's time.
-    pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Decision {
+    pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Ruling {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
         self.refused(rule, Standing::refused(wait_ns, wait_ns))
     }

@@ -11,6 +11,7 @@
 mod afterwards;
 mod answer;
 mod batches;
+mod calls;
 mod cells;
 mod counting;
 mod draw;
@@ -26,6 +27,7 @@ mod parting;
 mod penalty;
 mod replace;
 mod reporting;
+mod ruling;
 mod saying;
 mod shadow;
 mod spend;
@@ -42,7 +44,7 @@ use alloc::vec::Vec;
 use crate::batch::{Batches, Stretch, Whose};
 use crate::bucket::Bucket;
 use crate::counters::{Counters, Event};
-use crate::decision::{Decision, Outcome, Standing};
+use crate::decision::{Decision, Outcome, Reason, Standing};
 use crate::deny_cache::DenyCache;
 use crate::fleet_secret::FleetSecret;
 use crate::key::Secret;
@@ -56,15 +58,16 @@ use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
 use batches::BatchTerms;
-pub use draw::{DRAWS_MAX, Draw};
+pub use draw::DRAWS_MAX;
 use draw::{Ended, InHand};
 use exchange::Exchange;
 
+pub use calls::{Purpose, REPORTS_MAX};
 use judge::Judged;
 use keys::{KeyId, Keys};
 use meet::Met;
 pub use parting::PARTING_BYTES_MAX;
-pub use reporting::REPORTS_MAX;
+use ruling::Ruling;
 use terms::Terms;
 
 /// How often a write that meets another worker's is done again. Each retry means that some other
@@ -110,8 +113,6 @@ pub struct Limiter {
     exchange: Option<Exchange>,
     /// How the request at hand stands with weir-sync.
     touch: Touch,
-    /// Draws whose answers are awaited.
-    drawing: usize,
     /// What the last of them brought for its request alone.
     in_hand: Vec<InHand>,
     /// What of that is over and not said to be.
@@ -131,7 +132,7 @@ enum Asked {
     InVain,
 }
 
-/// In touch with weir-sync, or not: looked up once for each decision.
+/// In touch with weir-sync, or not: looked up once for each decision that looks at the table.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     /// Bounded rules go by their `when_unsynced`.
@@ -206,7 +207,6 @@ impl Limiter {
             watch: WatchList::default(),
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
             touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
-            drawing: 0,
             in_hand: Vec::new(),
             ended: Vec::new(),
             afterwards: Vec::new(),
@@ -230,7 +230,7 @@ impl Limiter {
         &mut self.counters
     }
 
-    /// Decides one request at `now`. A decision to wait is followed by [`Limiter::draw`].
+    /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         self.decide_at(Asked::NotYet, request, slots, now)
     }
@@ -242,46 +242,66 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        self.touch = self.touch_at(asked, now);
-        self.afterwards.clear();
+        self.touch.asked = asked;
         // The scratch is taken out, so that it and the rest of the limiter can be used at once.
         let mut scratch = self.scratch.take().unwrap_or_default();
         let met = self.meet(request, &mut scratch, slots.count(), now);
-        let decision = if let Met::Blocked = met {
-            Decision::BLOCKED
+        let ruling = if let Met::Blocked = met {
+            Ruling::BLOCKED
         } else if let Met::Lacking(rule) = met {
             self.refused_for_lacking(rule)
-        } else if let Met::Paid(decision) = met {
-            decision
+        } else if let Met::Paid(ruling) = met {
+            ruling
         } else if scratch.hits.is_empty() {
-            Decision::UNCOUNTED
+            Ruling::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
             refused
         } else {
             self.settle(&mut scratch, slots, now)
         };
-        if decision.outcome == Outcome::Allow && !scratch.shadow.is_empty() {
-            self.judge_shadows(&mut scratch, slots, now);
-        }
-        if decision.outcome == Outcome::Allow {
+        let is_allowed = ruling.outcome == Outcome::Allow;
+        if is_allowed {
+            if !scratch.shadow.is_empty() {
+                self.judge_shadows(&mut scratch, slots, now);
+            }
             scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
         }
-        self.end_in_hand(&scratch.hits, decision.outcome == Outcome::Allow);
+        if !self.in_hand.is_empty() {
+            self.end_in_hand(&scratch.hits, is_allowed);
+        }
+        let Ruling { outcome, strictest, hold_ns } = ruling;
+        let decision = match (outcome, strictest) {
+            (Outcome::Allow, _) => {
+                Decision::Allow { strictest, hold_ns, afterwards: core::mem::take(&mut self.afterwards) }
+            }
+            (Outcome::Limit, Some((rule, standing))) => {
+                let jitter_s = self.jitter_s(rule, &scratch.hits, now);
+                Decision::Refuse { reason: Reason::Limit, rule, standing, jitter_s }
+            }
+            (Outcome::Deny, Some((rule, standing))) => {
+                let jitter_s = self.jitter_s(rule, &scratch.hits, now);
+                Decision::Refuse { reason: Reason::Deny, rule, standing, jitter_s }
+            }
+            (Outcome::Wait, Some(_)) => {
+                self.scratch = Some(scratch);
+                return self.wait(request, slots, now);
+            }
+            _ => Decision::Block,
+        };
         self.scratch = Some(scratch);
         decision
     }
 
-    fn touch_at(&self, asked: Asked, now: Time) -> Touch {
-        let ladder = self.ladder();
-        Touch {
-            is_lost: ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback),
-            is_lost_for_strict: asked == Asked::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now)),
-            asked,
-        }
+    /// Looks up how the request at hand stands with weir-sync, before it is judged.
+    fn look_up_touch(&mut self, now: Time) {
+        let (asked, ladder) = (self.touch.asked, self.ladder());
+        let is_lost = ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback);
+        let is_lost_for_strict = asked == Asked::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now));
+        self.touch = Touch { is_lost, is_lost_for_strict, asked };
     }
 
     /// The answer of the deny cache: the rule among those it remembers that holds out the longest.
-    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Decision> {
+    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
         let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
         for hit in hits {
@@ -293,7 +313,8 @@ impl Limiter {
     }
 
     /// Judges the hits on the table, and commits what they take.
-    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Decision {
+    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Ruling {
+        self.look_up_touch(now);
         let Scratch { hits, loaded, rooms, whose, .. } = scratch;
         while let Some(loaded) = loaded.pop() {
             rooms.push(loaded.slot);

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::iter;
 
 use super::Limiter;
+use super::calls::Purpose;
 use super::grants::unsay;
 use crate::counters::Event;
 use crate::table::Slots;
@@ -24,8 +25,8 @@ impl Limiter {
     /// This worker ends: what is to be left in place of what others have `left` that ended before it. None where it has
     /// nothing to add.
     pub fn leave(&mut self, left: &[u8]) -> Option<Vec<u8>> {
-        for sent in self.exchange.as_mut()?.end() {
-            unsay(&mut self.watch, &sent.keys);
+        for sent in self.exchange.as_mut()?.calls.end_all(Purpose::Report) {
+            unsay(&mut self.watch, &sent.told);
         }
         let rules = self.rules.rules();
         let mine = self.watch.unsaid().filter_map(|key| {

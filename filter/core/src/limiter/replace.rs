@@ -5,8 +5,6 @@ use alloc::vec::Vec;
 
 use super::Limiter;
 use super::batches::BatchTerms;
-use super::exchange::Exchange;
-use super::saying::Told;
 use super::terms::Terms;
 use crate::batch::Batches;
 use crate::rules::{NO_RULE, RuleSet};
@@ -29,7 +27,7 @@ impl Limiter {
         let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
         self.renumber_ended(to);
-        for told in self.exchange.iter_mut().flat_map(Exchange::told_mut) {
+        for told in self.exchange.iter_mut().flat_map(|exchange| exchange.calls.told_mut()) {
             told.rule = to(told.rule).unwrap_or(NO_RULE);
         }
         let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
@@ -71,14 +69,6 @@ impl Limiter {
     pub fn note_running(&mut self, running: Running, now: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.versions.run(running, now);
-        }
-    }
-
-    /// Finds the rules of what a draw said, which was made before the rules were replaced.
-    pub(super) fn find_again(&self, told: &mut [Told]) {
-        for told in told.iter_mut().filter(|told| told.rule != NO_RULE) {
-            let rule = self.terms.iter().position(|terms| terms.salt == told.salt);
-            told.rule = rule.and_then(|rule| u16::try_from(rule).ok()).unwrap_or(NO_RULE);
         }
     }
 }

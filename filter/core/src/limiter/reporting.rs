@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use super::Limiter;
-use super::exchange::InFlight;
+use super::calls::{Purpose, UnderWay};
 use super::grants::unsay;
 use super::saying::{Said, Saying, Told};
 use super::watched::{Place, Updated};
@@ -22,11 +22,9 @@ use crate::wire::{self, KEYS_MAX, Report};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
-/// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
-pub const REPORTS_MAX: usize = 4;
 
 impl Limiter {
-    /// The report to send now; `None` when [`REPORTS_MAX`] are under way, or there is nothing to say and no
+    /// The report to send now; `None` when [`super::REPORTS_MAX`] are under way, or there is nothing to say and no
     /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
     /// one worker of a POP does it each interval.
     ///
@@ -49,11 +47,9 @@ impl Limiter {
         if saying.is_empty() && saying.boxed.is_empty() && !greet {
             return None;
         }
-        let (report, told) = self.say(saying, now)?;
-        let exchange = self.exchange.as_mut()?;
+        let report = self.say(saying, Purpose::Report, now)?;
         let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
-        exchange.spend_bytes(said);
-        exchange.begin(InFlight { sequence: report.sequence, sent_at: now, keys: told });
+        self.exchange.as_mut()?.spend_bytes(said);
         Some(report)
     }
 
@@ -61,30 +57,28 @@ impl Limiter {
     /// to be said again.
     fn may_report(&mut self, now: Time) -> bool {
         let Some(exchange) = &self.exchange else { return false };
-        let is_over = |sent: &&InFlight| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
-        let over: Vec<_> = exchange.in_flight().iter().filter(is_over).map(|sent| sent.sequence).collect();
-        for sequence in over {
-            self.report_failed(sequence);
+        let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over = exchange.calls.of(Purpose::Report).filter(is_over);
+        for number in over.map(|sent| sent.number).collect::<Vec<_>>() {
+            self.report_failed(number);
         }
         let Some(exchange) = &self.exchange else { return false };
-        for sent in exchange.in_flight() {
-            unsay(&mut self.watch, &sent.keys);
+        for sent in exchange.calls.of(Purpose::Report) {
+            unsay(&mut self.watch, &sent.told);
         }
-        exchange.in_flight().len() < REPORTS_MAX
+        exchange.calls.have_room(Purpose::Report)
     }
 
-    /// Puts what is to be said into a report.
-    pub(super) fn say(&mut self, mut saying: Saying, now: Time) -> Option<(Report, Vec<Told>)> {
+    /// Puts what is to be said into a report, which is then under way.
+    pub(super) fn say(&mut self, mut saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         saying.refer_boxes();
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
-        let report = self.exchange.as_mut()?.next(rules, saying.keys, saying.boxed, now);
+        let exchange = self.exchange.as_mut()?;
+        let report = exchange.next(rules, saying.keys, saying.boxed, now);
+        let (number, told) = (report.sequence, saying.told);
+        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
         self.counters.add(Event::Reported, 1);
-        Some((report, saying.told))
-    }
-
-    /// What tells a rule in force from all others.
-    pub(super) fn salt(&self, rule: u16) -> u64 {
-        self.terms.get(usize::from(rule)).map_or(0, |terms| terms.salt)
+        Some(report)
     }
 
     fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
@@ -144,7 +138,6 @@ impl Limiter {
         let told = Told {
             place,
             rule,
-            salt: self.salt(rule),
             epoch,
             admitted,
             asked,

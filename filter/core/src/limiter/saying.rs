@@ -14,8 +14,6 @@ pub(super) struct Told {
     pub(super) place: Place,
     /// Its index; [`NO_RULE`] where the rule is not in force any more, or the answer changes nothing.
     pub(super) rule: u16,
-    /// What tells the rule from others, whatever its index.
-    pub(super) salt: u64,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
     /// Tokens that this worker was asked for, and those of them that no report had said.
@@ -60,7 +58,6 @@ impl Saying {
         let told = Told {
             place: Place { tag: Tag::from_bits(0), slot: 0 },
             rule: NO_RULE,
-            salt: 0,
             epoch: watched.epoch,
             admitted: watched.admitted,
             asked: 0,

@@ -9,6 +9,7 @@ impl Limiter {
     /// Judges, for a request that goes through, what the rules in shadow would have said. Whatever that is, it
     /// changes neither the decision nor another rule's buckets.
     pub(super) fn judge_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
+        self.look_up_touch(now);
         let Scratch { shadow, rooms, .. } = scratch;
         for i in 0..shadow.len() {
             let Some(one) = shadow.get_mut(i..=i) else { break };

@@ -33,6 +33,8 @@ pub(super) struct Terms {
     /// It counts no tokens, only the requests that it is for.
     pub(super) is_unlimited: bool,
     pub(super) when_unsynced: WhenUnsynced,
+    /// The most by which its refusals raise their `Retry-After`.
+    pub(super) retry_after_jitter_s: u32,
     /// Where its requests may be paid from batches.
     pub(super) batch: Option<BatchTerms>,
 }
@@ -78,6 +80,7 @@ impl Terms {
             is_charged_after: rule.after.is_some(),
             is_unlimited: rule.variant.is_unlimited,
             when_unsynced: rule.when_unsynced,
+            retry_after_jitter_s: rule.response.retry_after_jitter_s,
             batch: if is_in_fleet { None } else { BatchTerms::of(rule) },
         }
     }

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use weir_budget::escrow::{Claim, Escrow};
 use weir_limiter::config::Config;
-use weir_limiter::decision::Outcome;
+use weir_limiter::decision::{Decision, Outcome};
 use weir_limiter::key::Secret;
-use weir_limiter::limiter::{Draw, Limiter, Reporter, TableIdentity};
+use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::request::{Attribute, Request};
 use weir_limiter::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
@@ -77,7 +77,7 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
 /// A request that waits: which worker's, what it sent and when the answer is there, if ever.
 struct Waiting {
     worker: usize,
-    draw: Draw,
+    draw: u64,
     report: Report,
     arrives_us: u64,
     answered_us: u64,
@@ -89,12 +89,12 @@ struct Waiting {
 fn a_busy_key_gets_its_quota() {
     const STEP_US: u64 = 10_000;
     let (mut limiter, mut escrow) = (workers().remove(0), Escrow::default());
-    let (mut waiting, mut admitted) = (Vec::<(u64, Draw, Vec<u8>)>::new(), 0);
+    let (mut waiting, mut admitted) = (Vec::<(u64, u64, Vec<u8>)>::new(), 0);
     for us in (0..60 * SECOND_US).step_by(10_000) {
         limiter.note_heard(1, at(us));
         for (_, draw, bytes) in waiting.extract_if(.., |(sent_us, ..)| *sent_us + 4 * STEP_US <= us) {
             let answered = limiter.drawn(draw, &bytes, &mut Full, at(us)).unwrap();
-            let outcome = limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome;
+            let outcome = limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome();
             admitted += u64::from(outcome == Outcome::Allow);
         }
         if us % (250 * SECOND_US / 1_000) == 0
@@ -103,9 +103,10 @@ fn a_busy_key_gets_its_quota() {
             let bytes = answer(&mut escrow, &report, us);
             limiter.apply(report.sequence, &bytes, &mut Full, at(us)).unwrap();
         }
-        if us % (5 * STEP_US) == 0 && limiter.decide(&mut Client, &mut Full, at(us)).outcome == Outcome::Wait
+        if us % (5 * STEP_US) == 0
+            && let Decision::Wait(report) = limiter.decide(&mut Client, &mut Full, at(us))
         {
-            let (report, draw) = limiter.draw(&mut Full, at(us)).unwrap();
+            let draw = report.sequence;
             let bytes = answer(&mut escrow, &report, us + 2 * STEP_US);
             waiting.push((us, draw, bytes));
         }
@@ -134,23 +135,23 @@ proptest! {
             for one in waiting.extract_if(.., |one| one.answer.is_some() && one.answered_us <= us) {
                 let limiter = &mut workers[one.worker];
                 let answered = limiter.drawn(one.draw, &one.answer.unwrap(), &mut Full, at(us)).unwrap();
-                match limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome {
+                match limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome() {
                     Outcome::Allow => admitted.push(us),
                     outcome => { prop_assert_eq!(outcome, Outcome::Limit); refused += 1; }
                 }
             }
             let limiter = &mut workers[worker];
             limiter.note_heard(2, at(us));
-            let outcome = limiter.decide(&mut Client, &mut Full, at(us)).outcome;
-            prop_assert!(outcome == Outcome::Wait || outcome == Outcome::Limit);
-            if outcome == Outcome::Wait {
-                let (report, draw) = limiter.draw(&mut Full, at(us)).unwrap();
+            let decision = limiter.decide(&mut Client, &mut Full, at(us));
+            prop_assert!(matches!(decision.outcome(), Outcome::Wait | Outcome::Limit));
+            if let Decision::Wait(report) = decision {
+                let draw = report.sequence;
                 if fate == 1 {
                     limiter.draw_failed(draw);
                     let _ = answer(&mut escrow, &report, us);
                 } else {
                     let (arrives_us, answered_us) = (us + there_us, us + there_us + back_us);
-                    waiting.push(Waiting { worker, draw, report, arrives_us, answered_us, answer: None });
+                    waiting.push(Waiting { worker, draw, report: *report, arrives_us, answered_us, answer: None });
                 }
             }
         }

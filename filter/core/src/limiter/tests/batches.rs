@@ -58,7 +58,7 @@ fn rules_of_two_keys_are_paid_from_one_batch() {
     for (path, from, counted) in [("/", T0, [80, 80, 0]), (KEYLESS, T0 + SECOND_NS, [80, 0, 0])] {
         for i in 0..80 {
             let decision = limiter.decide(&mut At(path), &mut slots, from + i * MS / 4);
-            assert_eq!(decision.outcome, Outcome::Allow);
+            assert_eq!(decision.outcome(), Outcome::Allow);
         }
         assert!(paid(&mut limiter) > 30, "{path}");
         assert_eq!([0, 1, 2].map(|rule| limiter.counters().take_rule(rule).allowed), counted, "{path}");
@@ -180,7 +180,7 @@ fn requests_of_two_kinds_lose_little_to_each_others_batches() {
     let paths = ["/", "/some"].into_iter().cycle();
     let through = paths
         .take(1_000)
-        .filter(|path| limiter.decide(&mut At(path), &mut slots, T0).outcome == Outcome::Allow);
+        .filter(|path| limiter.decide(&mut At(path), &mut slots, T0).outcome() == Outcome::Allow);
     let through = through.count();
     assert!((950..=1_000).contains(&through), "{through}");
     // Until a quarter of the burst is gone.
@@ -200,7 +200,7 @@ fn what_a_batch_lies_behind_is_not_given_back() {
     mine.terms[0].batch = None;
     let mut slots = LocalSlots::new(64);
     let ask = |limiter: &mut Limiter, slots: &mut dyn Slots, path, now| {
-        limiter.decide(&mut At(path), slots, now).outcome == Outcome::Allow
+        limiter.decide(&mut At(path), slots, now).outcome() == Outcome::Allow
     };
     let mut reads = 0;
     let mut interloper = |slots: &mut LocalSlots| {
@@ -276,7 +276,7 @@ proptest! {
                 }
                 matches!(taken, Take::Taken(_))
             });
-            let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome;
+            let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome();
             prop_assert_eq!(outcome == Outcome::Allow, fits, "at {:?}", now);
             if fits {
                 buckets = after;
@@ -298,7 +298,7 @@ proptest! {
             now += pause;
             let through = RefCell::new(Vec::new());
             let decide = |limiter: &mut Limiter, slots: &mut dyn Slots, path: usize| {
-                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome == Outcome::Allow {
+                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome() == Outcome::Allow {
                     through.borrow_mut().extend(counting(path).take(quotas.len()));
                 }
             };

@@ -35,7 +35,7 @@ fn fixed(cost: u32, strict: bool) -> RuleSet {
 fn a_request_takes_what_it_costs_and_waits_for_all_of_it() {
     let (mut limiter, mut slots) = (limiter(fixed(4, false), None), LocalSlots::new(1));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 2);
-    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest.unwrap().1;
+    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1;
     assert_eq!(refused.more_ns, 2 * SECOND_NS);
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + (2 * SECOND_NS - 1)));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2 * SECOND_NS));
@@ -44,11 +44,11 @@ fn a_request_takes_what_it_costs_and_waits_for_all_of_it() {
 #[test]
 fn a_request_that_is_refused_bars_no_cheaper_one() {
     let (mut limiter, mut slots) = (limiter(by_header("1/s", 10), None), LocalSlots::new(1));
-    assert_eq!(costs(&mut limiter, &mut slots, 7, T0).outcome, Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 4, T0).outcome, Outcome::Limit);
-    assert_eq!(costs(&mut limiter, &mut slots, 5, T0).outcome, Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 7, T0).outcome(), Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 4, T0).outcome(), Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 5, T0).outcome(), Outcome::Limit);
     assert_eq!(limiter.counters().take_event(Event::DenyCacheAnswered), 1);
-    assert_eq!(costs(&mut limiter, &mut slots, 3, T0).outcome, Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 3, T0).outcome(), Outcome::Allow);
 }
 
 #[test]
@@ -99,9 +99,10 @@ fn a_slow_rate_does_not_keep_a_dear_request_for_longer_than_a_cheap_one() {
         let slow = Grant { burst: 1, parts: 5, lease_ms: 60_000, ..grant(1, 1, 1_000) };
         let later = T0 + 10 * SECOND_NS;
         answer(&mut limiter, &mut slots, &report, 2, slow, T0);
-        assert_eq!(costs(&mut limiter, &mut slots, cost, later).outcome, Outcome::Allow);
-        let tried = (1..20)
-            .find(|s| costs(&mut limiter, &mut slots, cost, later + s * SECOND_NS).outcome == Outcome::Allow);
+        assert_eq!(costs(&mut limiter, &mut slots, cost, later).outcome(), Outcome::Allow);
+        let tried = (1..20).find(|s| {
+            costs(&mut limiter, &mut slots, cost, later + s * SECOND_NS).outcome() == Outcome::Allow
+        });
         assert_eq!(tried, Some(seconds), "cost {cost}");
     }
 }
@@ -117,10 +118,10 @@ fn cheap_requests_leave_what_the_dearest_costs_where_the_fleet_has_it_hold_littl
     let little = Grant { burst: 2, lease_ms: 60_000, ..grant(1, 1, 10_000) };
     answer(&mut limiter, &mut slots, &report, 2, little, T0);
     let later = T0 + 10 * SECOND_NS;
-    assert_eq!(costs(&mut limiter, &mut slots, 1, later).outcome, Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 6, later).outcome, Outcome::Limit);
-    assert_eq!(costs(&mut limiter, &mut slots, 6, later + SECOND_NS).outcome, Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 1, later + SECOND_NS).outcome, Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later).outcome(), Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later).outcome(), Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later + SECOND_NS).outcome(), Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later + SECOND_NS).outcome(), Outcome::Limit);
 }
 
 #[test]
@@ -129,8 +130,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 1, grant(1, 1, 0), T0);
     let ahead = |limiter: &mut Limiter, slots: &mut LocalSlots, now: Time| {
-        assert_eq!(ask(limiter, slots, "192.0.2.1", now).outcome, Outcome::Wait);
-        limiter.draw(slots, now).unwrap()
+        waiting_for(ask(limiter, slots, "192.0.2.1", now))
     };
     let (first, first_draw) = ahead(&mut limiter, &mut slots, T0);
     let (second, second_draw) = ahead(&mut limiter, &mut slots, T0);
@@ -145,7 +145,7 @@ fn what_costs_more_is_paid_for_in_advance() {
         ..Reply::default()
     };
     assert_eq!(limiter.drawn(second_draw, &reply.encode(), &mut slots, T0), Ok(true));
-    let mut again = || limiter.decide_again(true, &mut Costs(4), &mut slots, T0).outcome;
+    let mut again = || limiter.decide_again(true, &mut Costs(4), &mut slots, T0).outcome();
     assert_eq!((again(), again()), (Outcome::Allow, Outcome::Limit));
     // Nobody waits any more.
     let (third, _) = ahead(&mut limiter, &mut slots, T0 + SECOND_NS);
@@ -191,7 +191,7 @@ proptest! {
             level = (level + step_ms * MS).min(quota.fill_ns());
             let price = quota.token_ns() * u64::from(cost);
             let decision = costs(&mut workers[worker], &mut slots, cost, now);
-            prop_assert_eq!(decision.outcome == Outcome::Allow, level >= price);
+            prop_assert_eq!(decision.outcome() == Outcome::Allow, level >= price);
             if level >= price { level -= price; }
         }
     }
@@ -206,7 +206,7 @@ proptest! {
         let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
         for (step_ms, cost, what) in steps {
             now += step_ms * MS;
-            let is_allowed = costs(&mut limiter, &mut slots, cost, now).outcome == Outcome::Allow;
+            let is_allowed = costs(&mut limiter, &mut slots, cost, now).outcome() == Outcome::Allow;
             admitted += if is_allowed { u64::from(cost) } else { 0 };
             asked += u64::from(cost);
             if what == 0 { continue; }

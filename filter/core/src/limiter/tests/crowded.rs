@@ -29,15 +29,13 @@ fn answer_all(report: &Report) -> Vec<u8> {
 
 /// Asks once; where it has to wait, weir-sync has a token.
 fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Outcome {
-    let outcome = limiter.decide(&mut client(n), slots, now).outcome;
-    if outcome != Outcome::Wait {
-        return outcome;
+    let decision = limiter.decide(&mut client(n), slots, now);
+    if decision.outcome() != Outcome::Wait {
+        return decision.outcome();
     }
-    let Some((report, draw)) = limiter.draw(slots, now) else {
-        return limiter.decide_again(false, &mut client(n), slots, now).outcome;
-    };
+    let (report, draw) = waiting_for(decision);
     let answered = limiter.drawn(draw, &answer_all(&report), slots, now + MS).unwrap();
-    limiter.decide_again(answered, &mut client(n), slots, now + MS).outcome
+    limiter.decide_again(answered, &mut client(n), slots, now + MS).outcome()
 }
 
 /// A 64th of the default table, of 2,000 newcomers a second: each asks once, for three minutes.
@@ -84,16 +82,15 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
     let (mut limiter, mut slots) = crowded();
     let mut epochs = vec![];
     for (charged, expected) in [(1, Outcome::Allow), (1, Outcome::Allow), (0, Outcome::Limit)] {
-        assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
-        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let (report, draw) = waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
         let key = report.keys.last().unwrap();
         assert_eq!((key.admitted, key.ahead), (0, 1));
         epochs.push(key.epoch);
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
-        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, expected);
+        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
     }
     // And is refused at once until a token may have come.
-    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Limit);
+    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome(), Outcome::Limit);
     epochs.sort_unstable();
     epochs.dedup();
     assert_eq!(epochs.len(), 3, "what was leased to one is never asked for again");
@@ -106,13 +103,12 @@ fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
     limiter.note_heard(1, T0);
     let mut waiting = vec![];
     for n in 0..100 {
-        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait, "{n}");
-        waiting.push(limiter.draw(&mut slots, T0).unwrap());
+        waiting.push(waiting_for(limiter.decide(&mut client(n), &mut slots, T0)));
     }
     for (n, (report, draw)) in (0..).zip(waiting) {
         let answered = limiter.drawn(draw, &answer_all(&report), &mut slots, T0 + MS).unwrap();
         let decision = limiter.decide_again(answered, &mut client(n), &mut slots, T0 + MS);
-        assert_eq!(decision.outcome, Outcome::Allow, "{n}");
+        assert_eq!(decision.outcome(), Outcome::Allow, "{n}");
     }
 }
 
@@ -135,16 +131,13 @@ fn a_place_is_free_again_once_its_lease_is_over() {
 #[test]
 fn what_one_request_did_not_get_refuses_none_that_got_it() {
     let (mut limiter, mut slots) = crowded();
-    let mut wait = |limiter: &mut Limiter| {
-        assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
-        limiter.draw(&mut slots, T0).unwrap()
-    };
+    let mut wait = |limiter: &mut Limiter| waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
     let waiting = [wait(&mut limiter), wait(&mut limiter)];
     for ((report, draw), (charged, expected)) in
         waiting.into_iter().zip([(0, Outcome::Limit), (1, Outcome::Allow)])
     {
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
-        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, expected);
+        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
     }
 }
 
@@ -168,7 +161,7 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     limiter.note_heard(5, T0);
     let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
         for _ in 0..tokens {
-            assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome, Outcome::Allow, "{n}");
+            assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome(), Outcome::Allow, "{n}");
         }
     };
     take(&mut limiter, &mut slots, 1, 10);
@@ -185,18 +178,15 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
 #[test]
 fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     let (mut limiter, mut slots) = crowded();
-    let mut wait = |limiter: &mut Limiter, n| {
-        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait);
-        limiter.draw(&mut slots, T0).unwrap()
-    };
+    let mut wait = |limiter: &mut Limiter, n| waiting_for(limiter.decide(&mut client(n), &mut slots, T0));
     let (first, its_draw) = wait(&mut limiter, 200);
     let (second, other_draw) = wait(&mut limiter, 200);
     let (third, late_draw) = wait(&mut limiter, 201);
     assert_ne!(first.keys.last().unwrap().epoch, second.keys.last().unwrap().epoch);
     let mut again = |limiter: &mut Limiter, report: &Report, draw, n, now| {
         assert!(limiter.drawn(draw, &leased(report, 1), &mut slots, now).unwrap());
-        let outcome = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome;
-        let next = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome;
+        let outcome = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome();
+        let next = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome();
         (outcome, next)
     };
     let once = (Outcome::Allow, Outcome::Limit);
@@ -216,8 +206,7 @@ fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
     for (n, charged, answered, said) in
         [(200, 1, true, Some((1, 0))), (201, 1, false, Some((0, 0))), (202, 0, true, None)]
     {
-        assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Wait);
-        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let (report, draw) = waiting_for(limiter.decide(&mut client(n), &mut slots, T0));
         let epoch = report.keys.last().unwrap().epoch;
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
         limiter.decide_again(answered, &mut client(n), &mut slots, T0);
@@ -234,14 +223,13 @@ fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
 #[test]
 fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
     let (mut limiter, mut slots) = crowded();
-    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome, Outcome::Wait);
-    let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+    let (report, draw) = waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
     limiter.replace_rules(rules(&json!([
         {"name": "wide", "key": ["client_address"], "rate": "9/s"},
         {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
     ])));
     assert!(limiter.drawn(draw, &leased(&report, 1), &mut slots, T0).unwrap());
-    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome, Outcome::Allow);
+    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), Outcome::Allow);
 }
 
 /// A part of the default table, and of what comes to it.
@@ -266,7 +254,7 @@ fn refused_of_newcomers(
         limiter.note_heard(pops.unwrap_or(1), now);
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
-        let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome;
+        let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome();
         // Once the flood has been there for a while.
         if is_newcomer && n >= per_second * seconds / PART / 3 {
             newcomers += 1;
@@ -318,7 +306,7 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
     for ms in (0..60_000_u32).step_by(2) {
         let now = T0 + u64::from(ms) * MS;
         flood += u32::from(
-            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome == Outcome::Allow,
+            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome() == Outcome::Allow,
         );
         if ms % 16 == 0 {
             through += u32::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
@@ -348,7 +336,7 @@ proptest! {
         for (worker, who, asks, step_ms) in steps {
             now += step_ms * MS;
             for _ in 0..asks {
-                if workers[worker].decide(&mut client(who), &mut slots, now).outcome == Outcome::Allow {
+                if workers[worker].decide(&mut client(who), &mut slots, now).outcome() == Outcome::Allow {
                     let buckets = model.entry(who).or_insert([Bucket::FULL; 2]);
                     for (bucket, quota) in buckets.iter_mut().zip(&quotas) {
                         let Take::Taken(after) = bucket.take(quota, 1, now) else {

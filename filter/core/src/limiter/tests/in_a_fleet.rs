@@ -160,7 +160,7 @@ fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 200, lost), after, "{policy}");
         let refused = ask(&mut limiter, &mut slots, "192.0.2.2", lost);
         let expected = if policy == "deny" { Outcome::Deny } else { Outcome::Limit };
-        assert_eq!(refused.outcome, expected, "{policy}");
+        assert_eq!(refused.outcome(), expected, "{policy}");
         let denied = limiter.counters().take_rule(0).denied;
         assert_eq!(denied, if policy == "deny" { 201 } else { 0 });
         // In touch again.
@@ -174,7 +174,7 @@ fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
     let rule = json!([{"name": "r", "key": ["client_address"], "rate": "9/s", "when_unsynced": "deny"}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
     let denied = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!(denied.outcome, Outcome::Deny);
+    assert_eq!(denied.outcome(), Outcome::Deny);
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 1, grant(1, 1, 0), T0);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
@@ -220,8 +220,8 @@ fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
         answer(&mut limiter, &mut slots, &report, 2, grant(part, 4, 4_000), T0);
         let later = T0 + 100 * MS;
         let refused = (0..8).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", later));
-        let refused = refused.into_iter().find(|decision| decision.outcome == Outcome::Limit).unwrap();
-        assert_eq!(refused.strictest.unwrap().1.more_ns, wait_ms * MS, "{part}/4");
+        let refused = refused.into_iter().find(|decision| decision.outcome() == Outcome::Limit).unwrap();
+        assert_eq!(refused.strictest().unwrap().1.more_ns, wait_ms * MS, "{part}/4");
     }
 }
 

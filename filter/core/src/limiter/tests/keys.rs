@@ -29,7 +29,7 @@ fn asks(address: &'static str, key: &'static str) -> Asks {
 
 fn outcomes(rule_set: &Value, requests: &mut [Asks]) -> (Vec<Outcome>, Limiter) {
     let (mut limiter, mut slots) = (limiter(rules(rule_set), None), LocalSlots::new(64));
-    let outcomes = requests.iter_mut().map(|request| limiter.decide(request, &mut slots, T0).outcome);
+    let outcomes = requests.iter_mut().map(|request| limiter.decide(request, &mut slots, T0).outcome());
     (outcomes.collect(), limiter)
 }
 
@@ -80,9 +80,9 @@ fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
     let (mut limiter, mut slots) = (limiter(rules(&by_both("limit")), None), LocalSlots::new(64));
     let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
     let standing = Standing { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
-    assert_eq!(refused.strictest, Some((0, standing)));
+    assert_eq!(refused.strictest(), Some((0, standing)));
     // It took nothing, of no rule.
-    assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome, Outcome::Allow);
+    assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), Outcome::Allow);
 }
 
 #[test]

@@ -20,8 +20,7 @@ fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
 /// Asks once, which has to wait, and answers so.
 fn draw(limiter: &mut Limiter, slots: &mut LocalSlots, leased: Leased, now: Time) -> (Report, Decision) {
     limiter.note_heard(1, now);
-    assert_eq!(ask(limiter, slots, "192.0.2.1", now).outcome, Outcome::Wait);
-    let (report, draw) = limiter.draw(slots, now).unwrap();
+    let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
     assert!(limiter.drawn(draw, &answer(report.sequence, leased), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
     (report, decision)
@@ -63,13 +62,13 @@ fn an_hour(rate: &str, every_ns: u64, budget: &mut Budget) -> (u32, u32) {
         limiter.note_heard(1, now);
         if (tick * 250 * MS).is_multiple_of(every_ns) {
             let mut decision = ask(&mut limiter, &mut slots, "192.0.2.1", now);
-            if decision.outcome == Outcome::Wait {
+            if decision.outcome() == Outcome::Wait {
                 waited += 1;
-                let (report, draw) = limiter.draw(&mut slots, now).unwrap();
+                let (report, draw) = waiting_for(decision);
                 assert!(limiter.drawn(draw, &budget.answer(&report), &mut slots, now).unwrap());
                 decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now);
             }
-            passed += u32::from(decision.outcome == Outcome::Allow);
+            passed += u32::from(decision.outcome() == Outcome::Allow);
         }
         if let Some(report) = limiter.report(&mut slots, false, now) {
             limiter.apply(report.sequence, &budget.answer(&report), &mut slots, now).unwrap();
@@ -110,20 +109,20 @@ fn a_refused_client_is_told_when_the_window_ends() {
     let (mut limiter, mut slots) = daily("1000/day");
     let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
     let (report, decision) = draw(&mut limiter, &mut slots, none, T0);
+    let mut first = Some(decision);
     assert_eq!(report.keys[0].ahead, 2, "one to spend, one for the next");
     let two_hours = 7_200_000 * MS;
     for (after, left) in [(0, two_hours), (MINUTE, two_hours - MINUTE), (two_hours - MS, MS)] {
-        let decision =
-            if after == 0 { decision } else { ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after) };
-        let more_ns = decision.strictest.unwrap().1.more_ns;
-        assert_eq!(decision.outcome, Outcome::Limit);
+        let decision = first.take().unwrap_or_else(|| ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after));
+        let more_ns = decision.strictest().unwrap().1.more_ns;
+        assert_eq!(decision.outcome(), Outcome::Limit);
         assert!((left..left + 10 * MS).contains(&more_ns), "{more_ns} after {after}");
         // The next report says nothing of it.
         assert!(limiter.report(&mut slots, false, T0 + after).is_none());
     }
     let later = T0 + two_hours + 10 * MS;
     let (_, decision) = draw(&mut limiter, &mut slots, Leased::of(2, LEASE_MS), later);
-    assert_eq!(decision.outcome, Outcome::Allow);
+    assert_eq!(decision.outcome(), Outcome::Allow);
 }
 
 /// Known to be exhausted, it stays so where weir-sync is not heard of; and needs no word of it.
@@ -132,8 +131,8 @@ fn an_exhausted_quota_stays_so_out_of_touch() {
     let (mut limiter, mut slots) = daily("1000/day");
     let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
     draw(&mut limiter, &mut slots, none, T0);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome, Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome, Outcome::Deny);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome(), Outcome::Deny);
 }
 
 #[test]
@@ -147,15 +146,14 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
         let now = T0 + MINUTE + n * 500 * MS;
         limiter.note_heard(1, now);
         let from = format!("198.51.100.{n}");
-        assert_eq!(ask(&mut limiter, &mut slots, &from, now).outcome, Outcome::Wait, "{from}");
-        let (report, draw) = limiter.draw(&mut slots, now).unwrap();
+        let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &from, now));
         let two = Leased::of(2, 1);
         assert!(limiter.drawn(draw, &answer(report.sequence, two), &mut slots, now).unwrap());
         limiter.decide_again(true, &mut Client(from), &mut slots, now);
     }
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MINUTE);
-    assert_eq!(decision.outcome, Outcome::Limit);
-    assert!(decision.strictest.unwrap().1.more_ns > 100 * MINUTE);
+    assert_eq!(decision.outcome(), Outcome::Limit);
+    assert!(decision.strictest().unwrap().1.more_ns > 100 * MINUTE);
 }
 
 #[test]
@@ -163,9 +161,9 @@ fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
     let (mut limiter, mut slots) = daily("10000/day");
     let first = Leased { charged: 11, lease_ms: LEASE_MS, wait_ms: 0, left: 500 };
     let (report, decision) = draw(&mut limiter, &mut slots, first, T0);
-    assert_eq!((report.keys[0].ahead, decision.strictest.unwrap().1.remaining), (11, 510));
+    assert_eq!((report.keys[0].ahead, decision.strictest().unwrap().1.remaining), (11, 510));
     let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS);
-    assert_eq!((next.outcome, next.strictest.unwrap().1.remaining), (Outcome::Allow, 509));
+    assert_eq!((next.outcome(), next.strictest().unwrap().1.remaining), (Outcome::Allow, 509));
 }
 
 /// An answer that there is nothing more does not end what is on hand; nor does that last any longer.
@@ -175,9 +173,9 @@ fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
         let (mut limiter, mut slots) = daily("10000/day");
         let last = Leased { charged: 2, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
         let (_, decision) = draw(&mut limiter, &mut slots, last, T0);
-        assert_eq!(decision.outcome, Outcome::Allow);
+        assert_eq!(decision.outcome(), Outcome::Allow);
         limiter.note_heard(1, T0 + after);
-        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after).outcome, outcome);
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after).outcome(), outcome);
     }
 }
 
@@ -187,8 +185,7 @@ fn a_crowded_worker_holds_nothing_for_keys_that_do_not_ask() {
     let mut slots = LocalSlots::new(4_096);
     for n in 0..2_500_u32 {
         let from = format!("10.0.{}.{}", n / 250, n % 250);
-        assert_eq!(ask(&mut limiter, &mut slots, &from, T0).outcome, Outcome::Wait);
-        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &from, T0));
         let two = Leased::of(2, LEASE_MS);
         assert!(limiter.drawn(draw, &answer(report.sequence, two), &mut slots, T0).unwrap());
         limiter.decide_again(true, &mut Client(from), &mut slots, T0);

@@ -31,7 +31,7 @@ fn with(lists: &Value) -> Limiter {
 
 fn outcome(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str) -> (Outcome, u32) {
     let mut request = WithHeader(address, 0);
-    (limiter.decide(&mut request, slots, T0).outcome, request.1)
+    (limiter.decide(&mut request, slots, T0).outcome(), request.1)
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_request_that_has_a_part_of_the_key_too_often_is_limited() {
         ("/", Outcome::Allow),
     ] {
         let decision = limiter.decide(&mut Asking(path), &mut slots, T0);
-        assert_eq!(decision.outcome, expected, "{path}");
+        assert_eq!(decision.outcome(), expected, "{path}");
     }
 }
 
@@ -100,7 +100,7 @@ fn a_tier_without_a_limit_counts_what_goes_through() {
         {"name": "all", "key": ["all"], "rate": "1/h", "burst": 3},
     ]));
     let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
-    let outcomes: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome).collect();
+    let outcomes: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Allow).count(), 3);
     let allowed = [0, 1, 2].map(|rule| limiter.counters().take_rule(rule).allowed);
     assert_eq!(allowed, [3, 0, 3], "the tier, its rule, and the one that limits");

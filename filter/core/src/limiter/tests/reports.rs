@@ -188,7 +188,7 @@ fn a_key_in_debt_is_told_when_the_debt_is_paid() {
     let report = limiter.report(&mut slots, false, T0).unwrap();
     answer(&mut limiter, &mut slots, &report, 2, grant(0, 1, -996_000), T0);
     // Ten seconds for 1,000 tokens at 100/s, and one more token's time.
-    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest.unwrap().1;
+    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1;
     assert_eq!(refused.more_ns, 10 * SECOND_NS - 30 * MS);
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + (refused.more_ns - MS)));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + refused.more_ns));

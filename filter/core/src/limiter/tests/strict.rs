@@ -16,13 +16,12 @@ fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
 }
 
 /// Asks, and expects to have to wait.
-fn wait(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Report, Draw) {
-    assert_eq!(ask(limiter, slots, "192.0.2.1", now).outcome, Outcome::Wait);
-    limiter.draw(slots, now).unwrap()
+fn wait(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Report, u64) {
+    waiting_for(ask(limiter, slots, "192.0.2.1", now))
 }
 
 fn again(limiter: &mut Limiter, answered: bool, slots: &mut LocalSlots, now: Time) -> Outcome {
-    limiter.decide_again(answered, &mut Client("192.0.2.1".into()), slots, now).outcome
+    limiter.decide_again(answered, &mut Client("192.0.2.1".into()), slots, now).outcome()
 }
 
 #[test]
@@ -40,9 +39,9 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Limit);
     // And is refused at once until a token may have come.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 900 * MS).outcome, Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 1_100 * MS).outcome, Outcome::Wait);
-    assert_eq!(limiter.counters().take_event(Event::Paused), 2);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 900 * MS).outcome(), Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 1_100 * MS).outcome(), Outcome::Wait);
+    assert_eq!(limiter.counters().take_event(Event::Paused), 3);
 }
 
 /// What an hour is told as, between two whole seconds.
@@ -68,8 +67,8 @@ fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Tim
     let charged = report.keys[0].admitted;
     assert!(limiter.drawn(draw, &none_for(report.sequence, charged, wait_ms), slots, now).unwrap());
     let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
-    assert_eq!(refused.outcome, Outcome::Limit);
-    refused.strictest.unwrap().1
+    assert_eq!(refused.outcome(), Outcome::Limit);
+    refused.strictest().unwrap().1
 }
 
 /// What a refused client is told, in seconds, of the next token and of the whole burst.
@@ -85,12 +84,12 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     for later_ms in [300, 30_000] {
         let later = T0 + later_ms * MS;
         limiter.note_heard(1, later);
-        let standing = ask(&mut limiter, &mut slots, "192.0.2.1", later).strictest.unwrap().1;
+        let standing = ask(&mut limiter, &mut slots, "192.0.2.1", later).strictest().unwrap().1;
         assert_eq!(told_s(&standing), [(HOUR_MS - later_ms).div_ceil(1_000); 2], "{later_ms} ms later");
     }
     let (mut other, _) = hourly("1/h", 1, "deny");
     other.note_heard(1, T0 + 30_000 * MS);
-    let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest.unwrap().1;
+    let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), [3_570, 3_570]);
     // And when that has passed, there is one.
     let then = T0 + standing.more_ns + 30_000 * MS;
@@ -112,7 +111,7 @@ fn what_costs_more_than_there_is_waits_for_all_of_it() {
     limiter.drawn(draw, &none_for(report.sequence, 1, 600_000), &mut slots, T0).unwrap();
     let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     // One of four was debited; one more comes in ten minutes, and two each an hour later.
-    assert_eq!(told_s(&refused.strictest.unwrap().1), [600 + 2 * 3_600, 600 + 8 * 3_600]);
+    assert_eq!(told_s(&refused.strictest().unwrap().1), [600 + 2 * 3_600, 600 + 8 * 3_600]);
 }
 
 #[test]
@@ -121,7 +120,7 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
     let (soon, later) = (T0 + 59_000 * MS, T0 + 60_100 * MS);
     limiter.note_heard(1, soon);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome, Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome(), Outcome::Limit);
     // Somebody made the budget whole meanwhile.
     limiter.note_heard(1, later);
     let (report, draw) = wait(&mut limiter, &mut slots, later);
@@ -168,7 +167,7 @@ fn what_is_given_back_leaves_it_known_when_there_are_tokens() {
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 0), "the epoch has ended");
     limiter.note_heard(1, T0 + 2_000 * MS);
-    let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).strictest.unwrap().1;
+    let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), [3_598, 3_598]);
 }
 
@@ -190,7 +189,7 @@ fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
         let (mut limiter, mut slots) = hourly("1/h", 1, policy);
         in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
         let lost = T0 + crate::ladder::FALLBACK_NS;
-        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome, expected, "{policy}");
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome(), expected, "{policy}");
     }
 }
 
@@ -201,11 +200,10 @@ fn a_key_that_waits_makes_room_for_others() {
     for n in 1..=40 {
         let address = std::format!("198.51.100.{n}");
         limiter.note_heard(1, T0);
-        assert_eq!(ask(&mut limiter, &mut slots, &address, T0).outcome, Outcome::Wait);
-        let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+        let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &address, T0));
         limiter.drawn(draw, &none_for(report.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
         let refused = limiter.decide_again(true, &mut Client(address), &mut slots, T0);
-        assert_eq!(told_s(&refused.strictest.unwrap().1), [3_600, 3_600]);
+        assert_eq!(told_s(&refused.strictest().unwrap().1), [3_600, 3_600]);
     }
     assert_eq!(limiter.counters().take_event(Event::Overflowed), 0);
     assert!(matches!(
@@ -222,7 +220,7 @@ fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     assert_eq!(again(&mut limiter, true, &mut slots, T0 + 500 * MS), Outcome::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_995 * MS), 1);
     // Two seconds from when it was asked for, not from when it came.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome, Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome(), Outcome::Wait);
 }
 
 /// Each draw is answered before the next request comes; at the tick the key is paid for ahead all the same.
@@ -261,7 +259,7 @@ fn two_requests_that_wait_at_once_want_two_tokens() {
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
-    assert!(limiter.drawing == 0 && limiter.watch.get_mut(0).is_none());
+    assert!(drawing(&limiter) == 0 && limiter.watch.get_mut(0).is_none());
 }
 
 #[test]
@@ -274,7 +272,7 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         assert!(limiter.drawn(draw, &nonsense, &mut slots, T0).is_err());
         assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
         // Found silent before it was ever heard of: nobody else waits for it.
-        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome, expected, "{policy}");
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
         // It answers: strict again. What was let through meanwhile was the rule's own choice.
         limiter.note_heard(1, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
@@ -336,14 +334,13 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     limiter.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
     // One more of the net, by another client, which waits for its own token and gets it.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.9.9.9", T0).outcome, Outcome::Wait);
-    let (report, draw) = limiter.draw(&mut slots, T0).unwrap();
+    let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.9.9.9", T0));
     limiter.drawn(draw, &leased(report.sequence, 1, 9_000), &mut slots, T0).unwrap();
     let other = limiter.decide_again(true, &mut Client("192.9.9.9".into()), &mut slots, T0);
-    assert_eq!(other.outcome, Outcome::Allow);
+    assert_eq!(other.outcome(), Outcome::Allow);
     // The net has nothing left: what is on hand for the first client stays on hand.
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!((decision.outcome, decision.strictest.unwrap().0), (Outcome::Limit, 1));
+    assert_eq!((decision.outcome(), decision.strictest().unwrap().0), (Outcome::Limit, 1));
     let report = limiter.report(&mut slots, true, T0).unwrap();
     let given_back = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
     let given_back: Vec<_> = given_back.map(|key| (key.admitted, key.ahead)).collect();
@@ -371,7 +368,7 @@ fn a_token_is_given_back_where_another_rule_turns_out_short() {
             }
         };
         let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-        assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome, Outcome::Limit);
+        assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome(), Outcome::Limit);
         assert!(reads >= 4, "judged again, and given back");
         let report = mine.report(&mut slots, true, T0).unwrap();
         let of_login = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");

@@ -32,7 +32,7 @@ fn rule(fields: &Value) -> Value {
 
 fn admitted_of(limiter: &mut Limiter, plan: &'static str) -> usize {
     let mut slots = LocalSlots::new(16);
-    let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome == Outcome::Allow;
+    let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == Outcome::Allow;
     (0..100).filter(|_| decide()).count()
 }
 
@@ -66,7 +66,7 @@ fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
     assert_eq!(names[..10], expected);
     let (mut limiter, mut slots) = (limiter(set, None), LocalSlots::new(16));
     let mut admitted = |plan| {
-        let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome == Outcome::Allow;
+        let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == Outcome::Allow;
         (0..100).filter(|_| decide()).count()
     };
     // What one tier took, the next has; and the other rule counts them all.

@@ -13,7 +13,7 @@ fn watching_six(tokens: u32, are_hot: bool) -> (Limiter, LocalSlots) {
     limiter.note_heard(4, T0);
     for n in 1..=6 {
         for _ in 0..tokens {
-            assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome, Outcome::Allow);
+            assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome(), Outcome::Allow);
         }
     }
     let report = limiter.report(&mut slots, false, T0).unwrap();
@@ -29,7 +29,7 @@ fn a_busy_key_is_watched_in_place_of_one_with_less_to_say() {
     let (mut limiter, mut slots) = watching_six(6, false);
     let mut admitted = 0;
     for ms in (0..2_000).step_by(10) {
-        let outcome = limiter.decide(&mut client(9), &mut slots, T0 + ms * MS).outcome;
+        let outcome = limiter.decide(&mut client(9), &mut slots, T0 + ms * MS).outcome();
         admitted += u64::from(outcome == Outcome::Allow);
     }
     assert!((41..=42).contains(&admitted), "a burst and what has refilled: {admitted}");
@@ -46,14 +46,14 @@ fn a_key_that_cannot_be_watched_has_a_few_tokens_and_then_its_even_share() {
     for ms in (0..40_000).step_by(10) {
         let now = T0 + ms * MS;
         limiter.note_heard(4, now);
-        let outcome = limiter.decide(&mut client(9), &mut slots, now).outcome;
+        let outcome = limiter.decide(&mut client(9), &mut slots, now).outcome();
         admitted += u32::from(outcome == Outcome::Allow);
     }
     assert!((12..=14).contains(&admitted), "of 8 and an eighth of 40: {admitted}");
     // It is looked at again within a second: one of the leases has ended.
     let later = T0 + 61 * SECOND_NS;
     limiter.note_heard(4, later);
-    assert_eq!(limiter.decide(&mut client(9), &mut slots, later).outcome, Outcome::Allow);
+    assert_eq!(limiter.decide(&mut client(9), &mut slots, later).outcome(), Outcome::Allow);
     let report = limiter.report(&mut slots, false, later).unwrap();
     assert!(report.keys.iter().any(|key| key.admitted >= 6), "{:?}", report.keys);
 }

@@ -1,6 +1,7 @@
-//! What the host says of a request.
+//! What the host says of a request and of its response.
 
 use weir_limiter::claim;
+use weir_limiter::edge::Response;
 use weir_limiter::request::{Attribute, Request};
 
 use crate::host::{self, Headers};
@@ -17,7 +18,7 @@ fn claim_path(names: &[String]) -> String {
 }
 
 /// The request in the host's current context.
-pub(super) struct HostRequest;
+pub(crate) struct HostRequest;
 
 impl Request for HostRequest {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
@@ -43,5 +44,38 @@ impl Request for HostRequest {
         let is_there = value.is_some();
         *room = value.unwrap_or_default();
         is_there
+    }
+}
+
+/// The response in the host's current context.
+pub(crate) struct HostResponse;
+
+impl Response for HostResponse {
+    fn status(&mut self) -> u16 {
+        let status = host::header(Headers::Response, ":status").ok();
+        status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn header(&mut self, name: &str) -> Option<Vec<u8>> {
+        host::header(Headers::Response, name).ok()
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        // The response is not held back for a header that the host does not take.
+        let _ = host::add_header(Headers::Response, name, value);
+    }
+}
+
+/// The bytes of the response in the host's current context, once it is complete.
+pub(crate) fn response_size() -> u64 {
+    host::property("response\0size").ok().and_then(number).unwrap_or(0)
+}
+
+/// A number among the properties: on nginx it is text.
+fn number(bytes: Vec<u8>) -> Option<u64> {
+    if nginx::IS_HOST {
+        std::str::from_utf8(&bytes).ok()?.parse().ok()
+    } else {
+        bytes.try_into().ok().map(u64::from_le_bytes)
     }
 }

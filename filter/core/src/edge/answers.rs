@@ -1,0 +1,114 @@
+//! What refused clients are answered, as the host takes it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::effect::Answer;
+use super::site::Site;
+use crate::decision::Standing;
+use crate::request::{Attribute, Request};
+use crate::response::{
+    Answers, BLOCKED_BODY, BLOCKED_MESSAGE, BLOCKED_STATUS, DENIED_STATUS, blocked_headers, is_grpc,
+};
+use crate::rules::Rule;
+use crate::template::Numbers;
+
+/// A rule's answers. What a limited client was told last is kept: in a flood the next is told the same, as its numbers
+/// are whole seconds.
+pub(super) struct RuleAnswers {
+    /// What they are made from.
+    pub(super) answers: Answers,
+    limited: Option<Kept>,
+    /// The headers of the denied client that was answered last.
+    denied: Vec<u8>,
+}
+
+struct Kept {
+    numbers: Numbers,
+    headers: Vec<u8>,
+    body: String,
+}
+
+impl RuleAnswers {
+    /// Prepares those of `rule`.
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self { answers: Answers::of(rule), limited: None, denied: Vec::new() }
+    }
+
+    /// Answers a limited request.
+    pub(super) fn limited(
+        &mut self,
+        rule: &Rule,
+        standing: &Standing,
+        jitter_s: u32,
+        is_grpc: bool,
+        site: &mut dyn Site,
+    ) -> Answer<'_> {
+        let Self { answers, limited, .. } = self;
+        let numbers = Answers::numbers(rule, standing, unix_ns_for(rule, site), jitter_s);
+        if limited.as_ref().is_some_and(|kept| kept.numbers != numbers) {
+            *limited = None;
+        }
+        let kept = limited.get_or_insert_with(|| {
+            let made = answers.limited(rule, &numbers);
+            Kept { numbers, headers: site.pack(&made.headers), body: made.body.into_owned() }
+        });
+        let body = if is_grpc { answers.limited_message() } else { &kept.body };
+        let (status, details) = (rule.response.status, answers.limited_details());
+        Answer { status, details, headers: &kept.headers, body }
+    }
+
+    /// Answers a denied request.
+    pub(super) fn denied(
+        &mut self,
+        standing: &Standing,
+        jitter_s: u32,
+        is_grpc: bool,
+        site: &dyn Site,
+    ) -> Answer<'_> {
+        self.denied = site.pack(&Answers::denied(standing, jitter_s));
+        let body = if is_grpc { self.answers.denied_message() } else { self.answers.denial() };
+        Answer { status: DENIED_STATUS, details: self.answers.denied_details(), headers: &self.denied, body }
+    }
+}
+
+/// What a request is answered that the rule set's list refuses.
+pub(super) struct Blocked {
+    headers: Vec<u8>,
+}
+
+impl Blocked {
+    pub(super) fn new(site: &dyn Site) -> Self {
+        Self { headers: site.pack(&blocked_headers()) }
+    }
+
+    pub(super) fn answer(&self, is_grpc: bool) -> Answer<'_> {
+        let body = if is_grpc { BLOCKED_MESSAGE } else { BLOCKED_BODY };
+        Answer { status: BLOCKED_STATUS, details: "weir_blocked", headers: &self.headers, body }
+    }
+}
+
+/// What tells a request of gRPC.
+pub(super) struct GrpcSigns {
+    te: Attribute,
+    content_type: Attribute,
+}
+
+impl GrpcSigns {
+    pub(super) fn new() -> Self {
+        let header = |name: &str| Attribute::Header(name.into());
+        Self { te: header("te"), content_type: header("content-type") }
+    }
+
+    /// Every gRPC request has `te: trailers`. Few others do, and a header that is not there costs a third of one that
+    /// is: a flood of POSTs is not asked for its content types.
+    pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
+        request.attribute(&self.te).is_some()
+            && request.attribute(&self.content_type).is_some_and(|kind| is_grpc(&kind))
+    }
+}
+
+/// The wall clock, where the rule's answers go by it.
+pub(super) fn unix_ns_for(rule: &Rule, site: &mut dyn Site) -> u64 {
+    if Answers::is_by_wall_clock(rule) { site.unix_ns() } else { 0 }
+}

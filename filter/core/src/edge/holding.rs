@@ -1,0 +1,78 @@
+//! Requests that wait for their turn in a leaky bucket.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Reverse;
+
+use crate::time::Time;
+
+/// The most requests of one worker that are held at once; any beyond go on without waiting.
+const HELD_MAX: usize = 10_000;
+
+/// The requests of one worker that are held, by when they are to go on.
+pub(super) struct Holding {
+    by_turn: BinaryHeap<Reverse<(Time, u32)>>,
+    most: usize,
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self { by_turn: BinaryHeap::new(), most: HELD_MAX }
+    }
+}
+
+impl Holding {
+    /// Holds no further request: nothing would resume it.
+    pub(super) fn hold_nothing(&mut self) {
+        self.most = 0;
+    }
+
+    /// Holds the request `id` until `turn`; false if there is no room.
+    pub(super) fn hold(&mut self, id: u32, turn: Time) -> bool {
+        let has_room = self.by_turn.len() < self.most;
+        if has_room {
+            self.by_turn.push(Reverse((turn, id)));
+        }
+        has_room
+    }
+
+    /// Whether none is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_turn.is_empty()
+    }
+
+    /// The request whose turn came first, if it has come at `now`; one whose client has left meanwhile may be
+    /// among them. It is held no longer.
+    pub(super) fn next_due(&mut self, now: Time) -> Option<u32> {
+        let Reverse((turn, _)) = self.by_turn.peek()?;
+        if *turn > now {
+            return None;
+        }
+        self.by_turn.pop().map(|Reverse((_, id))| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn due(holding: &mut Holding, at: u64) -> Vec<u32> {
+        core::iter::from_fn(|| holding.next_due(Time::from_nanos(at))).collect()
+    }
+
+    #[test]
+    fn requests_go_on_in_the_order_of_their_turns_and_their_number_is_bounded() {
+        let at = Time::from_nanos;
+        let mut holding = Holding::default();
+        assert!(holding.hold(1, at(30)) && holding.hold(2, at(10)) && holding.hold(3, at(20)));
+        assert_eq!(
+            (due(&mut holding, 9), due(&mut holding, 20), due(&mut holding, 99)),
+            (vec![], vec![2, 3], vec![1])
+        );
+        assert!((0..HELD_MAX).all(|_| holding.hold(1, at(1))) && !holding.hold(2, at(1)));
+        holding.hold_nothing();
+        assert_eq!(due(&mut holding, 1).len(), HELD_MAX, "those that are held have their turns");
+        assert!(!holding.hold(1, at(1)));
+    }
+}

@@ -1,0 +1,158 @@
+//! The rule set that the fleet is to run: fetched by one worker, shared with the others, put in force.
+//!
+//! What a POP ran last stays in force while there is no better: a version that cannot be fetched is tried
+//! again, one that cannot be used is refused once and for all. The rules of the plugin configuration are
+//! in force until a version was pushed; a worker that starts later takes that from the others.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+
+use super::answers::RuleAnswers;
+use super::effect::{Answered, Effect, Level, Turn, Unread};
+use super::reports::too_large;
+use super::site::{RulesWord, Site};
+use super::{ANSWER_BYTES_MAX, Edge, texts};
+use crate::counters::Counters;
+use crate::document;
+use crate::rules::RuleSet;
+use crate::wire::{RULES_PATH, Running};
+
+/// How long the fetch of a rule set may take, in milliseconds.
+const FETCH_TIMEOUT_MS: u32 = 5_000;
+/// A fetch that has not ended after so long never will, in nanoseconds: its worker is gone, or its host forgot it.
+const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
+
+/// What a worker knows of pushed rule sets.
+#[derive(Default)]
+pub(super) struct Pushed {
+    running: Running,
+    /// The other workers' word, as it was last acted upon.
+    seen: RulesWord,
+    /// Why the last fetch failed; logged when it changes, not at every attempt.
+    trouble: Option<String>,
+}
+
+impl Edge {
+    /// Takes the rule set that another worker fetched, or fetches it if it is this one's turn.
+    pub(super) fn follow_rules(&mut self, turn: &mut Turn<'_>) {
+        if self.sync.is_none() {
+            return;
+        }
+        self.take_shared_rules(turn);
+        let (version, now) = (self.limiter.rule_set_wanted(), turn.now);
+        let Running { version: running, refused } = self.pushed.running;
+        let since = self.limiter.fetching_since();
+        let is_fetching = since.is_some_and(|since| now.nanos_since(since) < FETCH_NS_MAX);
+        if version == 0 || version == running || version == refused || is_fetching {
+            return;
+        }
+        if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now)
+            && let Some(number) = self.limiter.begin_fetch(version, now)
+        {
+            turn.call(number, format!("{RULES_PATH}?version={version}"), Vec::new(), FETCH_TIMEOUT_MS);
+        }
+    }
+
+    /// Takes what another worker fetched, if that is news.
+    pub(super) fn take_shared_rules(&mut self, turn: &mut Turn<'_>) {
+        if self.sync.is_none() {
+            return;
+        }
+        let word = turn.site.rules_word();
+        if word == mem::replace(&mut self.pushed.seen, word) {
+            return;
+        }
+        let Running { version, refused } = self.pushed.running;
+        if word.refused > 0 && word.refused != refused {
+            self.note_running(Running { version, refused: word.refused }, turn);
+        }
+        if word.version == 0 || word.version == version {
+            return;
+        }
+        let Some(bytes) = turn.site.rules(word.version) else { return };
+        if let Ok(rules) = document::parse(&bytes) {
+            self.limiter.note_rule_set_wanted(word.version);
+            self.put_in_force(word.version, rules, turn);
+        } else {
+            // It was readable for the worker that put it there. If it is wanted, it is fetched again.
+            turn.log(Level::Warn, format!("rule set {} in shared data is unreadable", word.version));
+        }
+    }
+
+    /// Takes in the answer to the fetch of `version`.
+    pub(super) fn fetched(&mut self, number: u64, version: u64, answer: Answered, turn: &mut Turn<'_>) {
+        self.limiter.end_fetch(number, version);
+        let document = match answer {
+            Ok(document) => document,
+            Err(Unread::Failed(trouble)) => return self.try_again(trouble, turn),
+            Err(Unread::TooLarge(size)) => {
+                self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
+                return turn.site.end_fetch(turn.now);
+            }
+        };
+        self.pushed.trouble = None;
+        let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
+            let refusals = turn.site.refusals(&rules);
+            if refusals.is_empty() { Ok(rules) } else { Err(refusals) }
+        });
+        match parsed {
+            // Another worker was quicker.
+            Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
+            Ok(rules) => {
+                self.put_in_force(version, rules, turn);
+                self.share(version, &document, turn.site);
+            }
+            Err(errors) => self.refuse_rules(version, &errors, turn),
+        }
+        turn.site.end_fetch(turn.now);
+    }
+
+    fn share(&mut self, version: u64, document: &[u8], site: &mut dyn Site) {
+        let word = RulesWord { version, refused: self.pushed.running.refused };
+        if site.set_rules(version, document) {
+            site.set_rules_word(word);
+            self.pushed.seen = word;
+        }
+    }
+
+    /// Every request from now on is decided by `rules`.
+    fn put_in_force(&mut self, version: u64, rules: RuleSet, turn: &mut Turn<'_>) {
+        let (before, count) = (self.rules().rules().len(), rules.rules().len());
+        self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
+        // What was counted is the rules' that counted it.
+        turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
+        self.limiter.replace_rules(rules);
+        self.note_running(Running { version, refused: self.pushed.running.refused }, turn);
+        turn.log(Level::Info, format!("rule set {version} is in force, of {count} rules"));
+    }
+
+    fn refuse_rules(&mut self, version: u64, errors: &[String], turn: &mut Turn<'_>) {
+        for error in errors {
+            turn.log(Level::Error, format!("rule set {version}: {error}"));
+        }
+        let then = "is refused: correct the places above; what ran before runs on";
+        turn.log(Level::Error, format!("rule set {version} {then}"));
+        self.note_running(Running { version: self.pushed.running.version, refused: version }, turn);
+        let word = RulesWord { refused: version, ..turn.site.rules_word() };
+        turn.site.set_rules_word(word);
+    }
+
+    fn try_again(&mut self, trouble: String, turn: &mut Turn<'_>) {
+        // Ticks come a little early now and then.
+        let interval_ns = u64::from(self.pace.interval_ms) * 1_000_000;
+        turn.site.end_fetch(turn.now + interval_ns / 10 * 9);
+        if self.pushed.trouble.as_ref() != Some(&trouble) {
+            let then = "what ran before runs on, and it is tried again";
+            turn.log(Level::Warn, format!("no rule set: {trouble}; {then}"));
+        }
+        self.pushed.trouble = Some(trouble);
+    }
+
+    fn note_running(&mut self, running: Running, turn: &mut Turn<'_>) {
+        self.pushed.running = running;
+        self.limiter.note_running(running, turn.now);
+        turn.effects.push(Effect::Running(running));
+    }
+}

@@ -1,0 +1,125 @@
+//! Reports and their answers, and how well the worker is in touch with weir-sync.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Edge;
+use super::effect::{Answered, Effect, Level, Turn, Unread};
+use super::site::{Heard, Site};
+use crate::ladder::{Ladder, Step};
+use crate::limiter::{Limiter, Purpose};
+use crate::time::Time;
+use crate::wire::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
+
+impl Edge {
+    /// Sends what there is to report, if anything.
+    pub(super) fn report(&mut self, turn: &mut Turn<'_>) {
+        let Some(sync) = &self.sync else { return };
+        let (site, now) = (&mut *turn.site, turn.now);
+        note_heard(&mut self.limiter, site);
+        if let Some(parted) = site.take_parted() {
+            self.limiter.inherit(&parted, site, now);
+        }
+        let greet = site.is_my_turn_to_greet(u64::from(sync.interval_ms) * 1_000_000, now);
+        let Some(report) = self.limiter.report(site, greet, now) else { return };
+        turn.call(report.sequence, REPORT_PATH, report.encode(), sync.timeout_ms);
+    }
+
+    /// The answer to call `number`, or why there is none; of one that is not under way, nothing is taken in.
+    pub fn answer(&mut self, number: u64, answer: Answered, site: &mut dyn Site, now: Time) -> Vec<Effect> {
+        let mut turn = Turn::new(site, now);
+        match self.limiter.purpose(number) {
+            None => {}
+            Some(Purpose::Report) => self.reported(number, answer, &mut turn),
+            Some(Purpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
+            // Its request is to be decided, which is `answer_request`'s.
+            Some(Purpose::Draw) => self.limiter.draw_failed(number),
+        }
+        self.keep_pace(&mut turn);
+        turn.effects
+    }
+
+    fn reported(&mut self, sequence: u64, answer: Answered, turn: &mut Turn<'_>) {
+        let taken_in = reply(answer).and_then(|body| {
+            let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);
+            applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
+        });
+        if taken_in.is_ok() {
+            self.share_what_was_heard(turn.site);
+            // What the reply says of a newer rule set does not wait for the next tick.
+            if self.host.calls_from_answers {
+                self.follow_rules(turn);
+            }
+        } else {
+            self.limiter.report_failed(sequence);
+        }
+        // A change between working and not working is logged.
+        let trouble = taken_in.err();
+        if self.trouble != trouble {
+            match &trouble {
+                Some(trouble) => {
+                    turn.log(Level::Warn, format!("{trouble}; requests are decided locally until it works"));
+                }
+                None => turn.log(Level::Info, "weir-sync answers again"),
+            }
+            self.trouble = trouble;
+        }
+    }
+
+    pub(super) fn share_what_was_heard(&self, site: &mut dyn Site) {
+        let ladder = self.limiter.ladder();
+        let heard_at = ladder.and_then(|ladder| Some((ladder.is_guessing(), ladder.heard_at()?)));
+        if let Some((pops, (is_guess, at))) = self.limiter.pops().zip(heard_at) {
+            site.set_heard(&Heard { pops, is_guess, at });
+        }
+    }
+
+    /// How well this worker is in touch with weir-sync; none where the POP is on its own.
+    pub fn ladder(&self, now: Time) -> Option<Step> {
+        self.limiter.ladder().map(|ladder| ladder.step(now))
+    }
+
+    /// Logs how well this worker is in touch with weir-sync, where that has changed.
+    pub(super) fn log_step(&mut self, turn: &mut Turn<'_>) {
+        let Some(step) = self.ladder(turn.now) else { return };
+        if self.step.replace(step).is_none_or(|before| before == step) {
+            return;
+        }
+        let is_guessing = self.limiter.ladder().is_some_and(Ladder::is_guessing);
+        let (level, text) = match step {
+            Step::Fresh => (Level::Info, "in touch with weir-sync"),
+            Step::Stale if is_guessing => (
+                Level::Warn,
+                "weir-sync does not know how many POPs the fleet has: it divides the whole quota",
+            ),
+            Step::Stale => (Level::Info, "weir-sync is silent: allowances hold while leases last"),
+            Step::Fallback => (Level::Warn, "weir-sync is silent: each rule's when_unsynced decides now"),
+        };
+        turn.log(level, text);
+    }
+}
+
+/// What another worker has heard of weir-sync, if any has.
+pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
+    match site.heard() {
+        Some(Heard { pops, is_guess: true, at }) => limiter.note_guessed(pops, at),
+        Some(Heard { pops, is_guess: false, at }) => limiter.note_heard(pops, at),
+        None => {}
+    }
+}
+
+/// The body of the answer to a report.
+pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
+    let size = match answer {
+        Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),
+        Ok(body) => body.len(),
+        Err(Unread::TooLarge(size)) => size,
+        Err(Unread::Failed(trouble)) => return Err(trouble),
+    };
+    Err(too_large(size, MESSAGE_BYTES_MAX))
+}
+
+pub(super) fn too_large(size: usize, most: usize) -> String {
+    format!("weir-sync's answer has {size} bytes, expected at most {most}")
+}

@@ -1,0 +1,267 @@
+//! A request: in, decided, and what is left to do until it ends.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::mem;
+
+use super::answers::unix_ns_for;
+use super::effect::{Answered, Call, Decided, Note, Step};
+use super::site::Site;
+use super::{Edge, reports};
+use crate::decision::{Decision, Reason, Standing};
+use crate::limiter::{Afterwards, What};
+use crate::request::Request;
+use crate::rules::after::After;
+use crate::time::Time;
+use crate::wire::{Message, REPORT_PATH, Report};
+
+/// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
+const WAITS_MAX: u8 = 2;
+
+/// What is left to do of one request. Its host keeps it while the request is there, if it is not done, and then gives
+/// it to [`Edge::end`].
+pub struct Open {
+    /// The host's number for the request.
+    id: u32,
+    /// What an allowed response is to say of its strictest rule.
+    standing: Option<(RuleIndex, Standing)>,
+    /// What is to be done when the request ends, each once.
+    afterwards: Vec<Afterwards>,
+    /// The call whose answer it waits for, and the rule set that it was made under.
+    call: Option<(u64, u32)>,
+    /// How often it has waited.
+    waits: u8,
+}
+
+/// Names a rule as long as the rules are not replaced.
+struct RuleIndex {
+    generation: u32,
+    index: u16,
+}
+
+impl Open {
+    /// A request that the host calls `id`.
+    pub const fn new(id: u32) -> Self {
+        Self { id, standing: None, afterwards: Vec::new(), call: None, waits: 0 }
+    }
+
+    /// Whether nothing is left to do for it.
+    pub fn is_done(&self) -> bool {
+        self.standing.is_none() && self.call.is_none() && self.afterwards.is_empty()
+    }
+
+    /// Whether its response is to tell a cost, or its end to release something.
+    pub fn awaits_cost(&self) -> bool {
+        !self.afterwards.is_empty()
+    }
+}
+
+/// The response to a request that was let through.
+pub trait Response {
+    /// Its status; 0 where the host does not say.
+    fn status(&mut self) -> u16;
+
+    /// The value of the header of this name, if it has one.
+    fn header(&mut self, name: &str) -> Option<Vec<u8>>;
+
+    /// Adds a header. One that the host does not take is left out.
+    fn add(&mut self, name: &str, value: &str);
+}
+
+/// A request that is being decided, where and when.
+struct Asking<'a> {
+    open: &'a mut Open,
+    request: &'a mut dyn Request,
+    site: &'a mut dyn Site,
+    now: Time,
+}
+
+impl Edge {
+    /// A request's headers are there.
+    pub fn request(
+        &mut self,
+        open: &mut Open,
+        request: &mut dyn Request,
+        site: &mut dyn Site,
+        now: Time,
+    ) -> Decided<'_> {
+        let decision = self.limiter.decide(request, site, now);
+        self.carry_out(decision, Asking { open, request, site, now })
+    }
+
+    /// The answer to call `number`, which `open` waits for; what becomes of the request. None where it does not.
+    pub fn answer_request(
+        &mut self,
+        open: &mut Open,
+        (number, answer): (u64, Answered),
+        request: &mut dyn Request,
+        site: &mut dyn Site,
+        now: Time,
+    ) -> Option<Decided<'_>> {
+        let (_, generation) = open.call.take_if(|(call, _)| *call == number)?;
+        let has_other_rules = generation != self.limiter.generation();
+        let answered = if let Ok(body) = reports::reply(answer) {
+            let drawn = self.limiter.drawn(number, &body, site, now);
+            self.share_what_was_heard(site);
+            drawn.unwrap_or(false)
+        } else {
+            self.limiter.draw_failed(number);
+            false
+        };
+        // What was asked for is not what other rules want; a token that came all the same is spent first.
+        let decision = if answered && has_other_rules && open.waits < WAITS_MAX {
+            self.limiter.decide(request, site, now)
+        } else {
+            self.limiter.decide_again(answered, request, site, now)
+        };
+        Some(self.carry_out(decision, Asking { open, request, site, now }))
+    }
+
+    /// The response's headers are there. Not to be called where `open` is done.
+    pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
+        let standing = open.standing.take();
+        if !open.afterwards.is_empty() {
+            let status = response.status();
+            let cost = |after: &After| match after {
+                After::Header { name, .. } => after.of_header(response.header(name).as_deref()),
+                After::Status(_) | After::Bytes { .. } => after.of_status(status),
+            };
+            self.charge(open, cost, site, now);
+        }
+        let Some((rule, standing)) =
+            standing.filter(|(rule, _)| rule.generation == self.limiter.generation())
+        else {
+            return;
+        };
+        let index = usize::from(rule.index);
+        let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
+        if let Some((rule, answers)) = rule {
+            for (name, value) in answers.answers.quota(rule, &standing, unix_ns_for(rule, site)) {
+                response.add(name, &value);
+            }
+        }
+    }
+
+    /// The response is complete, or will never be: what its length in `bytes` tells the cost of is charged. That is
+    /// asked for only where it is needed.
+    pub fn response_sent(
+        &mut self,
+        open: &mut Open,
+        bytes: impl FnOnce() -> u64,
+        site: &mut dyn Site,
+        now: Time,
+    ) {
+        let is_by_size =
+            |done: &Afterwards| matches!(&done.what, What::Charge(after) if after.of_bytes(0).is_some());
+        if open.afterwards.iter().any(is_by_size) {
+            let bytes = bytes();
+            self.charge(open, |after| after.of_bytes(bytes), site, now);
+        }
+    }
+
+    /// The request ends, however it came: answered, reset, timed out. What it holds is released, and nobody waits for
+    /// its call any more.
+    pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+        if let Some((number, _)) = open.call.take() {
+            self.limiter.draw_abandoned(number);
+        }
+        for done in mem::take(&mut open.afterwards) {
+            self.limiter.release(done, site, now);
+        }
+    }
+
+    /// Charges those of the request's costs that are known; the rest stays.
+    fn charge(
+        &mut self,
+        open: &mut Open,
+        mut cost_of: impl FnMut(&After) -> Option<u32>,
+        site: &mut dyn Site,
+        now: Time,
+    ) {
+        for done in mem::take(&mut open.afterwards) {
+            let cost = if let What::Charge(after) = &done.what { cost_of(after) } else { None };
+            match cost {
+                Some(cost) => self.limiter.charge(done, cost, site, now),
+                None => open.afterwards.push(done),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> Decided<'_> {
+        match decision {
+            Decision::Allow { strictest, hold_ns, afterwards } => {
+                asking.open.afterwards = afterwards;
+                self.let_through(strictest, hold_ns, asking.open, asking.now)
+            }
+            Decision::Wait(report) => self.wait(&report, asking.open),
+            Decision::Block => {
+                let answer = self.blocked.answer(self.is_of_grpc(asking.request));
+                Decided { step: Step::Answer(answer), note: self.note("block", None) }
+            }
+            Decision::Refuse { reason, rule, standing, jitter_s } => {
+                self.refuse(reason, rule, &standing, jitter_s, &mut asking)
+            }
+        }
+    }
+
+    fn let_through(
+        &mut self,
+        strictest: Option<(u16, Standing)>,
+        hold_ns: u64,
+        open: &mut Open,
+        now: Time,
+    ) -> Decided<'_> {
+        let Some((index, standing)) = strictest else { return Decided::CONTINUE };
+        if self.rules().rules().get(usize::from(index)).is_some_and(|rule| rule.response.on_allowed) {
+            open.standing = Some((RuleIndex { generation: self.limiter.generation(), index }, standing));
+        }
+        let is_held = hold_ns > 0 && self.holding.hold(open.id, now + hold_ns);
+        let step = if is_held { Step::Hold } else { Step::Continue };
+        Decided { step, note: self.note("allow", Some(index)) }
+    }
+
+    /// A strict rule has to be paid for first.
+    fn wait(&self, report: &Report, open: &mut Open) -> Decided<'_> {
+        let number = report.sequence;
+        open.call = Some((number, self.limiter.generation()));
+        open.waits = open.waits.saturating_add(1);
+        // Nobody waits for a weir-sync that is not configured.
+        let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
+        let call = Call { number, path: REPORT_PATH.to_string(), body: report.encode(), timeout_ms };
+        Decided { step: Step::Call(call), note: None }
+    }
+
+    fn refuse(
+        &mut self,
+        reason: Reason,
+        index: u16,
+        standing: &Standing,
+        jitter_s: u32,
+        asking: &mut Asking<'_>,
+    ) -> Decided<'_> {
+        let is_grpc = self.is_of_grpc(asking.request);
+        let place = usize::from(index);
+        let rule = self.limiter.rules().rules().get(place).zip(self.answers.get_mut(place));
+        let Some((rule, answers)) = rule else { return Decided::CONTINUE };
+        let (word, answer) = match reason {
+            Reason::Limit => ("limit", answers.limited(rule, standing, jitter_s, is_grpc, asking.site)),
+            Reason::Deny => ("deny", answers.denied(standing, jitter_s, is_grpc, asking.site)),
+        };
+        let note = self.notes_decisions.then_some(Note { decision: word, rule: &rule.name });
+        Decided { step: Step::Answer(answer), note }
+    }
+
+    fn is_of_grpc(&self, request: &mut dyn Request) -> bool {
+        self.host.answers_grpc && self.grpc.are_those_of(request)
+    }
+
+    /// What access logs are told of a decision, where the configuration says so. Noting it is a good part of what a
+    /// request costs, and a refused one names its rule in its response's details anyway.
+    fn note(&self, decision: &'static str, rule: Option<u16>) -> Option<Note<'_>> {
+        if !self.notes_decisions {
+            return None;
+        }
+        let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
+        Some(Note { decision, rule: rule.map_or("", |rule| &rule.name) })
+    }
+}

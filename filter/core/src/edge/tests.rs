@@ -1,0 +1,290 @@
+//! An edge without a host: configured, asked, ticked and answered by hand.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::request::{Attribute, Request};
+use crate::time::SECOND_NS;
+use crate::wire::{Allowance, Leased, Message, REPORT_PATH, Reply, Report, Running};
+
+const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+const INTERVAL_NS: u64 = SECOND_NS / 4;
+const STRICT: &str = r#""rate": "2/s", "strict": true"#;
+
+/// A request from an address.
+struct Client(&'static str);
+
+impl Request for Client {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        (*attribute == Attribute::SourceAddress).then(|| self.0.as_bytes().to_vec())
+    }
+}
+
+fn client() -> Client {
+    Client("192.0.2.1:80")
+}
+
+/// The rule `r` for every client.
+fn rule(fields: &str) -> String {
+    format!(r#"{{"name": "r", "key": ["client_address"], {fields}}}"#)
+}
+
+/// An edge with this rule, in a fleet or alone, and what it is to do first.
+fn configured(fields: &str, is_in_a_fleet: bool, site: &mut LocalSite) -> (Edge, Vec<Effect>) {
+    let sync = if is_in_a_fleet { r#", "sync": {"cluster": "weir-sync", "pop": "fra1"}"# } else { "" };
+    let configuration = format!(r#"{{"rules": [{}]{sync}}}"#, rule(fields));
+    site.random += 1;
+    Edge::configure(configuration.as_bytes(), HostRules::default(), site, T0).expect("a good configuration")
+}
+
+fn site() -> LocalSite {
+    LocalSite::new([7; 16], 1)
+}
+
+/// What becomes of a request: `continue`, `hold`, or the answer's status.
+fn shown(step: &Step<'_>) -> String {
+    match step {
+        Step::Continue => "continue".to_owned(),
+        Step::Hold => "hold".to_owned(),
+        Step::Call(_) => "call".to_owned(),
+        Step::Answer(answer) => format!("{}", answer.status),
+    }
+}
+
+fn asked(edge: &mut Edge, open: &mut Open, site: &mut LocalSite, now: Time) -> String {
+    shown(&edge.request(open, &mut client(), site, now).step)
+}
+
+fn calls(effects: Vec<Effect>) -> Vec<Call> {
+    let call = |effect| if let Effect::Call(call) = effect { Some(call) } else { None };
+    effects.into_iter().filter_map(call).collect()
+}
+
+fn logged(effects: &[Effect]) -> Vec<&str> {
+    effects
+        .iter()
+        .filter_map(|e| if let Effect::Log(_, text) = e { Some(text.as_str()) } else { None })
+        .collect()
+}
+
+/// A reply to the report in `call`; each key gets `allowance`.
+fn reply(call: &Call, allowance: &Allowance, rule_set: u64) -> Vec<u8> {
+    let report = Report::decode(&call.body).expect("a report");
+    let grants = vec![*allowance; report.keys.len()];
+    let sequence = report.sequence;
+    Reply { sequence, pops: 1, settled: true, grants, rule_set, ..Reply::default() }.encode()
+}
+
+/// The call that the request of `open` is held for.
+fn waiting(edge: &mut Edge, open: &mut Open, site: &mut LocalSite) -> Call {
+    match edge.request(open, &mut client(), site, T0).step {
+        Step::Call(call) => call,
+        other => panic!("expected it to wait, found {}", shown(&other)),
+    }
+}
+
+#[test]
+fn a_request_that_waits_goes_on_with_its_answer() {
+    let mut site = site();
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    for (tokens, expected) in [(1, "continue"), (0, "429")] {
+        let mut open = Open::new(5);
+        let call = waiting(&mut edge, &mut open, &mut site);
+        assert_eq!(call.path, REPORT_PATH);
+        assert!(!open.is_done());
+        let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(tokens, 2_000)), 0));
+        let decided =
+            edge.answer_request(&mut open, (call.number, answer), &mut client(), &mut site, T0 + 1_000_000);
+        assert_eq!(shown(&decided.expect("it waited").step), expected);
+        assert!(open.is_done());
+    }
+}
+
+#[test]
+fn a_request_whose_call_fails_goes_by_its_rule() {
+    let mut site = site();
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let mut open = Open::new(5);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    let failed = Err(Unread::Failed("no route".into()));
+    let decided = edge.answer_request(&mut open, (call.number, failed), &mut client(), &mut site, T0);
+    assert_eq!(shown(&decided.expect("it waited").step), "503", "a strict rule fails closed");
+}
+
+#[test]
+fn a_request_that_ends_while_it_waits_is_not_answered() {
+    let mut site = site();
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let mut open = Open::new(5);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    edge.end(&mut open, &mut site, T0);
+    assert!(open.is_done());
+    let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+    assert!(edge.answer_request(&mut open, (call.number, answer), &mut client(), &mut site, T0).is_none());
+}
+
+#[test]
+fn an_answer_to_a_call_that_is_not_under_way_changes_nothing() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "1/h", "burst": 2"#, true, &mut site);
+    let [call] = calls(edge.tick(&mut site, T0)).try_into().expect("a greeting");
+    let good = reply(&call, &Allowance::Warm, 0);
+    assert!(edge.answer(call.number + 1, Ok(good.clone()), &mut site, T0).is_empty());
+    assert_eq!(site.heard(), None);
+    edge.answer(call.number, Ok(good.clone()), &mut site, T0);
+    assert_eq!(site.heard(), Some(Heard { pops: 1, is_guess: false, at: T0 }));
+    // Once is enough.
+    edge.answer(call.number, Ok(good), &mut site, T0 + SECOND_NS);
+    assert_eq!(site.heard().map(|heard| heard.at), Some(T0));
+}
+
+#[test]
+fn trouble_is_logged_when_it_begins_and_when_it_ends() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let mut log = Vec::new();
+    for (n, fails) in [(1, true), (2, true), (3, false), (4, false)] {
+        let now = T0 + n * INTERVAL_NS;
+        let [call] = calls(edge.tick(&mut site, now)).try_into().expect("a greeting");
+        let good = reply(&call, &Allowance::Warm, 0);
+        let answer = if fails { Err(Unread::Failed("no route".into())) } else { Ok(good) };
+        log.extend(logged(&edge.answer(call.number, answer, &mut site, now)).iter().map(|&s| s.to_owned()));
+    }
+    assert_eq!(log, ["no route; requests are decided locally until it works", "weir-sync answers again"]);
+}
+
+#[test]
+fn one_worker_greets_for_all() {
+    let mut site = site();
+    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    let greets = |edge: &mut Edge, site: &mut LocalSite, now| calls(edge.tick(site, now)).len();
+    assert_eq!(greets(&mut first, &mut site, T0), 1);
+    assert_eq!(greets(&mut second, &mut site, T0 + INTERVAL_NS / 2), 0);
+    assert_eq!(greets(&mut first, &mut site, T0 + INTERVAL_NS), 1);
+    // A clock that went back does not silence the POP until it has caught up.
+    assert_eq!(greets(&mut second, &mut site, Time::from_nanos(1)), 1);
+}
+
+#[test]
+fn a_worker_that_ends_leaves_its_keys_to_the_next() {
+    let mut site = site();
+    // Of a quota that others share, more than an even share is reported.
+    site.set_heard(&Heard { pops: 3, is_guess: false, at: T0 });
+    let (mut edge, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    for _ in 0..10 {
+        asked(&mut edge, &mut Open::new(1), &mut site, T0);
+    }
+    edge.leave(&mut site);
+    let (mut next, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let [call] = calls(next.tick(&mut site, T0)).try_into().expect("a report");
+    let report = Report::decode(&call.body).expect("a report");
+    assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [10]);
+    assert_eq!(site.take_parted(), None, "it is taken once");
+}
+
+#[test]
+fn a_held_request_goes_on_in_its_turn() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut edge, effects) = configured(leaky, false, &mut site);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::SetTimer(10))), "as often as turns come");
+    let told = [1, 2, 3, 4].map(|id| asked(&mut edge, &mut Open::new(id), &mut site, T0));
+    assert_eq!(told, ["continue", "hold", "hold", "429"]);
+    let resumed = |edge: &mut Edge, site: &mut LocalSite, ms: u64| -> Vec<u32> {
+        let effects = edge.tick(site, T0 + ms * 1_000_000);
+        effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None }).collect()
+    };
+    let turns = [99, 100, 200, 300].map(|ms| resumed(&mut edge, &mut site, ms));
+    assert_eq!(turns, [vec![], vec![2], vec![3], vec![]]);
+}
+
+#[test]
+fn nothing_is_held_where_no_timer_would_resume_it() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut edge, _) = configured(leaky, false, &mut site);
+    edge.has_no_timer();
+    let told = [1, 2, 3, 4].map(|id| asked(&mut edge, &mut Open::new(id), &mut site, T0));
+    assert_eq!(told, ["continue", "continue", "continue", "429"]);
+}
+
+/// Has the edge hear that the fleet runs rule set 7; the fetch that it makes.
+fn fetch_of_7(edge: &mut Edge, site: &mut LocalSite, now: Time) -> Call {
+    let [greeting] = calls(edge.tick(site, now)).try_into().expect("a greeting");
+    let answer = Ok(reply(&greeting, &Allowance::Warm, 7));
+    let [fetch] = calls(edge.answer(greeting.number, answer, site, now)).try_into().expect("a fetch");
+    assert_eq!((fetch.path.as_str(), fetch.body.len()), ("/v1/rules?version=7", 0));
+    fetch
+}
+
+#[test]
+fn a_pushed_rule_set_is_fetched_once_and_in_force_at_every_worker() {
+    let mut site = site();
+    let [mut edge, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    assert_eq!(asked(&mut edge, &mut Open::new(1), &mut site, T0), "continue");
+    let fetch = fetch_of_7(&mut edge, &mut site, T0);
+    let document = format!(r#"{{"rules": [{}]}}"#, rule(r#""rate": "3/h""#));
+    let mut effects = edge.answer(fetch.number, Ok(document.into_bytes()), &mut site, T0);
+    assert_eq!(logged(&effects), ["rule set 7 is in force, of 1 rules"]);
+    let counted = effects.iter_mut().find_map(|effect| match effect {
+        Effect::NewRules(counted) => Some(counted.take_rule(0).allowed),
+        _ => None,
+    });
+    assert_eq!(counted, Some(1), "what the rules before had counted");
+    let effects = other.tick(&mut site, T0 + INTERVAL_NS);
+    let running = Running { version: 7, refused: 0 };
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Running(found) if *found == running)));
+    assert!(calls(effects).iter().all(|call| call.path == REPORT_PATH), "it needs no fetch");
+    for edge in [&mut edge, &mut other] {
+        assert_eq!(edge.rules().rules()[0].quota.burst(), 3);
+    }
+    let (late, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    assert_eq!(late.rules().rules()[0].quota.burst(), 3, "and at one that begins later");
+}
+
+#[test]
+fn a_pushed_rule_set_that_is_no_good_is_refused_once() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let fetch = fetch_of_7(&mut edge, &mut site, T0);
+    let effects = edge.answer(fetch.number, Ok(b"{}".to_vec()), &mut site, T0);
+    let expected = [
+        "rule set 7: rules: missing: expected a list of rules",
+        "rule set 7 is refused: correct the places above; what ran before runs on",
+    ];
+    assert_eq!(logged(&effects), expected);
+    let [report] = calls(edge.tick(&mut site, T0 + INTERVAL_NS)).try_into().expect("no second fetch");
+    let running = Report::decode(&report.body).expect("a report").running;
+    assert_eq!(running, Running { version: 0, refused: 7 });
+}
+
+#[test]
+fn a_fetch_that_fails_is_made_again() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let fetch = fetch_of_7(&mut edge, &mut site, T0);
+    let effects = edge.answer(fetch.number, Err(Unread::Failed("no route".into())), &mut site, T0);
+    assert_eq!(logged(&effects).len(), 1);
+    let paths: Vec<String> =
+        calls(edge.tick(&mut site, T0 + INTERVAL_NS)).into_iter().map(|call| call.path).collect();
+    assert_eq!(paths, ["/v1/rules?version=7", REPORT_PATH]);
+}
+
+#[test]
+fn rules_that_hold_requests_make_the_timer_quicker() {
+    let mut site = site();
+    let (mut edge, effects) = configured(r#""rate": "1/h""#, true, &mut site);
+    let timer = |effects: &[Effect]| {
+        effects.iter().find_map(|e| if let Effect::SetTimer(ms) = e { Some(*ms) } else { None })
+    };
+    assert_eq!(timer(&effects), Some(250));
+    let fetch = fetch_of_7(&mut edge, &mut site, T0);
+    let leaky = rule(r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#);
+    let document = format!(r#"{{"rules": [{leaky}]}}"#);
+    let effects = edge.answer(fetch.number, Ok(document.into_bytes()), &mut site, T0);
+    assert_eq!(timer(&effects), Some(10));
+}

@@ -1,0 +1,116 @@
+//! The calls to weir-sync that are under way, and what each is for.
+
+use alloc::vec::Vec;
+
+use super::Limiter;
+use super::draw::DRAWS_MAX;
+use super::saying::Told;
+use crate::time::Time;
+
+/// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
+pub const REPORTS_MAX: usize = 4;
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A report.
+    Report,
+    /// Tokens that a request waits for.
+    Draw,
+    /// The document of the rule set of this version.
+    Rules(u64),
+}
+
+/// A call under way.
+pub(super) struct UnderWay {
+    /// No other call of this worker ever has it, so an answer goes to the call it is for, or to none. That of a report
+    /// is its sequence.
+    pub(super) number: u64,
+    pub(super) purpose: Purpose,
+    pub(super) sent_at: Time,
+    /// What it said of keys.
+    pub(super) told: Vec<Told>,
+}
+
+/// The calls under way, in the order of their numbers: at most [`REPORTS_MAX`] reports, [`DRAWS_MAX`] draws, and one
+/// fetch of rules.
+#[derive(Default)]
+pub(super) struct Calls(Vec<UnderWay>);
+
+impl Calls {
+    /// Whether there is room for one more call for this. A fetch takes the place of the one before.
+    pub(super) fn have_room(&self, purpose: Purpose) -> bool {
+        let most = match purpose {
+            Purpose::Report => REPORTS_MAX,
+            Purpose::Draw => DRAWS_MAX,
+            Purpose::Rules(_) => return true,
+        };
+        self.of(purpose).count() < most
+    }
+
+    pub(super) fn begin(&mut self, call: UnderWay) {
+        if let Purpose::Rules(_) = call.purpose {
+            self.0.retain(|other| !matches!(other.purpose, Purpose::Rules(_)));
+        }
+        self.0.push(call);
+    }
+
+    /// Call `number`, if it is under way for `purpose`; no longer under way then.
+    pub(super) fn end(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
+        let at = self.place(number)?;
+        self.0.get(at).filter(|call| call.purpose == purpose)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Ends every call for `purpose`.
+    pub(super) fn end_all(&mut self, purpose: Purpose) -> impl Iterator<Item = UnderWay> {
+        self.0.extract_if(.., move |call| call.purpose == purpose)
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&UnderWay> {
+        self.0.get(self.place(number)?)
+    }
+
+    /// Those for `purpose`, in the order they were sent.
+    pub(super) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &UnderWay> {
+        self.0.iter().filter(move |call| call.purpose == purpose)
+    }
+
+    /// What those under way said.
+    pub(super) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
+        self.0.iter_mut().flat_map(|call| &mut call.told)
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.0.binary_search_by_key(&number, |call| call.number).ok()
+    }
+}
+
+impl Limiter {
+    /// What call `number` is for, if it is under way.
+    pub fn purpose(&self, number: u64) -> Option<Purpose> {
+        self.exchange.as_ref()?.calls.get(number).map(|call| call.purpose)
+    }
+
+    /// The fetch of a rule set begins; its number. One that was under way before is given up.
+    pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
+        let exchange = self.exchange.as_mut()?;
+        let number = exchange.next_number();
+        let purpose = Purpose::Rules(version);
+        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told: Vec::new() });
+        Some(number)
+    }
+
+    /// The fetch `number`, of `version`, has ended.
+    pub fn end_fetch(&mut self, number: u64, version: u64) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.calls.end(number, Purpose::Rules(version));
+        }
+    }
+
+    /// When the fetch began that is under way.
+    pub fn fetching_since(&self) -> Option<Time> {
+        let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
+        self.exchange.as_ref()?.calls.0.iter().find(is_fetch).map(|call| call.sent_at)
+    }
+}

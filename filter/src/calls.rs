@@ -1,0 +1,85 @@
+//! Calls to weir-sync: made, and their answers read. The host numbers them by itself.
+
+use std::cell::RefCell;
+
+use weir_limiter::config::SyncConfig;
+use weir_limiter::edge::{ANSWER_BYTES_MAX, Call, Unread};
+use weir_limiter::wire::CONTENT_TYPE;
+
+use crate::host::{self, Buffer, Headers};
+
+/// The most calls that one VM waits for; an answer to any before them is too late.
+const CALLS_MAX: usize = 4_096;
+
+thread_local! {
+    /// The host's numbers of the calls under way, oldest first, each with the context that made it and with the number
+    /// that its edge knows it by.
+    static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The way to weir-sync.
+pub(crate) struct Caller {
+    cluster: String,
+    authorization: Option<String>,
+}
+
+impl Caller {
+    pub(crate) fn new(config: &SyncConfig) -> Self {
+        Self {
+            cluster: config.cluster.clone(),
+            authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    /// Makes a call, for the context that is active now.
+    pub(crate) fn make(&self, call: &Call, context: u32) -> Result<(), String> {
+        let cluster = self.cluster.as_str();
+        let method = if call.body.is_empty() { "GET" } else { "POST" };
+        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", cluster)];
+        if !call.body.is_empty() {
+            headers.push(("content-type", CONTENT_TYPE));
+        }
+        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        let token = host::http_call(cluster, &headers, &call.body, call.timeout_ms)
+            .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
+        UNDER_WAY.with_borrow_mut(|calls| {
+            // A host that forgets calls must not make the list grow.
+            if calls.len() >= CALLS_MAX {
+                calls.remove(0);
+            }
+            calls.push((token, context, call.number));
+        });
+        Ok(())
+    }
+}
+
+/// The call that the host knows by `token` has ended: the context that made it, and its edge's number for it.
+pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
+    UNDER_WAY.with_borrow_mut(|calls| {
+        let at = calls.iter().position(|(known, ..)| *known == token)?;
+        let (_, context, number) = calls.remove(at);
+        Some((context, number))
+    })
+}
+
+/// Nobody waits for the calls of `context` any more.
+pub(crate) fn forget(context: u32) {
+    UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
+}
+
+/// The body of a good answer, in the callback that says it is there.
+pub(crate) fn read_answer(headers: usize, body_size: usize) -> Result<Vec<u8>, Unread> {
+    if headers == 0 {
+        return Err(Unread::Failed("weir-sync did not answer (no connection, or too late)".into()));
+    }
+    let status = host::header(Headers::CallResponse, ":status").unwrap_or_default();
+    if status != b"200" {
+        let status = String::from_utf8_lossy(&status);
+        return Err(Unread::Failed(format!("weir-sync refused what it was asked: status {status}")));
+    }
+    if body_size > ANSWER_BYTES_MAX {
+        return Err(Unread::TooLarge(body_size));
+    }
+    host::buffer(Buffer::CallResponseBody, body_size)
+        .map_err(|status| Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0)))
+}
