@@ -43,8 +43,13 @@ fn main() -> ExitCode {
             println!("{}", random::described(seed));
         }
         let violated = report::random_worlds(&worlds, |error| println!("{error}"));
-        println!("{} random worlds, of which {violated} violate an invariant", worlds.len());
-        failed += violated;
+        let fail: usize = violated.values().map(Vec::len).sum();
+        println!("{} random worlds, of which {fail} violate an invariant", worlds.len());
+        for (invariant, seeds) in violated {
+            let named: Vec<_> = seeds.iter().map(u64::to_string).collect();
+            println!("  {invariant}: {} (seeds {})", seeds.len(), named.join(", "));
+        }
+        failed += fail;
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,5 +1,6 @@
 //! Runs the table, and prints it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,20 +56,26 @@ pub fn table(filter: &str, seeds: Seeds, print: impl Fn(&str) + Sync) -> usize {
     failed
 }
 
-/// Runs a random world for each seed, and hands each violated invariant to `print`. How many there are.
-pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> usize {
-    let failed = AtomicUsize::new(0);
+/// Runs a random world for each seed, and hands each violated invariant to `print`. The seeds by the invariant that they violate.
+pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> BTreeMap<String, Vec<u64>> {
+    let violated = Mutex::new(BTreeMap::<_, Vec<_>>::new());
     in_order(
         seeds,
         |seed| random::check(*seed),
-        |_, checked| {
+        |seed, checked| {
             if let Err(error) = checked {
-                failed.fetch_add(1, Ordering::Relaxed);
+                let mut violated = violated.lock().expect("no thread panics");
+                violated.entry(invariant_of(error).to_owned()).or_default().push(*seed);
                 print(error);
             }
         },
     );
-    failed.into_inner()
+    violated.into_inner().expect("no thread panics")
+}
+
+/// The name of the invariant that an error says is violated.
+fn invariant_of(error: &str) -> &str {
+    error.split_once(" is violated").map_or("no invariant", |(name, _)| name)
 }
 
 /// A line of the table: `name / POPs   figure (limit)   holds`.
