@@ -3,17 +3,23 @@
 //! What a region is asked for in half a second goes up and down; over its bucket it evens out, so that one
 //! that asks for its floor gets it. While the budget is in debt the bucket may go into debt too: a region that is
 //! flooded from time to time does not get its floor anew each time.
+//!
+//! Several weir-syncs may serve one region, and the store tells each only what its own reports were charged. Counts are
+//! cumulative, so each takes from its bucket what the region's POPs say to it that they have admitted, whoever was told first.
 
 use alloc::collections::BTreeMap;
 
 use weir_limiter::quota::Quota;
 use weir_limiter::time::{SECOND_NS, Time};
 
-use crate::budget::{Account, BudgetId};
+use crate::budget::{Account, BudgetId, SourceId};
 use crate::divide::{SURPLUS, TARGET_PART};
+use crate::sorted::Sorted;
 
 /// The most keys whose floors are kept; any beyond gets its floor's rate, and nothing evened out.
 pub const FLOORS_MAX: usize = 100_000;
+/// The most sources of a key whose counts are known; where more come, all of them are learnt anew.
+const SOURCES_MAX: usize = 1_024;
 /// A key that nobody asked for is forgotten after this, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
 
@@ -24,11 +30,39 @@ pub struct Floors {
     swept_at: Time,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Bucket {
     /// Nanoseconds of the whole quota's refill until it is full.
     deficit_ns: u64,
     at: Time,
+    /// What sources said last that they have admitted.
+    counts: Sorted<SourceId, u64>,
+    /// By how much that grew and was not taken yet.
+    grew: u64,
+    /// What a source has admitted that is new here, only the store knows.
+    has_new: bool,
+}
+
+impl Bucket {
+    fn new(now: Time) -> Self {
+        Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, has_new: true }
+    }
+
+    fn hear(&mut self, source: &SourceId, admitted: u64) {
+        if self.counts.len() >= SOURCES_MAX {
+            self.counts = Sorted::default();
+        }
+        match self.counts.find(|known| known.cmp(source)) {
+            Ok(last) => {
+                self.grew = self.grew.saturating_add(admitted.saturating_sub(*last));
+                *last = (*last).max(admitted);
+            }
+            Err(place) => {
+                self.counts.put(place, source.clone(), admitted);
+                self.has_new = true;
+            }
+        }
+    }
 }
 
 impl Floors {
@@ -48,21 +82,40 @@ impl Floors {
         self.sweep(now);
         let part = |ns: u64| ns / 100 * u64::from(percent);
         let full_ns = part(quota.fill_ns());
-        let has_room = self.buckets.len() < FLOORS_MAX || self.buckets.contains_key(id);
-        let known = self.buckets.get(id).copied().filter(|_| has_room);
-        let bucket = known.unwrap_or(Bucket { deficit_ns: 0, at: now });
+        let mut unknown = Bucket::new(now);
+        let bucket = self.bucket(now, id).unwrap_or(&mut unknown);
         let refilled = bucket.deficit_ns.saturating_sub(part(now.nanos_since(bucket.at)));
-        let deficit = refilled.saturating_add(quota.token_ns().saturating_mul(account.charged));
+        let grew = core::mem::take(&mut bucket.grew);
+        // Several reports may be under way to the store at once: what one said is taken with the first that is charged.
+        let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
+        bucket.has_new = bucket.counts.len() == 0;
+        let deficit = refilled.saturating_add(quota.token_ns().saturating_mul(tokens));
         // Beyond the floor, what is left of the others' is no debt.
         let deficit_ns = if account.deficit_ns < quota.fill_ns() { deficit.min(full_ns) } else { deficit };
-        if has_room {
-            self.buckets.insert(id.clone(), Bucket { deficit_ns, at: now });
-        }
+        (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
         // The same as for the whole: a lack below a tenth is made up within a second, a level above it is given out
         // faster. A small bucket would overflow else between two charges, and the region get less than its floor.
         let steered_ns = full_ns - full_ns / TARGET_PART;
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
         Some(part(SECOND_NS).saturating_add(surplus_ns).saturating_sub(deficit_ns.saturating_sub(steered_ns)))
+    }
+
+    /// A POP of the region says at `now` that it has admitted so many tokens since its bucket's epoch began.
+    pub fn hear(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64) {
+        if let Some(bucket) = self.bucket(now, id) {
+            bucket.hear(source, admitted);
+        }
+    }
+
+    /// The bucket of a key; none where there is no room for another.
+    fn bucket(&mut self, now: Time, id: &BudgetId) -> Option<&mut Bucket> {
+        if !self.buckets.contains_key(id) {
+            if self.buckets.len() >= FLOORS_MAX {
+                return None;
+            }
+            self.buckets.insert(id.clone(), Bucket::new(now));
+        }
+        self.buckets.get_mut(id)
     }
 
     fn sweep(&mut self, now: Time) {
@@ -118,5 +171,38 @@ mod tests {
         assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(40, in_debt))), 0);
         // 70 tokens taken, at 30 a second; what was no debt then is none now.
         assert_eq!(rate(floors.charge(at(2_000), &id(), quota(), 30, &account(0, in_debt))), 300 + 4 * 170);
+    }
+
+    #[test]
+    fn what_another_weir_sync_of_the_region_was_told_first_is_taken_too() {
+        let mut floors = Floors::default();
+        let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
+        let mut told = |ms: u64, admitted: u64, charged: u64| {
+            floors.hear(at(ms), &id(), &pop, admitted);
+            rate(floors.charge(at(ms), &id(), quota(), 30, &account(charged, in_debt)))
+        };
+        assert_eq!(told(0, 27, 27), 300);
+        // The other was told of 40, and this one of three more.
+        assert_eq!(told(0, 70, 3), 0);
+        // Again, and what was overtaken: nothing new.
+        assert_eq!(told(0, 70, 0), 0);
+        assert_eq!(told(0, 50, 0), 0);
+        // 70 are paid at 30 a second, and 27 were not lacking.
+        assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
+    }
+
+    #[test]
+    fn what_two_reports_say_at_once_is_taken_once() {
+        let mut floors = Floors::default();
+        let pops = ["p", "q"].map(|pop| SourceId { epoch: 1, pop: pop.into() });
+        let mut told = |admitted: u64, charged: [u64; 2]| {
+            for pop in &pops {
+                floors.hear(at(0), &id(), pop, admitted);
+            }
+            charged
+                .map(|tokens| rate(floors.charge(at(0), &id(), quota(), 30, &account(tokens, 2 * SECOND_NS))))
+        };
+        assert_eq!(told(0, [0, 0]), [300 + 4 * 270; 2]);
+        assert_eq!(told(15, [15, 15]), [270, 270], "30 taken, 27 were not lacking");
     }
 }

@@ -77,6 +77,9 @@ impl Region {
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns };
             entry.demand = self.demands.observe(now, &entry.id, &source, &said);
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
+            if entry.sharing.floor(&self.name) > 0 {
+                self.floors.hear(now, &entry.id, &source, key.admitted);
+            }
             entry.counts.push(Count {
                 epoch: source.epoch,
                 admitted: key.admitted,
