@@ -3,6 +3,7 @@
 
 use weir_budget::demand::WINDOW_NS;
 use weir_limiter::quota::Quota;
+use weir_limiter::time::SECOND_NS;
 
 use super::account::Meter;
 
@@ -39,8 +40,14 @@ pub struct AtPops {
     /// What each withholds at any time, in nanoseconds of refill: a POP gives the local burst of a key that the fleet
     /// has not heard of.
     withheld_ns: u64,
+    /// Between two reports of a POP, and from a report to the answer to the next, in nanoseconds.
+    interval_ns: u64,
+    news_ns: u64,
     /// At how many POPs at once the client was seen of late.
     spread: u32,
+    /// What a bucket misses that all that is asked for is taken from, and when it last had too little.
+    asked: Meter,
+    short_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,8 +55,13 @@ struct AtPop {
     /// What its bucket misses.
     missing: Meter,
     asked_at: Option<u64>,
-    /// When the client came, and what misses since of what the POP holds until it hears more.
+    /// When the client came, and for how many tokens it has asked since.
     came_at: u64,
+    asked: u64,
+    /// What the POP holds since it heard at that time, ...
+    heard_at: u64,
+    holds: Option<Quota>,
+    /// ... and what misses of it.
     held: Meter,
 }
 
@@ -117,46 +129,109 @@ impl Ideal {
 }
 
 impl AtPops {
-    /// Buckets that miss this, by POP, and withhold that at any time.
-    pub fn new(missing: Vec<Meter>, withheld_ns: u64) -> Self {
+    /// Buckets that miss this, by POP, and withhold that at any time. POPs report after each interval, and the answer to the
+    /// next report is there `news_ns` after one.
+    pub fn new(missing: Vec<Meter>, withheld_ns: u64, (interval_ns, news_ns): (u64, u64)) -> Self {
         let by_pop = missing.into_iter().map(|missing| AtPop { missing, ..AtPop::default() }).collect();
-        Self { by_pop, withheld_ns, spread: 0 }
+        let (spread, asked, short_at) = (0, Meter::default(), None);
+        Self { by_pop, withheld_ns, interval_ns, news_ns, spread, asked, short_at }
     }
 
-    fn has_room(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at }: At) -> bool {
-        let held = self.held(quota, cost);
-        let at_pop = &mut self.by_pop[pop];
-        if at_pop.asked_at.is_none_or(|asked_at| asked_at + AWAY_NS < now) {
-            (at_pop.came_at, at_pop.held) = (now, Meter::default());
+    fn has_room(&mut self, quota: Quota, cost: u32, at: At) -> bool {
+        let At { pop, now, .. } = at;
+        if !self.asked.take_if_there(quota, cost, now) {
+            self.short_at = Some(now);
         }
-        at_pop.asked_at = Some(now);
+        self.come(at, cost);
         let mut least_ns = self.withheld_ns;
-        if self.spread > 1 && heard_at < at_pop.came_at {
-            let holds_ns = held.fill_ns().saturating_sub(at_pop.held.deficit_ns(now));
+        if let Some(holds) = self.holds(quota, cost, at) {
+            let holds_ns = holds.fill_ns().saturating_sub(self.by_pop[pop].held.deficit_ns(now));
             // In nanoseconds of the whole rate: what it holds refills more slowly.
-            let holds_ns = holds_ns / (held.token_ns() / quota.token_ns());
+            let holds_ns = holds_ns / (holds.token_ns() / quota.token_ns());
             least_ns = least_ns.max(quota.fill_ns().saturating_sub(holds_ns));
         }
+        let at_pop = &mut self.by_pop[pop];
         let missing_ns = at_pop.missing.deficit_ns(now).max(least_ns);
         at_pop.missing.set(missing_ns, now);
         missing_ns + quota.token_ns() * u64::from(cost) <= quota.fill_ns()
     }
 
-    fn take(&mut self, quota: Quota, cost: u32, At { pop, now, .. }: At) {
-        let held = self.held(quota, cost);
+    /// A request comes to a POP, which may not have been asked of late.
+    fn come(&mut self, At { pop, now, heard_at }: At, cost: u32) {
+        // Where all requests are let through, a POP is told no more than it was answered for as long. Else it is told by the
+        // first answer to a report that has no word of the client.
+        let is_cut = self.short_at.is_some_and(|at| at + AWAY_NS > now);
         let at_pop = &mut self.by_pop[pop];
-        at_pop.missing.take(quota, cost, now);
-        at_pop.held.take(held, cost, now);
+        let is_away = |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < heard_at;
+        if at_pop.asked_at.is_none_or(is_away) {
+            *at_pop = AtPop { missing: at_pop.missing, came_at: now, ..AtPop::default() };
+        }
+        at_pop.asked_at = Some(now);
+        at_pop.asked += u64::from(cost);
     }
 
-    /// What a POP holds for the client until it hears more.
-    fn held(&self, quota: Quota, cost: u32) -> Quota {
-        let spread = self.spread.max(1);
+    /// What a POP holds for the client until it has heard how much is asked there: that takes a window after it came.
+    fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at }: At) -> Option<Quota> {
+        let at_pop = self.by_pop[pop];
+        if self.spread <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
+            return None;
+        }
+        let has_heard = heard_at >= at_pop.came_at;
+        if at_pop.holds.is_none() || has_heard && heard_at > at_pop.heard_at {
+            let holds = if has_heard {
+                let askers =
+                    self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
+                let pops = self.spread.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
+                // Of what was asked for since it came, what came before that report.
+                let since_ns = (now - at_pop.came_at).max(1);
+                let said =
+                    u128::from(at_pop.asked) * u128::from(heard_at - at_pop.came_at) / u128::from(since_ns);
+                self.part(quota, cost, pops, u64::try_from(said).unwrap_or(u64::MAX))
+            } else {
+                self.part(quota, cost, self.spread, 0)
+            };
+            let at_pop = &mut self.by_pop[pop];
+            (at_pop.holds, at_pop.heard_at, at_pop.held) = (Some(holds), heard_at, Meter::default());
+        }
+        self.by_pop[pop].holds
+    }
+
+    fn take(&mut self, quota: Quota, cost: u32, At { pop, now, .. }: At) {
+        let at_pop = &mut self.by_pop[pop];
+        at_pop.missing.take(quota, cost, now);
+        if let Some(holds) = at_pop.holds {
+            at_pop.held.take(holds, cost, now);
+        }
+    }
+
+    /// The part of a client that was seen at `pops` at once, of which the POP said that it was asked for so many tokens in a
+    /// window.
+    fn part(&self, quota: Quota, cost: u32, pops: u32, said: u64) -> Quota {
         let most = u32::try_from((quota.fill_ns() - self.withheld_ns) / quota.token_ns()).unwrap_or(u32::MAX);
-        let burst = (most / spread).max(LUMP.min(quota.burst() / 4).max(1) * cost).max(1);
-        let token_ns = quota.token_ns() * (u64::from(spread) / UNEVEN).max(1);
+        let (rate, lump) = (likely(said, SECOND_NS, 3), likely(said, self.news_ns, 2));
+        let lump =
+            u32::try_from(lump).unwrap_or(u32::MAX).max(LUMP.min(quota.burst() / 4).max(1) * cost).min(most);
+        let quickest = SECOND_NS / rate.saturating_mul(quota.token_ns()).max(1);
+        let slowest = (self.news_ns / quota.token_ns()).max(1);
+        let parts = (u64::from(pops) / UNEVEN).min(quickest).clamp(1, slowest);
+        // A token takes as many as there are parts; of the last, one must be there.
+        let in_parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        let burst = ((most / pops.max(1)).saturating_sub(1) / in_parts + 1).max(lump).max(1);
+        let token_ns = quota.token_ns() * parts;
         Quota::from_token_ns(token_ns, burst).unwrap_or(quota)
     }
+}
+
+/// What comes in `ns` where so many came in a window, and so many standard deviations more.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "some requests"
+)]
+fn likely(said: u64, ns: u64, deviations: u8) -> u64 {
+    let mean = said as f64 * ns as f64 / WINDOW_NS as f64;
+    (mean + f64::from(deviations) * mean.sqrt()) as u64
 }
 
 impl Bucket {

@@ -128,8 +128,9 @@ struct Begun {
     floor: Option<(Quota, Meter)>,
     by_floor: u64,
     unsaid: u64,
-    /// How much more is owed at most than is known.
-    owed_more_ns: u64,
+    /// What is owed at most, and what of it is known, in nanoseconds of refill.
+    owed_ns: u64,
+    known_ns: u64,
 }
 
 impl Stretch {
@@ -153,14 +154,14 @@ impl Stretch {
             let floor =
                 floor_of(account.quota, &account.sharing).map(|floor| within(floor, account.quota, setup));
             let floor = floor.map(|quota| (quota, Meter::empty(quota, now)));
-            let owed_ns = account.owed.deficit_ns(now);
             Begun {
                 tally: account.tally,
                 region_0: account.region_0(setup.regions),
                 floor,
                 by_floor: 0,
                 unsaid: account.unsaid,
-                owed_more_ns: owed_ns.saturating_sub(account.known.deficit_ns(now)),
+                owed_ns: account.owed.deficit_ns(now),
+                known_ns: account.known.deficit_ns(now),
             }
         };
         let rules = accounts.into_iter().map(begun).collect();
@@ -189,7 +190,9 @@ impl Stretch {
     /// How it was at its end, at `now`, under `rule`.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
-        let Begun { tally, region_0, by_floor, unsaid, owed_more_ns, .. } = self.rules[rule];
+        let Begun { tally, region_0, by_floor, unsaid, owed_ns, known_ns, .. } = self.rules[rule];
+        // What was owed beyond what is known is paid while nothing more is known to be owed.
+        let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
         let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);
         let mut known = account.known;
         let saved_ns = lacks_ns.saturating_sub(known.deficit_ns(now));

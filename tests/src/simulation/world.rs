@@ -188,6 +188,7 @@ impl World {
                 account.known.set(owed_ns.min(debt_ns), now);
             }
         }
+        let news = (self.setup.interval_ns, self.setup.terms.interval_ns);
         let pops = &mut self.pops;
         let withheld = self.reference.withheld();
         let at_pops = |rule: usize, key| {
@@ -195,7 +196,7 @@ impl World {
             let missing =
                 |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
             let missing = pops.iter_mut().map(missing).collect();
-            AtPops::new(missing, withheld[rule].unwrap_or(0))
+            AtPops::new(missing, withheld[rule].unwrap_or(0), news)
         };
         self.reference.begin_stretch(&self.setup, now, at_pops);
     }
