@@ -137,7 +137,7 @@ impl Edge {
             let drawn = self.limiter.drawn(report.sequence, &reply, &mut self.slots, self.now);
             is_answered = drawn.expect("a good reply");
         } else {
-            self.limiter.draw_failed(report.sequence);
+            self.limiter.draw_failed(report.sequence, &mut self.slots, self.now);
         }
         self.limiter.decide_again(is_answered, &mut asked, &mut self.slots, self.now)
     }

@@ -30,10 +30,8 @@ const BURSTING: f64 = 0.1;
 const MOVING_TINY: f64 = 0.9;
 /// So many tokens.
 pub(super) const TINY: u32 = 2;
-/// The least, of a strict rule, ...
-const STRICT: f64 = 0.4;
-/// ... and of what all workers of a POP wait for together.
-const STRICT_OF_ALL: f64 = 0.6;
+/// The least, of a strict rule: what one POP has on hand, its client may look for at another.
+const STRICT: f64 = 0.6;
 /// How many times faster a level above what is steered for is given out than a lack is made up.
 const SURPLUS: f64 = 4.0;
 /// The least part of what a bucket of its floor alone gives, that a region gets.
@@ -120,12 +118,6 @@ fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
         + (tokens(setup.pops as u64) + FEW) * f64::from(cost)
 }
 
-/// The least part of a strict rule: workers of a POP that wait for tokens at once each want them for all that wait in
-/// it, and the budget is debited for the most that one wants.
-fn strict(setup: &Setup) -> f64 {
-    STRICT.min(STRICT_OF_ALL / tokens(setup.workers as u64))
-}
-
 /// The part of the quota that a client gets that is at each POP for so long: where it was it is counted, too, until what was
 /// said of it fades. A level above the target makes up for that, where the burst has room for one.
 fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
@@ -148,7 +140,7 @@ fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
         // A strict rule's requests wait for what others hold: how long says no ideal.
-        _ if account.sharing.strict => strict(setup),
+        _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,
         Shape::Hopping { .. } if account.quota.burst() <= TINY => MOVING_TINY,

@@ -82,6 +82,7 @@ const FLOOR: &[Limit] =
 /// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
 /// the rule is alive.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
+const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.95, 1.0)];
 const HEALS: &[Limit] =
     &[limit("ratio", ratio, 0.99, 1.01), limit("at last", more::at_last, 0.99, 1.01), BOUND];
 const FLUSHED: &[Limit] =
@@ -188,6 +189,10 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
     plain("strict, one burst everywhere", STRICT, more::strict_burst),
+    in_fleets(SMALL, "strict, a burst at one POP", STRICT_BURST, |s| more::strict_burst_at_one_pop(s, 1)),
+    in_fleets(SMALL, "strict, a burst at one POP, 4 workers", STRICT_BURST, |s| {
+        more::strict_burst_at_one_pop(s, 4)
+    }),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
     plain("strict, a lease ends unheard", STRICT, mechanisms::strict_lease_ends),
     plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),

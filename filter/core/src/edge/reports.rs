@@ -34,7 +34,7 @@ impl Edge {
             Some(Purpose::Report) => self.reported(number, answer, &mut turn),
             Some(Purpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
             // Its request is to be decided, which is `answer_request`'s.
-            Some(Purpose::Draw) => self.limiter.draw_failed(number),
+            Some(Purpose::Draw) => self.limiter.draw_failed(number, turn.site, now),
         }
         self.keep_pace(&mut turn);
         turn.effects

@@ -105,7 +105,7 @@ impl Edge {
             self.share_what_was_heard(site);
             drawn.unwrap_or(false)
         } else {
-            self.limiter.draw_failed(number);
+            self.limiter.draw_failed(number, site, now);
             false
         };
         // What was asked for is not what other rules want; a token that came all the same is spent first.
@@ -163,7 +163,7 @@ impl Edge {
     /// its call any more.
     pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         if let Some((number, _)) = open.call.take() {
-            self.limiter.draw_abandoned(number);
+            self.limiter.draw_abandoned(number, site, now);
         }
         for done in mem::take(&mut open.afterwards) {
             self.limiter.release(done, site, now);

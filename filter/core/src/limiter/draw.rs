@@ -39,8 +39,9 @@ const AWAITED_NS_MAX: u64 = SECOND_NS;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHand {
     pub(super) tag: Tag,
-    /// Where the key has no place, the epoch that its tokens are of: that decision spends them, or nobody.
-    pub(super) epoch: u32,
+    /// What the draw said of its key. Until that decision, the tokens that its request waits for are its own.
+    pub(super) told: Told,
+    /// Where the key has no place, so many tokens of its epoch: that decision spends them, or nobody.
     pub(super) tokens: u32,
     pub(super) until: Time,
     /// When the budget has one more.
@@ -78,8 +79,8 @@ impl Limiter {
         self.say(saying, Purpose::Draw, now)
     }
 
-    /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already; from a
-    /// calendar's quota, also a few for those that come next.
+    /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already, at whichever worker;
+    /// from a calendar's quota, also a few for those that come next.
     fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
@@ -92,6 +93,7 @@ impl Limiter {
                 watched.begin_epoch(now);
             }
             watched.await_lease(now + AWAITED_NS_MAX);
+            watched.await_tokens(hit.cost, now);
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {
@@ -109,12 +111,15 @@ impl Limiter {
             dirty_since: now,
         };
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
+            if let Some(watched) = placed {
+                self.end_waiting(&Told { epoch: watched.epoch, ..told }, slots, now);
+            }
             return self.want_unplaced(hit, told, &unheard, saying, now);
         };
         key.waiting = key.waiting.saturating_add(hit.cost);
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
-        let ahead = watched.on_hand(now).saturating_add(key.waiting).saturating_add(chunk);
+        let ahead = watched.awaited(now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
         saying.add(told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
@@ -138,16 +143,36 @@ impl Limiter {
     }
 
     /// Once a request has been decided again, what was in hand for it is over: `hits` spent it if it `is_allowed`.
-    pub(super) fn end_in_hand(&mut self, hits: &[super::Hit], is_allowed: bool) {
-        for in_hand in self.in_hand.iter().filter(|in_hand| in_hand.tokens > 0) {
+    pub(super) fn end_in_hand(
+        &mut self,
+        hits: &[super::Hit],
+        is_allowed: bool,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        while let Some(in_hand) = self.in_hand.pop() {
             let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
-            if let Some(hit) = hit.filter(|_| self.ended.len() < ENDED_MAX) {
+            // What it spent, it does not wait for any more.
+            if !is_allowed || hit.is_none() {
+                self.end_waiting(&in_hand.told, slots, now);
+            }
+            if let Some(hit) = hit.filter(|_| in_hand.tokens > 0 && self.ended.len() < ENDED_MAX) {
                 let spent = if is_allowed { in_hand.tokens } else { 0 };
-                let (value, epoch) = (*self.keys.value(hit.key), in_hand.epoch);
+                let (value, epoch) = (*self.keys.value(hit.key), in_hand.told.epoch);
                 self.ended.push(Ended { rule: hit.rule, value, epoch, spent });
             }
         }
-        self.in_hand.clear();
+    }
+
+    /// What `told` says that its request waits for is for any request from now on.
+    fn end_waiting(&mut self, told: &Told, slots: &mut dyn Slots, now: Time) {
+        if told.awaited > 0 {
+            self.update_watched(told.place, None, slots, now, |watched| {
+                if watched.epoch == told.epoch {
+                    watched.end_waiting(told.awaited);
+                }
+            });
+        }
     }
 
     /// Says of which epochs nothing will be spent any more, so that their budgets refill. What is lost of it is not said
@@ -181,26 +206,32 @@ impl Limiter {
             Ok((draw, reply)) => {
                 self.wait_no_more(&draw);
                 self.hear(&reply, &draw.told, draw.sent_at, slots, now);
+                for told in &draw.told {
+                    if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
+                        self.end_waiting(told, slots, now);
+                    }
+                }
                 Ok(reply.settled)
             }
             Err(error) => {
-                self.draw_failed(number);
+                self.draw_failed(number, slots, now);
                 Err(error)
             }
         }
     }
 
     /// Nobody waits for draw `number` any more. What it brings is taken in with the next report's answer.
-    pub fn draw_abandoned(&mut self, number: u64) {
+    pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let draw = self.exchange.as_mut().and_then(|exchange| exchange.calls.end(number, Purpose::Draw));
         if let Some(draw) = draw {
             self.wait_no_more(&draw);
+            draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
         }
     }
 
     /// Draw `number` came to nothing.
-    pub fn draw_failed(&mut self, number: u64) {
-        self.draw_abandoned(number);
+    pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
+        self.draw_abandoned(number, slots, now);
         self.counters.add(Event::SyncFailed, 1);
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder.miss();

@@ -10,7 +10,7 @@ use crate::counters::Event;
 use crate::key::KeyValue;
 use crate::quota::{Quota, TOKENS_MAX};
 use crate::rules::NO_RULE;
-use crate::slot::{BAR_STEP_NS, Tag};
+use crate::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::Slots;
 use crate::time::Time;
 use crate::watch::WatchList;
@@ -157,12 +157,10 @@ impl Limiter {
         let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
         // Another request of the key, which got nothing, may just have been refused.
         self.deny_cache.forget(told.place.tag);
-        if told.is_unplaced || told.awaited > 0 {
-            let tokens = if told.is_unplaced { charged } else { 0 };
-            self.in_hand.push(InHand { tag: told.place.tag, epoch: told.epoch, tokens, until, more_at });
-        }
+        let tokens = if told.is_unplaced { charged } else { 0 };
+        let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at };
         if told.is_unplaced {
-            return;
+            return self.in_hand.push(in_hand);
         }
         let updated = self.update_watched(told.place, None, slots, now, |watched| {
             if watched.epoch != told.epoch {
@@ -173,6 +171,10 @@ impl Limiter {
                 watched.begin_epoch(now);
             } else {
                 watched.lease(charged, until);
+                // The request is going to be refused.
+                if watched.on_hand(now) < told.awaited {
+                    watched.end_waiting(told.awaited);
+                }
                 if is_calendar {
                     watched.burst = leased.left.min(TOKENS_MAX);
                 }
@@ -185,6 +187,12 @@ impl Limiter {
                 }
             }
         });
+        if told.awaited > 0 {
+            let is_refused = |w: &Watched| w.epoch != told.epoch || w.on_hand(now) < told.awaited;
+            let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
+            let awaited = if has_ended { 0 } else { told.awaited };
+            self.in_hand.push(InHand { told: Told { awaited, ..*told }, ..in_hand });
+        }
         // What is not spent soon is given back with the next report, of a calendar's quota with a later one.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0

@@ -267,7 +267,7 @@ impl Limiter {
             scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
         }
         if !self.in_hand.is_empty() {
-            self.end_in_hand(&scratch.hits, is_allowed);
+            self.end_in_hand(&scratch.hits, is_allowed, slots, now);
         }
         let Ruling { outcome, strictest, hold_ns } = ruling;
         let decision = match (outcome, strictest) {

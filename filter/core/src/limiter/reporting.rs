@@ -93,7 +93,7 @@ impl Limiter {
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
-        let (asked, unanswered, is_waited_for) = (key.asked, key.asked_recently(), key.waiting > 0);
+        let (asked, unanswered) = (key.asked, key.asked_recently());
         let place = Place { tag: Tag::from_bits(tag), slot };
         let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
@@ -101,16 +101,14 @@ impl Limiter {
         let wish = strict.map(|rule| Wish {
             asked: if rule.sharing.calendar.is_some() { unanswered } else { asked_since_report },
             usual_cost: rule.cost.usual(),
-            is_waited_for,
             is_crowded,
             chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
         });
         let is_strict = wish.is_some();
         let told = Cell::new(None);
         let updated = self.update_watched(place, None, slots, now, |watched| {
-            if is_strict {
-                watched.asked = watched.asked.saturating_add(unadded);
-            } else {
+            // Of a strict rule's key it counts something else, and its budget does not want to know.
+            if !is_strict {
                 watched.count_asked(unadded, now);
             }
             told.set(Some(*watched));

@@ -28,18 +28,26 @@ impl Limiter {
     ) -> Judged {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
-        let (on_hand, elsewhere) = match lodging.entry {
-            // What the budget of a calendar's quota had left when it last answered.
-            Entry::Watched(w) => (w.on_hand(now), if terms.is_calendar { w.burst } else { 0 }),
-            Entry::Cold(_) => (0, 0),
+        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
+        let (on_hand, elsewhere, awaited) = match lodging.entry {
+            Entry::Watched(w) => {
+                // What others wait for is theirs; one that has waited finds enough for all whose answers are here.
+                let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
+                let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(now) };
+                // What the budget of a calendar's quota had left when it last answered.
+                let elsewhere = if terms.is_calendar { w.burst } else { 0 };
+                (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
+            }
+            Entry::Cold(_) => (0, 0, 0),
         };
         // What clients are told is left.
         let told = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
         };
-        if let (Entry::Watched(mut watched), Some(left)) = (lodging.entry, on_hand.checked_sub(cost)) {
-            watched.count_admitted(cost, now);
+        if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
+            watched.spend(cost, now);
+            watched.end_waiting(awaited);
             // Only the rule's own choice, out of touch with weir-sync, asks the bucket; until it is full the entry
             // keeps its place, and of a calendar's quota that would be a month.
             if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
@@ -47,15 +55,14 @@ impl Limiter {
             }
             // The entry is there, so it has its room.
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-            return told(left);
+            return told(watched.spare(now));
         }
-        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
         if drawn >= cost {
             return told(0);
         }
         let (barred_ns, since_ns) = match lodging.entry {
-            Entry::Watched(watched) => (watched.barred_ns(now), watched.barred_since_ns(now)),
+            Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
             Entry::Cold(_) => (0, 0),
         };
         if self.touch.asked == Asked::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {

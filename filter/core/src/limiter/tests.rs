@@ -13,6 +13,7 @@ mod reports;
 mod rollback;
 mod rule_model;
 mod strict;
+mod strict_workers;
 mod tiers;
 mod unwatched;
 

@@ -25,8 +25,6 @@ pub(super) struct Wish {
     pub(super) asked: u64,
     /// Tokens that a request of its rule takes that says nothing of it.
     pub(super) usual_cost: u32,
-    /// Whether requests wait for its tokens.
-    pub(super) is_waited_for: bool,
     /// Whether the worker has too many keys to hold anything for one that nobody asks for.
     pub(super) is_crowded: bool,
     /// What is to be on hand of a calendar's quota.
@@ -64,7 +62,7 @@ impl Wish {
             return Want::Ahead(0);
         }
         match self.chunk {
-            Some(_) if self.is_idle() => Want::Later(rest_until(watched.lease_until)),
+            Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.lease_until)),
             chunk => Want::Ahead(
                 u32::try_from(self.asked)
                     .unwrap_or(u32::MAX)
@@ -88,13 +86,13 @@ impl Wish {
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {
         if self.chunk.is_none() {
-            return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && !self.is_waited_for;
+            return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && watched.awaited(now) == 0;
         }
         let is_late = rest_until(watched.lease_until) <= now;
-        self.is_idle() && (is_late || self.is_crowded)
+        self.is_idle(watched, now) && (is_late || self.is_crowded)
     }
 
-    fn is_idle(&self) -> bool {
-        self.asked == 0 && !self.is_waited_for
+    fn is_idle(&self, watched: &Watched, now: Time) -> bool {
+        self.asked == 0 && watched.awaited(now) == 0
     }
 }

@@ -108,13 +108,15 @@ pub struct Watched {
     /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent, or,
     /// where `ratio` is zero, until when there are no tokens.
     pub lease_until: Time,
-    /// When the first of the tokens that are admitted and not known to be charged was admitted.
+    /// When the first of the tokens that are admitted and not known to be charged was admitted; of a strict rule, when a
+    /// request last began to wait, or it was said that there are no tokens.
     pub unheard_since: Moment,
     /// Names the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    /// Tokens asked for in this epoch, as far as workers have added theirs up; of a strict rule, those that requests
+    /// wait for.
     pub asked: u32,
     /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
     /// it has admitted, a strict one before.
@@ -264,7 +266,7 @@ impl Watched {
     }
 
     /// Before a counter could wrap, a new epoch begins that carries over what is not charged yet.
-    fn renew(&mut self, now: Time) {
+    pub(super) fn renew(&mut self, now: Time) {
         if self.admitted.max(self.asked) > COUNT_MAX {
             self.admitted = self.admitted.saturating_sub(self.charged);
             (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));

@@ -1,11 +1,15 @@
 //! A strict rule's key: the tokens that were paid for, and until when they may be spent.
 
 use super::entry::{Moment, STEP_BITS, Watched, epoch_of, stepped};
-use crate::time::Time;
+use crate::time::{SECOND_NS, Time};
 use crate::wire::AdmitRatio;
 
 /// How exactly it is known when there will be tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
+
+/// How long after the last request began to wait some are believed to wait, in nanoseconds. A worker that ends while
+/// requests wait in it does not say so.
+const AWAITED_NS_MAX: u64 = 2 * SECOND_NS;
 
 impl Watched {
     /// Begins an epoch of a strict rule's key, under a name that it never had before.
@@ -56,9 +60,9 @@ impl Watched {
         }
     }
 
-    /// Nanoseconds since it was said that there are no tokens. The maximum where that is longer ago than a [`Moment`]
-    /// tells, or the clock stepped back.
-    pub fn barred_since_ns(&self, now: Time) -> u64 {
+    /// Nanoseconds since it was said that there are no tokens, or since a request last began to wait. The maximum where
+    /// that is longer ago than a [`Moment`] tells, or the clock stepped back.
+    pub fn noted_since_ns(&self, now: Time) -> u64 {
         let is_far = Moment::of(now).is_before(self.unheard_since);
         if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
     }
@@ -69,6 +73,34 @@ impl Watched {
         if self.admitted.max(self.charged) == 0 {
             self.lease_until = stepped(until);
         }
+    }
+
+    /// Tokens that requests wait for, at all workers: with those that were admitted, all that its budget is to be
+    /// debited for.
+    pub fn awaited(&self, now: Time) -> u32 {
+        if self.noted_since_ns(now) < AWAITED_NS_MAX { self.asked } else { 0 }
+    }
+
+    /// A request begins to wait for `tokens`.
+    pub fn await_tokens(&mut self, tokens: u32, now: Time) {
+        self.asked = self.awaited(now).saturating_add(tokens);
+        self.unheard_since = Moment::of(now);
+    }
+
+    /// A request that waited for `tokens` waits no more.
+    pub fn end_waiting(&mut self, tokens: u32) {
+        self.asked = self.asked.saturating_sub(tokens);
+    }
+
+    /// Tokens on hand that no request waits for.
+    pub fn spare(&self, now: Time) -> u32 {
+        self.on_hand(now).saturating_sub(self.awaited(now))
+    }
+
+    /// Counts `cost` tokens that were on hand.
+    pub fn spend(&mut self, cost: u32, now: Time) {
+        self.renew(now);
+        self.admitted = self.admitted.saturating_add(cost);
     }
 
     /// Whether all that it knows is that there are no tokens. A POP that forgets it is told again.
@@ -111,7 +143,7 @@ mod tests {
     fn what_is_given_back_of_a_barred_key_is_not_on_hand_until_it_is_leased_again() {
         let mut key = begun();
         key.lease(1, T0 + 10 * SECOND_NS);
-        key.count_admitted(1, T0);
+        key.spend(1, T0);
         key.bar(T0 + 3_600 * SECOND_NS, T0);
         key.admitted = 0;
         assert_eq!(key.on_hand(T0), 0);
@@ -151,9 +183,9 @@ mod tests {
     fn how_long_it_is_barred_is_never_taken_for_less_than_a_minute_again() {
         let mut key = begun();
         key.bar(T0 + 30 * 86_400 * SECOND_NS, T0);
-        assert!(key.barred_since_ns(T0 + 59 * SECOND_NS) < 60 * SECOND_NS);
+        assert!(key.noted_since_ns(T0 + 59 * SECOND_NS) < 60 * SECOND_NS);
         for hours in 1..19 {
-            let since = key.barred_since_ns(T0 + hours * 3_600 * SECOND_NS);
+            let since = key.noted_since_ns(T0 + hours * 3_600 * SECOND_NS);
             assert!(since > 60 * SECOND_NS, "{hours} h: {since}");
         }
     }

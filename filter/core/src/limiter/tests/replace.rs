@@ -159,8 +159,8 @@ fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() 
     let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
     let ((_, failed), (_, left)) = (wait(&mut limiter, &mut slots), wait(&mut limiter, &mut slots));
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99)])));
-    limiter.draw_failed(failed);
-    limiter.draw_abandoned(left);
+    limiter.draw_failed(failed, &mut slots, T0);
+    limiter.draw_abandoned(left, &mut slots, T0);
     assert_eq!(drawing(&limiter), 0);
 }
 

@@ -1,0 +1,174 @@
+//! Strict rules at several workers, which share a key's entry and its epoch.
+
+use super::*;
+use crate::wire::Leased;
+
+const ADDRESS: &str = "192.0.2.1";
+
+/// Workers over one table, and a budget of so many tokens.
+struct Workers {
+    limiters: Vec<Limiter>,
+    slots: LocalSlots,
+    budget: u64,
+    debited: u64,
+}
+
+/// A request that waits at a worker.
+struct Waiting {
+    worker: usize,
+    report: Report,
+    draw: u64,
+}
+
+impl Workers {
+    fn new(workers: usize, budget: u64) -> Self {
+        let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "burst": 1000, "strict": true}]);
+        let named = (1..).take(workers);
+        let limiters = named.map(|worker| limiter(rules(&rule), Some(worker))).collect();
+        Self { limiters, slots: LocalSlots::new(4), budget, debited: 0 }
+    }
+
+    fn ask(&mut self, worker: usize, now: Time) -> Outcome {
+        ask(&mut self.limiters[worker], &mut self.slots, ADDRESS, now).outcome()
+    }
+
+    fn wait(&mut self, worker: usize, now: Time) -> Waiting {
+        let (report, draw) = waiting_for(ask(&mut self.limiters[worker], &mut self.slots, ADDRESS, now));
+        Waiting { worker, report, draw }
+    }
+
+    /// The budget is debited for the most that was wanted of the one epoch.
+    fn debit(&mut self, report: &Report) -> Vec<u8> {
+        let key = &report.keys[0];
+        let wanted = key.admitted + u64::from(key.ahead);
+        self.debited = self.debited.max(wanted.min(self.budget));
+        let grants = vec![Allowance::Leased(Leased::of(self.debited, 9_000))];
+        Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+    }
+
+    /// What becomes of a request whose draw is answered.
+    fn answered(&mut self, waiting: &Waiting, reply: &[u8], now: Time) -> Outcome {
+        let limiter = &mut self.limiters[waiting.worker];
+        let answered = limiter.drawn(waiting.draw, reply, &mut self.slots, now).unwrap();
+        limiter.decide_again(answered, &mut Client(ADDRESS.into()), &mut self.slots, now).outcome()
+    }
+
+    fn end(&mut self, waiting: &Waiting, now: Time) -> Outcome {
+        let reply = self.debit(&waiting.report);
+        self.answered(waiting, &reply, now)
+    }
+}
+
+fn ahead(waiting: &Waiting) -> u32 {
+    waiting.report.keys[0].ahead
+}
+
+#[test]
+fn requests_that_wait_at_several_workers_each_want_a_token() {
+    for count in [1, 2, 4] {
+        let mut workers = Workers::new(count, 1_000);
+        let mut waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
+        assert!(waiting.iter().map(ahead).eq(1..=40), "{count} workers");
+        // Heard in one order, and answered in another.
+        waiting.sort_by_key(|waiting| ahead(waiting) * 7 % 41);
+        let replies: Vec<_> = waiting.iter().map(|waiting| workers.debit(&waiting.report)).collect();
+        let later = T0 + 90 * MS;
+        for (waiting, reply) in waiting.into_iter().zip(replies).rev() {
+            assert_eq!(workers.answered(&waiting, &reply, later), Outcome::Allow, "{count} workers");
+        }
+        assert_eq!(workers.debited, 40);
+        let next = workers.wait(0, later);
+        assert_eq!((next.report.keys[0].admitted, ahead(&next)), (40, 1), "and none wants more");
+    }
+}
+
+#[test]
+fn only_what_the_budget_does_not_have_is_refused() {
+    for count in [2, 4] {
+        let mut workers = Workers::new(count, 25);
+        let waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
+        let outcomes = waiting.iter().map(|waiting| workers.end(waiting, T0));
+        assert_eq!(outcomes.filter(|outcome| *outcome == Outcome::Allow).count(), 25, "{count} workers");
+        let next = workers.wait(0, T0 + 1_990 * MS);
+        assert_eq!(
+            (next.report.keys[0].admitted, ahead(&next)),
+            (25, 1),
+            "those that were refused want no more"
+        );
+    }
+}
+
+#[test]
+fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
+    let mut workers = Workers::new(2, 1_000);
+    let (first, second) = (workers.wait(0, T0), workers.wait(1, T0));
+    // The answer to the first is under way: what it brought is on hand already.
+    assert_eq!(workers.end(&second, T0), Outcome::Allow);
+    let third = workers.wait(1, T0);
+    assert_eq!((third.report.keys[0].admitted, ahead(&third)), (1, 2));
+    assert_eq!(workers.end(&first, T0), Outcome::Allow);
+    assert_eq!(workers.end(&third, T0), Outcome::Allow);
+    assert_eq!(workers.debited, 3);
+}
+
+#[test]
+fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
+    let mut workers = Workers::new(2, 1_000);
+    let waiting = [0, 0, 0, 1].map(|worker| workers.wait(worker, T0));
+    let [failed, left, unsettled, last] = waiting;
+    workers.limiters[0].draw_failed(failed.draw, &mut workers.slots, T0);
+    workers.limiters[0].draw_abandoned(left.draw, &mut workers.slots, T0);
+    let reply = Reply { sequence: unsettled.report.sequence, pops: 1, ..Reply::default() }.encode();
+    assert_eq!(workers.answered(&unsettled, &reply, T0), Outcome::Deny);
+    assert_eq!(workers.end(&last, T0), Outcome::Allow);
+    // The budget was debited for all four.
+    for worker in [0, 1, 1] {
+        assert_eq!(workers.ask(worker, T0), Outcome::Allow);
+    }
+    assert_eq!(ahead(&workers.wait(0, T0)), 1);
+}
+
+/// As when another rule refuses what has waited.
+#[test]
+fn what_a_refused_request_waited_for_is_for_whoever_comes() {
+    let rule = json!([
+        {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
+        {"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 1}
+    ]);
+    let mut workers = Workers::new(2, 1_000);
+    workers.limiters = vec![limiter(rules(&rule), Some(1)), limiter(rules(&rule), Some(2))];
+    let first = workers.wait(0, T0);
+    let net = ask(&mut limiter(rules(&json!([rule[1]])), None), &mut workers.slots, "192.9.9.9", T0);
+    assert_eq!(net.outcome(), Outcome::Allow);
+    assert_eq!(workers.end(&first, T0), Outcome::Limit);
+    let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
+    let Some(crate::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
+    assert_eq!((watched.on_hand(T0), watched.spare(T0)), (1, 1));
+}
+
+#[test]
+fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
+    let mut workers = Workers::new(2, 1_000);
+    let (lost, other) = (workers.wait(0, T0), workers.wait(1, T0));
+    drop(lost);
+    assert_eq!(workers.end(&other, T0), Outcome::Allow);
+    let next = workers.wait(1, T0 + 1_900 * MS);
+    assert_eq!(ahead(&next), 2, "it is believed to wait yet");
+    assert_eq!(workers.end(&next, T0 + 1_900 * MS), Outcome::Allow);
+    workers.limiters[1].note_heard(1, T0 + 3_920 * MS);
+    assert_eq!(workers.ask(1, T0 + 3_920 * MS), Outcome::Allow);
+}
+
+#[test]
+fn a_worker_gives_nothing_back_while_requests_wait_at_another() {
+    let mut workers = Workers::new(2, 1_000);
+    let first = workers.wait(0, T0);
+    assert_eq!(workers.end(&first, T0), Outcome::Allow);
+    let other = workers.wait(1, T0 + 240 * MS);
+    let report = workers.limiters[0].report(&mut workers.slots, false, T0 + 250 * MS).unwrap();
+    assert_eq!(report.keys[0].epoch, other.report.keys[0].epoch);
+    assert!(report.keys[0].ahead > 0);
+    assert_eq!(workers.end(&other, T0 + 300 * MS), Outcome::Allow);
+    let report = workers.limiters[1].report(&mut workers.slots, false, T0 + 500 * MS).unwrap();
+    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (2, 0), "but once nobody waits");
+}
