@@ -147,7 +147,7 @@ proptest! {
             if let Decision::Wait(report) = decision {
                 let draw = report.sequence;
                 if fate == 1 {
-                    limiter.draw_failed(draw);
+                    limiter.draw_failed(draw, &mut Full, at(us));
                     let _ = answer(&mut escrow, &report, us);
                 } else {
                     let (arrives_us, answered_us) = (us + there_us, us + there_us + back_us);
