@@ -104,12 +104,15 @@ pub fn strict_burst(size: Size) -> Plan {
     strict(Plan::of(size, 60, traffic::bursts(100, size.pops, 10 * SECOND_NS)))
 }
 
-/// A strict rule, asked at one POP of so many workers for all of a burst that its budget has, every 15 s.
+/// A strict rule, asked at one POP of so many workers for all of a burst that its budget has, every 15 s. Answers come
+/// while others begin to wait, and none is lost: a request whose draw is lost is refused.
 pub fn strict_burst_at_one_pop(size: Size, workers: usize) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::bursts(1_000, 1, 15 * SECOND_NS));
     let rule = RuleText::with(r#""strict": true"#);
     plan.setup.rules = vec![RuleText { burst: 1_000, ..rule }];
     plan.setup.workers = workers;
+    plan.setup.near.loss = 0.0;
+    plan.setup.far.delay_ns = 4_000_000;
     plan
 }
 

@@ -82,7 +82,7 @@ const FLOOR: &[Limit] =
 /// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
 /// the rule is alive.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
-const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.95, 1.0)];
+const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
 const HEALS: &[Limit] =
     &[limit("ratio", ratio, 0.99, 1.01), limit("at last", more::at_last, 0.99, 1.01), BOUND];
 const FLUSHED: &[Limit] =
