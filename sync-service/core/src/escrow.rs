@@ -27,75 +27,48 @@
 //!
 //! The budget holds a lease longer than the POP by one part in [`DRIFT_PART`], and from when the report
 //! arrived, so it ends here last. What was not spent by then counts as spent: it may have been.
+//!
+//! **How it refills** is a [`Law`] that each draw names; all else is the same for all laws. The above is the
+//! steady law: a token bucket. Under [`Law::Window`] nothing refills: what was debited in a window and not
+//! given back is at most the quota's count, and zero again when the next window begins.
+//!
+//! *No window is given more than its count.* A token is spent in the window it was debited in, for no
+//! lease ends later than its window: it is cut so that even a clock that is slower by one part in
+//! [`DRIFT_PART`] ends it in time. So nothing is outstanding when a window begins, and what is given back
+//! was debited in the same window.
+//!
+//! *Whose window.* The store's clock says when a window ends, so all agree. Where windows begin and end is
+//! looked up by the weir-sync that draws, whose clock may be another: of the boundaries that it names, the
+//! first after the store's time ends the store's window ([`weir_limiter::calendar::Window::end_at`]). A window
+//! that was entered holds until it ends, so one that draws with another clock cannot begin the next before
+//! its time, nor a second time; and where the store's clock steps back, it holds for longer.
+
+mod draw;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weir_limiter::calendar::Window;
-use weir_limiter::quota::Quota;
 use weir_limiter::wire::Leased;
 
-use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX, SourceId};
+pub use self::draw::{
+    CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX, LEASE_US_MIN, Law,
+    WINDOW_TOKEN_NS,
+};
+use crate::budget::{COUNT_MAX, DEFICIT_NS_MAX, SourceId};
 
 /// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
-/// The shortest lease, in microseconds: none is told from it by its milliseconds.
-pub const LEASE_US_MIN: u64 = 1_000;
-/// The longest lease, in microseconds.
-pub const LEASE_US_MAX: u64 = 10_000_000;
-/// The longest lease of a calendar's quota, in microseconds.
-pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
-/// A lease lasts longer for the budget than for the POP by one part in this many: by so much may the
-/// POP's clock be slower.
-pub const DRIFT_PART: u64 = 64;
 /// How long an epoch whose lease has ended is remembered, in microseconds, unless its place is needed.
 /// Only so that a report which was held up takes no tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
+/// How long a window is remembered after its end, in microseconds: by so much may the store's clock step
+/// back without a window beginning again.
+pub const WINDOW_KEPT_US: u64 = 3_600_000_000;
 
-/// When to ask again for what is given out and may yet be given back, in microseconds.
+/// When to ask again for what is given out and may yet be given back, in microseconds; ...
 pub const ASK_AGAIN_US: u64 = 1_000_000;
-
-/// What one report wants of one strict budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draw {
-    /// Which budget.
-    pub id: BudgetId,
-    /// How large it is.
-    pub quota: Quota,
-    /// How long the POP may spend what it is given, in microseconds; cut to what is between
-    /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`], of a calendar's quota [`CALENDAR_LEASE_US_MAX`].
-    pub lease_us: u64,
-    /// The window that a calendar's quota (see [`crate::tally`]) is in by the clock of the weir-sync that draws.
-    pub window: Option<Window>,
-    /// A claim for each of the POP's epochs, usually one.
-    pub claims: Vec<Claim>,
-}
-
-/// What a POP wants for an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The epoch.
-    pub epoch: u64,
-    /// Tokens spent since the epoch began.
-    pub admitted: u64,
-    /// How many tokens beyond those it wants debited. Zero gives the epoch back.
-    pub ahead: u32,
-}
-
-/// What a strict budget is after a draw.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drawn {
-    /// Nanoseconds of refill until full.
-    pub deficit_ns: u64,
-    /// Tokens leased and not known to be spent.
-    pub outstanding: u64,
-    /// Tokens that this draw debited.
-    pub given: u64,
-    /// The store's clock at the draw, in microseconds.
-    pub now_us: u64,
-    /// An answer to each claim, in order.
-    pub leases: Vec<Leased>,
-}
+/// ... and of a window.
+pub const WINDOW_ASK_AGAIN_US: u64 = 60_000_000;
 
 /// No lease: the epoch is over, or the store is out of reach.
 pub const NO_LEASE: Leased = Leased::NONE;
@@ -103,50 +76,33 @@ pub const NO_LEASE: Leased = Leased::NONE;
 /// The state of one strict budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Escrow {
+    /// Nanoseconds of refill until full; of a window, [`WINDOW_TOKEN_NS`] for each token that was debited in
+    /// it and not given back.
     deficit_ns: u64,
+    /// When the window ends; zero under the steady law, and before any window was entered.
+    end_us: u64,
     at_us: u64,
     holders: BTreeMap<SourceId, Holder>,
 }
 
 /// An epoch that tokens were leased to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
+struct Holder {
     /// All that was debited for it.
-    pub(crate) charged: u64,
+    charged: u64,
     /// What it is known to have spent, at most `charged`.
-    pub(crate) spent: u64,
+    spent: u64,
     /// When its lease ends, on the store's clock in microseconds.
-    pub(crate) until_us: u64,
+    until_us: u64,
 }
 
-impl Draw {
-    /// For how long a POP may spend what it is given, in milliseconds.
-    pub fn lease_ms(&self) -> u32 {
-        u32::try_from(self.leased_us() / 1_000).unwrap_or(u32::MAX)
-    }
-
-    /// For how long it counts as outstanding, in microseconds: longer.
-    pub fn held_us(&self) -> u64 {
-        self.leased_us() + self.leased_us().div_ceil(DRIFT_PART)
-    }
-
-    /// What `tokens` of it are worth, in nanoseconds of refill.
-    pub fn price_ns(&self, tokens: u64) -> u64 {
-        price_ns(tokens, self.quota.token_ns())
-    }
-
-    /// For how long a POP may spend what it is given, in microseconds.
-    pub fn leased_us(&self) -> u64 {
-        let most_us = if self.window.is_some() { CALENDAR_LEASE_US_MAX } else { LEASE_US_MAX };
-        self.lease_us.clamp(LEASE_US_MIN, most_us)
-    }
-}
-
-impl Claim {
-    /// Tokens spent, within what a record holds.
-    pub fn spent(&self) -> u64 {
-        self.admitted.min(COUNT_MAX)
-    }
+/// What a lease is that one draw gives.
+#[derive(Clone, Copy)]
+struct Lease {
+    /// For how long a POP may spend it, in milliseconds.
+    ms: u32,
+    /// When it ends for the budget.
+    until_us: u64,
 }
 
 impl Escrow {
@@ -154,35 +110,57 @@ impl Escrow {
     ///
     /// A claim is refused where its epoch's lease has ended, or it says that more was spent than was
     /// ever debited, or its epoch is not on record and yet has spent something: then the record was
-    /// lost or forgotten, and the POP must begin a new epoch.
+    /// lost or forgotten, and the POP must begin a new epoch. All are where it is not known when the window ends
+    /// that the store is in, or that is so soon that no lease would be left.
     pub fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
-        self.refill(now_us, draw.quota.token_ns());
+        let is_new = *self == Self::default();
+        self.step_back(now_us);
+        let lease = self.refill(now_us, draw);
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
         let answer = |claim: &Claim| {
+            let Some(lease) = lease else { return NO_LEASE };
             let id = SourceId { epoch: claim.epoch, pop: pop.into() };
-            let (lease, tokens) = self.answer(now_us, id, draw, *claim);
+            let (leased, tokens) = self.answer(now_us, id, draw, *claim, lease);
             given += tokens;
-            lease
+            leased
         };
-        let leases = draw.claims.iter().map(answer).collect();
-        let outstanding = self.outstanding(now_us);
-        Drawn { deficit_ns: self.deficit_ns, outstanding, given, now_us, leases }
+        let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
+        if let Law::Window(_) = draw.law {
+            let left = u32::try_from(self.level(draw)).unwrap_or(u32::MAX);
+            leases.iter_mut().filter(|lease| lease.lease_ms > 0).for_each(|lease| lease.left = left);
+        }
+        let (deficit_ns, outstanding) = (draw.told_ns(self.deficit_ns), self.outstanding(now_us));
+        if is_new && given == 0 {
+            // Nothing happened that is worth a record.
+            *self = Self::default();
+        }
+        Drawn { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// When it is full and nothing is leased, if nobody draws until then, on the store's clock in
-    /// microseconds: no sooner than that may it be forgotten.
+    /// When it may be forgotten for another, if nobody draws until then, on the store's clock in
+    /// microseconds: a new one would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
+        if let Some(end_us) = self.window_ends_us() {
+            return end_us.saturating_add(WINDOW_KEPT_US);
+        }
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000))
     }
 
     /// When it is worth nothing any more, on the store's clock in microseconds.
     pub fn expires_us(&self) -> u64 {
-        self.full_us().saturating_add(ENDED_KEPT_US)
+        let kept_us = if self.window_ends_us().is_some() { 0 } else { ENDED_KEPT_US };
+        self.full_us().saturating_add(kept_us)
     }
 
-    /// Nanoseconds of refill until full, as of the last draw.
+    /// When its window ends, on the store's clock in microseconds; none before any was entered.
+    pub fn window_ends_us(&self) -> Option<u64> {
+        (self.end_us > 0).then_some(self.end_us)
+    }
+
+    /// What it lacks by its law, as of the last draw: nanoseconds of refill, or of a window
+    /// [`WINDOW_TOKEN_NS`] for each token.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }
@@ -192,15 +170,39 @@ impl Escrow {
         self.holders.len()
     }
 
-    /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*:
-    /// where a lease ends, the refill that it held up begins then, and is not made up for.
-    fn refill(&mut self, now_us: u64, token_ns: u64) {
-        // A clock that stepped back refills nothing, and the leases last as long as they had left.
+    /// A clock that stepped back refills nothing, and the leases last as long as they had left.
+    fn step_back(&mut self, now_us: u64) {
         let back_us = self.at_us.saturating_sub(now_us);
         self.at_us -= back_us;
-        for holder in self.holders.values_mut() {
+        for holder in self.holders.values_mut().filter(|_| back_us > 0) {
             holder.until_us = holder.until_us.saturating_sub(back_us);
         }
+    }
+
+    /// Refills up to `now_us` by the law of `draw`; what is leased then, if anything can be.
+    fn refill(&mut self, now_us: u64, draw: &Draw) -> Option<Lease> {
+        let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
+        match draw.law {
+            Law::Steady => self.refill_steadily(now_us, draw.token_ns()),
+            Law::Window(window) => {
+                self.at_us = now_us;
+                let end_us = if now_us < self.end_us { self.end_us } else { window.end_at(now_us)? };
+                let left_us = end_us - now_us;
+                if left_us < draw.held_us() {
+                    (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
+                }
+                if leased_us >= LEASE_US_MIN && self.end_us != end_us {
+                    (self.deficit_ns, self.end_us) = (0, end_us);
+                }
+            }
+        }
+        let ms = u32::try_from(leased_us / 1_000).ok().filter(|ms| *ms > 0)?;
+        Some(Lease { ms, until_us })
+    }
+
+    /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*:
+    /// where a lease ends, the refill that it held up begins then, and is not made up for.
+    fn refill_steadily(&mut self, now_us: u64, token_ns: u64) {
         let live = self.holders.values().filter(|holder| holder.until_us > self.at_us);
         let mut ends: Vec<_> = live.map(|holder| (holder.until_us, holder.unspent())).collect();
         ends.sort_unstable();
@@ -225,7 +227,14 @@ impl Escrow {
     }
 
     /// The answer to a claim, and how many tokens were debited for it.
-    fn answer(&mut self, now_us: u64, id: SourceId, draw: &Draw, claim: Claim) -> (Leased, u64) {
+    fn answer(
+        &mut self,
+        now_us: u64,
+        id: SourceId,
+        draw: &Draw,
+        claim: Claim,
+        lease: Lease,
+    ) -> (Leased, u64) {
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if known.until_us > now_us && claim.spent() <= known.charged => known,
             None if claim.spent() == 0 && claim.ahead > 0 && self.has_room(now_us) => Holder::NEW,
@@ -233,30 +242,34 @@ impl Escrow {
         };
         holder.spent = holder.spent.max(claim.spent());
         if claim.ahead == 0 {
-            self.take_back(now_us, id, holder, draw.quota.token_ns());
+            self.take_back(now_us, id, holder, draw.token_ns());
             return (NO_LEASE, 0);
         }
         let need = (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX).saturating_sub(holder.charged);
-        let tokens = need.min(self.level(draw.quota));
-        self.deficit_ns += tokens * draw.quota.token_ns();
+        let tokens = need.min(self.level(draw));
+        self.deficit_ns += tokens * draw.token_ns();
         holder.charged += tokens;
-        holder.until_us = holder.until_us.max(now_us.saturating_add(draw.held_us()));
+        holder.until_us = holder.until_us.max(lease.until_us);
         // One that has got nothing yet needs no record.
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        let wait_ms =
-            if tokens < need { self.wait_us(now_us, &holder, draw.quota).div_ceil(1_000) } else { 0 };
-        (Leased { wait_ms, ..Leased::of(holder.charged, draw.lease_ms()) }, tokens)
+        let wait_ms = if tokens < need { self.wait_us(now_us, &holder, draw).div_ceil(1_000) } else { 0 };
+        (Leased { wait_ms, ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
 
     /// When `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
     /// what they may give back.
-    fn wait_us(&self, now_us: u64, holder: &Holder, quota: Quota) -> u64 {
-        let missing_ns = self.deficit_ns.saturating_add(quota.token_ns()).saturating_sub(quota.fill_ns());
-        let refill_us = missing_ns.div_ceil(1_000);
+    fn wait_us(&self, now_us: u64, holder: &Holder, draw: &Draw) -> u64 {
+        let (refill_us, ask_again_us) = match draw.law {
+            Law::Steady => {
+                let lacking_ns = self.deficit_ns.saturating_add(draw.token_ns());
+                (lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000), ASK_AGAIN_US)
+            }
+            Law::Window(_) => (self.end_us - now_us, WINDOW_ASK_AGAIN_US),
+        };
         let is_elsewhere = self.outstanding(now_us) > holder.unspent();
-        if is_elsewhere { refill_us.min(ASK_AGAIN_US) } else { refill_us }
+        if is_elsewhere { refill_us.min(ask_again_us) } else { refill_us }
     }
 
     /// Ends a lease before its time, and refunds what was not spent: the POP has said that it never
@@ -268,8 +281,8 @@ impl Escrow {
     }
 
     /// Whole tokens that may be given.
-    fn level(&self, quota: Quota) -> u64 {
-        quota.fill_ns().saturating_sub(self.deficit_ns) / quota.token_ns()
+    fn level(&self, draw: &Draw) -> u64 {
+        full_ns(draw).saturating_sub(self.deficit_ns) / draw.token_ns()
     }
 
     /// Whether one more epoch can be put on record; where it is tight, those that have ended make room.
@@ -282,11 +295,16 @@ impl Escrow {
 }
 
 impl Holder {
-    pub(crate) const NEW: Self = Self { charged: 0, spent: 0, until_us: 0 };
+    const NEW: Self = Self { charged: 0, spent: 0, until_us: 0 };
 
-    pub(crate) fn unspent(&self) -> u64 {
+    fn unspent(&self) -> u64 {
         self.charged - self.spent
     }
+}
+
+/// What the whole of a budget is worth by its law.
+fn full_ns(draw: &Draw) -> u64 {
+    price_ns(u64::from(draw.quota.burst()), draw.token_ns())
 }
 
 /// What tokens are worth, in nanoseconds of refill, within what a deficit holds.

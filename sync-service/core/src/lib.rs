@@ -3,7 +3,7 @@
 //! Each POP decides by itself, reports what it admitted, and is told with the reply what it may admit until the next.
 //! In between stands a weir-sync, which charges the reports to budgets in a store. [`hub::Hub`] is all of a weir-sync
 //! but its IO: it is driven with reports, the store's answers and the time, and says what to ask and to reply. The
-//! budgets that a store keeps are here too: [`budget::Budget`], and [`strict::Strict`] where no token may be
+//! budgets that a store keeps are here too: [`budget::Budget`], and [`escrow::Escrow`] where no token may be
 //! spent before it is debited.
 //!
 //! ```
@@ -50,7 +50,7 @@
 //! 4. the store charges a [`budget`], exactly once: [`source`] knows what was charged for a POP and how late its
 //!    reports are, `clock` what is time and what a step of the store's clock, [`spill`] pays for late reports,
 //!    [`spread`] remembers how deep a budget went;
-//! 5. it draws on an [`escrow`], or for quotas of the calendar on a [`tally`]; [`strict`] is either;
+//! 5. it draws on an [`escrow`], which refills by the law of its rule: steadily, or with each window of the calendar;
 //! 6. [`divide`] turns an account into a grant, of which [`floors`] evens out what is a region's own, and [`heat`] says
 //!    how closely to watch the key;
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
@@ -59,8 +59,8 @@
 //! [`bound`] says how far above the quota all POPs together can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
 //! This crate knows no clock, no socket and no store: time is an argument, and a store may do the same elsewhere. The
-//! Redis scripts of weir-sync are translations of [`budget::Budget::charge`], [`escrow::Escrow::draw`] and
-//! [`tally::Tally::draw`], and one test suite runs over both.
+//! Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and [`escrow::Escrow::draw`],
+//! and one test suite runs over both.
 #![no_std]
 
 extern crate alloc;
@@ -89,6 +89,4 @@ mod sorted;
 pub mod source;
 pub mod spill;
 pub mod spread;
-pub mod strict;
-pub mod tally;
 pub mod text;

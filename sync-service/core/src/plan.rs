@@ -8,7 +8,7 @@ use weir_limiter::sharing::Sharing;
 use weir_limiter::wire::{Allowance, Rule};
 
 use crate::budget::{BudgetId, Charge, Count, Demand};
-use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use crate::escrow::{Claim, Draw, Drawn, Law, NO_LEASE};
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -69,8 +69,9 @@ impl Plan {
 
     /// A new draw's number.
     pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
-        let window = rule.sharing.calendar.map(Window::unknown);
-        self.draws.push(Draw { id, quota: rule.quota, lease_us, window, claims: Vec::new() });
+        let law =
+            rule.sharing.calendar.map_or(Law::Steady, |calendar| Law::Window(Window::unknown(calendar)));
+        self.draws.push(Draw { id, quota: rule.quota, lease_us, law, claims: Vec::new() });
         self.draws.len() - 1
     }
 
@@ -90,8 +91,10 @@ impl Plan {
     /// Looks up the windows of calendars' quotas at `unix_us` microseconds since 1970. Until then they are
     /// in none, and nothing is drawn on them.
     pub fn date(&mut self, unix_us: u64) {
-        for window in self.draws.iter_mut().filter_map(|draw| draw.window.as_mut()) {
-            *window = window.calendar.window(unix_us);
+        for draw in &mut self.draws {
+            if let Law::Window(window) = &mut draw.law {
+                *window = window.calendar.window(unix_us);
+            }
         }
     }
 

@@ -2,25 +2,174 @@
 -- clock.
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
---           that a double holds each part exactly), at_us, outstanding (tokens leased and not known to be
---           spent), next_us (before which no lease ends), last_us (after which none does), and per epoch
---           that tokens are leased to "holder:<epoch>:<pop>" = "<charged> <spent> <until_us>"
+--           that a double holds each part exactly; of a window, a microsecond for each token that was debited
+--           in it and not given back), end_us (when the window ends; 0 under the steady law), at_us,
+--           outstanding (tokens leased and not known to be spent), next_us (before which no lease ends),
+--           last_us (after which none does), and per epoch that tokens are leased to
+--           "holder:<epoch>:<pop>" = "<charged> <spent> <until_us>"
 -- ARGV[1]   the POP that claims
 -- ARGV[2]   whole microseconds in which a token refills
 -- ARGV[3]   and the nanoseconds beyond them, below 1000
 -- ARGV[4]   tokens that the full budget holds
--- ARGV[5]   for how long what is given counts as outstanding, in microseconds
--- ARGV[6..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
+-- ARGV[5]   for how long a POP may spend what it is given, in microseconds
+-- ARGV[6]   for how long that counts as outstanding
+-- ARGV[7]   the law of refill: 0 is steady; else windows that are at most so long, in microseconds
+-- ARGV[8..10] where windows begin and end, by the clock of the weir-sync that draws: the start of one, its end,
+--           the next one's end
+-- ARGV[11..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, {charged or -1 per claim},
---            {milliseconds to wait for more per claim, 0 where it got all}}
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, lease_ms, left (of a window),
+--            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all}}
 --
--- The maxima in capitals, from the constants of weir_budget, and holders.lua are set in front of this text.
+-- The maxima in capitals, from the constants of weir_budget, are set in front of this text.
 
+local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local held_us = tonumber(ARGV[5])
-local FIRST = 6
+local leased_us, held_us, longest_us = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local is_steady = longest_us == 0
+local BOUNDARY, FIRST, EACH, REFUSED = 8, 11, 3, -1
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+-- Known epochs by their fields, how many there are in all, and those to be written.
+local holders, holders_len, updates = {}, 0, {}
+
+-- tostring() keeps 14 digits only.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function field_of(epoch)
+  return 'holder:' .. epoch .. ':' .. pop
+end
+
+local function read(field, text)
+  local charged, spent, until_us = string.match(text or '', '^(%d+) (%d+) (%d+)$')
+  if charged and not holders[field] then
+    holders[field] = {tonumber(charged), tonumber(spent), tonumber(until_us)}
+  end
+end
+
+local HEAD = {'deficit_us', 'deficit_ns', 'end_us', 'at_us', 'outstanding', 'next_us', 'last_us'}
+
+-- Reads the budget's numbers and the epochs of the claims; none where a number is
+-- missing. A sum over all epochs is among the numbers, and is true until the next lease may end. So most draws cost
+-- the same however many epochs there are.
+local function read_budget()
+  local fields = {unpack(HEAD)}
+  for i = FIRST, #ARGV, EACH do
+    fields[#fields + 1] = field_of(ARGV[i])
+  end
+  local known = redis.pcall('HMGET', key, unpack(fields))
+  local numbers = {}
+  for i = 1, #HEAD do
+    numbers[i] = tonumber(known[i] or nil)
+    if not numbers[i] then
+      return nil
+    end
+  end
+  holders_len = redis.call('HLEN', key) - #HEAD
+  for i = #HEAD + 1, #fields do
+    read(fields[i], known[i])
+  end
+  return numbers
+end
+
+local is_read = false
+local function read_all()
+  local all = is_read and {} or redis.call('HGETALL', key)
+  is_read = true
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 7) == 'holder:' then
+      read(all[i], all[i + 1])
+    end
+  end
+end
+
+local function drop(field)
+  holders[field] = nil
+  holders_len = holders_len - 1
+  redis.call('HDEL', key, field)
+end
+
+local function forget(ended_us)
+  for field, holder in pairs(holders) do
+    if now - holder[3] >= ended_us then
+      drop(field)
+    end
+  end
+end
+
+-- The clock has stepped back by so much: leases last as long as they had left, and no longer.
+local function step_back(by_us)
+  for field, holder in pairs(holders) do
+    holder[3] = math.max(0, holder[3] - by_us)
+    updates[field] = holder
+  end
+end
+
+-- Whether one more epoch can be put on record; where it is tight, those that have ended make room.
+local function has_room()
+  if holders_len >= HOLDERS_MAX then
+    read_all()
+    forget(ENDED_KEPT_US)
+  end
+  if holders_len >= HOLDERS_MAX then
+    forget(0)
+  end
+  return holders_len < HOLDERS_MAX
+end
+
+-- The epoch of a claim, and how many of its tokens it says for the first time are spent; none where it is refused.
+local function claimed(field, spent, ahead)
+  local holder = holders[field]
+  if holder and now - holder[3] >= ENDED_KEPT_US then
+    drop(field)
+    holder = nil
+  end
+  if holder then
+    if holder[3] <= now or spent > holder[1] then
+      return nil
+    end
+  else
+    if spent > 0 or ahead == 0 or not has_room() then
+      return nil
+    end
+    holder = {0, 0, 0}
+  end
+  local more = math.max(0, spent - holder[2])
+  holder[2] = holder[2] + more
+  return holder, more
+end
+
+-- Ends an epoch; how many tokens it gives back.
+local function give_back(field, holder)
+  local unspent = holder[1] - holder[2]
+  holder[2], holder[3] = holder[1], now
+  updates[field] = holder
+  return unspent
+end
+
+-- How many tokens an epoch lacks of what is claimed for it.
+local function needed(holder, spent, ahead)
+  return math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
+end
+
+-- Gives tokens to an epoch, all of which may be spent until then. Whether it is one that holds any.
+local function lease(field, holder, tokens, until_us)
+  holder[1] = holder[1] + tokens
+  holder[3] = math.max(holder[3], until_us)
+  if holder[1] == 0 then
+    return false
+  end
+  if not holders[field] then
+    holders_len = holders_len + 1
+  end
+  holders[field], updates[field] = holder, holder
+  return true
+end
 
 -- Whether one time, in microseconds and nanoseconds beyond them, is longer than another.
 local function longer(us, ns, than_us, than_ns)
@@ -37,16 +186,19 @@ local function price(tokens)
   return us, ns % 1000
 end
 
-local HEAD = {'deficit_us', 'deficit_ns', 'at_us', 'outstanding', 'next_us', 'last_us'}
-local head = read_budget(HEAD, FIRST) or {0, 0, now, 0, COUNT_MAX, now, is_new = true}
-local deficit_us, deficit_ns, at, outstanding, next_us, last_us = unpack(head, 1, #HEAD)
-if head.is_new and redis.call('DEL', key) > 0 then
-  -- Something else lay under our name, and what was given is unknown: it may have been everything.
+local head = read_budget() or {0, 0, 0, now, 0, COUNT_MAX, now, is_new = true}
+local deficit_us, deficit_ns, end_us, at, outstanding, next_us, last_us = unpack(head, 1, #HEAD)
+-- Something else lay under our name, and what was given is unknown: it may have been everything.
+local is_lost = head.is_new and redis.call('DEL', key) > 0
+if is_lost then
   deficit_us, deficit_ns = price(burst)
 end
 
--- Refills up to a time, never to more than the burst less what is outstanding.
+-- Refills steadily up to a time, never to more than the burst less what is outstanding.
 local function pass(to)
+  if not is_steady then
+    return
+  end
   if deficit_us < to - at then
     deficit_us, deficit_ns = 0, 0
   else
@@ -90,6 +242,33 @@ if now < at or now >= next_us then
   forget(ENDED_KEPT_US)
 end
 pass(now)
+
+-- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else the first
+-- boundary ahead, if it is near enough. No lease ends later than its window, even by a clock that is slower.
+local left_us, until_us = 0, now + held_us
+if not is_steady then
+  local ends = now < end_us and end_us or now
+  for i = BOUNDARY + 2, BOUNDARY, -1 do
+    local boundary = tonumber(ARGV[i])
+    if now >= end_us and boundary > now then
+      ends = boundary
+    end
+  end
+  left_us = ends - now
+  if now >= end_us and left_us > longest_us then
+    left_us = 0
+  end
+  if left_us < held_us then
+    leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
+  end
+  if leased_us >= LEASE_US_MIN and end_us ~= ends then
+    end_us = ends
+    if not is_lost then
+      deficit_us, deficit_ns = 0, 0
+    end
+  end
+end
+local lease_ms = math.floor(leased_us / 1000)
 
 -- Whole tokens that may be given. A quotient of doubles may be off by one; products are exact.
 local full_us, full_ns = price(burst)
@@ -141,14 +320,17 @@ local function answer(field, spent, ahead)
   deficit_us = deficit_us + us + math.floor(deficit_ns / 1000)
   deficit_ns = deficit_ns % 1000
   given, outstanding = given + tokens, outstanding + tokens
-  if lease(field, holder, tokens, now + held_us) then
+  if lease(field, holder, tokens, until_us) then
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
   local wait_us = 0
   if tokens < need then
-    wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
+    wait_us = left_us
+    if is_steady then
+      wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
+    end
     if outstanding > holder[1] - holder[2] then
-      wait_us = math.min(wait_us, ASK_AGAIN_US)
+      wait_us = math.min(wait_us, is_steady and ASK_AGAIN_US or WINDOW_ASK_AGAIN_US)
     end
   end
   return holder[1], math.ceil(wait_us / 1000)
@@ -156,12 +338,34 @@ end
 
 local answers, waits = {}, {}
 for i = FIRST, #ARGV, EACH do
-  local charged, wait = answer(field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+  local charged, wait = REFUSED, 0
+  if lease_ms > 0 then
+    charged, wait = answer(field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+  end
   answers[#answers + 1], waits[#waits + 1] = charged, wait
 end
-write(HEAD, {deficit_us, deficit_ns, now, outstanding, next_us, last_us})
 
--- Keep it until it is full with nothing leased, and until late reports have come.
-local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
-redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
-return {deficit_us, deficit_ns, outstanding, given, now, answers, waits}
+-- What gave nothing and was not known is worth no record.
+if not head.is_new or is_lost or given > 0 then
+  local written = {}
+  for i, number in ipairs({deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us}) do
+    written[#written + 1] = HEAD[i]
+    written[#written + 1] = whole(number)
+  end
+  for field, holder in pairs(updates) do
+    -- Those that the clock moved may have been forgotten since.
+    if holders[field] then
+      written[#written + 1] = field
+      written[#written + 1] = whole(holder[1]) .. ' ' .. whole(holder[2]) .. ' ' .. whole(holder[3])
+    end
+  end
+  redis.call('HSET', key, unpack(written))
+  -- Keep it until it is full with nothing leased, and until late reports have come; a window, for as long as the
+  -- clock may step back.
+  local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
+  if not is_steady then
+    kept_us = math.max(0, end_us - now) + WINDOW_KEPT_US
+  end
+  redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
+end
+return {deficit_us, deficit_ns, outstanding, given, now, lease_ms, is_steady and 0 or level(), answers, waits}

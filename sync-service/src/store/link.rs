@@ -330,9 +330,7 @@ mod tests {
     fn the_probe_calls_what_the_scripts_call() {
         let scripts = [
             include_str!("charge.lua"),
-            include_str!("holders.lua"),
             include_str!("draw.lua"),
-            include_str!("tally.lua"),
             include_str!("register.lua"),
             include_str!("hot.lua"),
             include_str!("bans.lua"),

@@ -12,7 +12,6 @@ mod draw;
 mod fleet;
 mod rules;
 mod send;
-mod tally;
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
 use weir_budget::text::Hex;
-use weir_limiter::calendar::{Calendar, Window};
+use weir_limiter::calendar::Calendar;
 use weir_limiter::wire::POPS_MAX;
 
 use self::send::Lua;
@@ -53,7 +52,6 @@ pub struct Redis {
     link: Link,
     charge: Lua,
     draw: Lua,
-    tally: Lua,
     register: Lua,
     hot: Lua,
     bans: Lua,
@@ -87,20 +85,17 @@ impl Redis {
         let texts = [
             charge_script(),
             draw::script(),
-            tally::script(),
             register_script(),
             hot_script(),
             bans::script(),
             rules::script(),
             fleet::script(),
         ];
-        let [charge, draw, tally, register, hot, bans, rules, fleet] =
-            texts.each_ref().map(|text| Lua::new(text));
+        let [charge, draw, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Lua::new(text));
         Ok(Self {
             link: Link::new(client, options.response_timeout, texts.into()),
             charge,
             draw,
-            tally,
             register,
             hot,
             bans,
@@ -113,22 +108,6 @@ impl Redis {
 
     async fn send<T: redis::FromRedisValue>(&self, calls: &Pipeline, script: &Lua) -> Result<T, StoreError> {
         send::send(&self.link, calls, script).await
-    }
-
-    async fn draw_escrows(&self, pop: &str, draws: &[&Draw]) -> Result<Vec<Drawn>, StoreError> {
-        if draws.is_empty() {
-            return Ok(Vec::new());
-        }
-        let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
-        draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
-    }
-
-    async fn draw_tallies(&self, pop: &str, draws: &[(&Draw, Window)]) -> Result<Vec<Drawn>, StoreError> {
-        if draws.is_empty() {
-            return Ok(Vec::new());
-        }
-        let pipeline = tally::pipeline(self.tally.get_hash(), pop, draws);
-        tally::drawn(draws, &self.send::<Vec<tally::Row>>(&pipeline, &self.tally).await?)
     }
 }
 
@@ -152,12 +131,11 @@ impl Store for Redis {
 
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
         Box::pin(async move {
-            let escrows: Vec<_> = draws.iter().filter(|draw| draw.window.is_none()).collect();
-            let dated: Vec<_> = draws.iter().filter_map(|draw| Some((draw, draw.window?))).collect();
-            let answers = tokio::try_join!(self.draw_escrows(pop, &escrows), self.draw_tallies(pop, &dated))?;
-            let (mut refilled, mut counted) = (answers.0.into_iter(), answers.1.into_iter());
-            let next = |draw: &Draw| if draw.window.is_some() { counted.next() } else { refilled.next() };
-            Ok(draws.iter().filter_map(next).collect())
+            if draws.is_empty() {
+                return Ok(Vec::new());
+            }
+            let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
+            draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
         })
     }
 
@@ -235,14 +213,12 @@ pub fn budget_key(id: &BudgetId) -> String {
     key_under("weir:", id)
 }
 
-/// The name of a strict budget's hash.
-pub fn escrow_key(id: &BudgetId) -> String {
-    key_under("weir:strict:", id)
-}
-
-/// The name of the hash of a calendar's quota.
-pub fn quota_key(calendar: Calendar, id: &BudgetId) -> String {
-    key_under(&format!("weir:quota:{}:", calendar.name()), id)
+/// The name of a strict budget's hash, or of that of a calendar's quota.
+pub fn escrow_key(calendar: Option<Calendar>, id: &BudgetId) -> String {
+    match calendar {
+        None => key_under("weir:strict:", id),
+        Some(calendar) => key_under(&format!("weir:quota:{}:", calendar.name()), id),
+    }
 }
 
 fn key_under(prefix: &str, id: &BudgetId) -> String {

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use weir_budget::budget::{Budget, BudgetId};
 use weir_budget::divide::Terms;
-use weir_budget::escrow::Draw;
+use weir_budget::escrow::{Draw, Escrow, EscrowId};
 use weir_budget::hub::{Answers, Hub, Settings};
 use weir_budget::plan::Entry;
-use weir_budget::strict::{Strict, StrictId};
 use weir_limiter::time::{SECOND_NS, Time};
 use weir_limiter::wire::{Message, Report};
 
@@ -18,7 +17,7 @@ const REGION: &str = "eu";
 pub(super) struct Budgets {
     hub: Hub,
     shared: HashMap<BudgetId, Budget>,
-    strict: HashMap<StrictId, Strict>,
+    strict: HashMap<EscrowId, Escrow>,
     /// What its wall clock reads at time zero, in microseconds since 1970.
     unix_us: u64,
 }
@@ -40,7 +39,7 @@ impl Budgets {
         };
         let accounts = Ok(pending.entries().iter().map(charge).collect());
         let draw = |draw: &Draw| {
-            let strict = self.strict.entry(Strict::id(draw)).or_insert_with(|| Strict::of(draw));
+            let strict = self.strict.entry(draw.escrow()).or_default();
             strict.draw(now_us, pending.pop(), draw)
         };
         let drawn = Ok(pending.draws().iter().map(draw).collect());

@@ -12,7 +12,6 @@ mod slow;
 mod suite;
 mod bans;
 mod quota;
-mod quota_equality;
 mod rules;
 mod strict;
 mod strict_equality;

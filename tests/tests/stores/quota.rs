@@ -3,12 +3,11 @@
 use std::time::SystemTime;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
-use weir_budget::tally::WINDOW_KEPT_US;
+use weir_budget::escrow::{Claim, Draw, Drawn, Law, NO_LEASE, WINDOW_KEPT_US};
 use weir_limiter::calendar::{Calendar, DAY_US, Window};
 use weir_limiter::quota::{Period, Quota};
 use weir_sync::store::Store;
-use weir_sync::store::redis::quota_key;
+use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
@@ -39,8 +38,8 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 
 /// A draw on this month's quota of a hundred.
 fn monthly(claims: &[Claim]) -> Draw {
-    let window = Some(Calendar::Month.window(unix_us()));
-    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, window, claims: claims.to_vec() }
+    let law = Law::Window(Calendar::Month.window(unix_us()));
+    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, law, claims: claims.to_vec() }
 }
 
 async fn ask(store: &dyn Store, draw: Draw) -> Drawn {
@@ -70,15 +69,15 @@ async fn takes_back_what_was_not_spent(store: &dyn Store) {
 }
 
 async fn is_another_for_each_calendar(store: &dyn Store) {
-    let with = |window| Draw { window, ..monthly(&[claim(1, 0, 60)]) };
-    for window in [Some(Calendar::Month.window(unix_us())), Some(Calendar::Day.window(unix_us())), None] {
-        assert_eq!(ask(store, with(window)).await.given, 60, "{window:?}");
+    let windows = Calendar::ALL.map(|calendar| Law::Window(calendar.window(unix_us())));
+    for law in [windows[0], windows[1], Law::Steady] {
+        assert_eq!(ask(store, Draw { law, ..monthly(&[claim(1, 0, 60)]) }).await.given, 60, "{law:?}");
     }
 }
 
 async fn gives_nothing_without_a_window(store: &dyn Store) {
     for window in [Window::unknown(Calendar::Month), Calendar::Month.window(unix_us() + 100 * DAY_US)] {
-        let drawn = ask(store, Draw { window: Some(window), ..monthly(&[claim(1, 0, 1)]) }).await;
+        let drawn = ask(store, Draw { law: Law::Window(window), ..monthly(&[claim(1, 0, 1)]) }).await;
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0));
     }
 }
@@ -87,7 +86,7 @@ async fn answers_mixed_draws_in_order(store: &dyn Store) {
     let draws: Vec<Draw> = (1..=20_u32)
         .map(|n| {
             let draw = Draw { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
-            if n.is_multiple_of(3) { Draw { window: None, ..draw } } else { draw }
+            if n.is_multiple_of(3) { Draw { law: Law::Steady, ..draw } } else { draw }
         })
         .collect();
     let answers = store.draw("fra1", &draws).await.unwrap();
@@ -100,7 +99,7 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
-    let key = quota_key(Calendar::Month, &id(b"a"));
+    let key = escrow_key(Some(Calendar::Month), &id(b"a"));
     assert_eq!(key, "weir:quota:month:{per-address:61}");
     let end_us = Calendar::Month.window(drawn.now_us).end_us;
     let expected_ms = (end_us - drawn.now_us + WINDOW_KEPT_US).div_ceil(1_000);
@@ -117,7 +116,7 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
 async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(quota_key(Calendar::Month, &id(b"a")), "no hash").await.unwrap();
+    let () = connection.set(escrow_key(Some(Calendar::Month), &id(b"a")), "no hash").await.unwrap();
     for _ in 0..2 {
         let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
         assert_eq!((drawn.given, drawn.deficit_ns), (0, 100 * hundred().token_ns()));

@@ -1,7 +1,7 @@
 //! Strict budgets: what every store does, and what only a store outside this process can do.
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, Law, NO_LEASE};
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::wire::Leased;
 use weir_sync::store::redis::escrow_key;
@@ -31,7 +31,7 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
-    Draw { id: id(value), quota, lease_us, window: None, claims }
+    Draw { id: id(value), quota, lease_us, law: Law::Steady, claims }
 }
 
 async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
@@ -160,7 +160,7 @@ async fn a_strict_budget_is_one_key_that_expires() {
     let five = draw(&[10, 0xff], quota, LONG_US, vec![claim(1, 0, 5)]);
     let held_ms = five.held_us().div_ceil(1_000);
     ask(&store, "fra1", five).await.unwrap();
-    assert_eq!(escrow_key(&id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
+    assert_eq!(escrow_key(None, &id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
     let ttl_ms: u64 = connection.pttl("weir:strict:{per-address:0aff}").await.unwrap();
     let expected_ms = held_ms + 5_000 + ENDED_KEPT_US / 1_000;
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
@@ -179,8 +179,8 @@ async fn scripts_that_redis_has_lost_are_loaded_again_for_a_draw() {
 async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(&id(b"a")), "no hash").await.unwrap();
-    let () = connection.hset(escrow_key(&id(b"b")), "deficit_us", "no number").await.unwrap();
+    let () = connection.set(escrow_key(None, &id(b"a")), "no hash").await.unwrap();
+    let () = connection.hset(escrow_key(None, &id(b"b")), "deficit_us", "no number").await.unwrap();
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();

@@ -1,16 +1,18 @@
-//! The script for strict budgets and the reference in weir-budget agree to the bit, on anything.
+//! The script for strict budgets and the reference in weir-budget agree to the bit, on anything, by every law.
 
 use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
-use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow};
+use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId, Law};
+use weir_limiter::calendar::{Calendar, Window};
 use weir_limiter::quota::{Period, Quota};
+use weir_limiter::wire::Leased;
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
 
 use crate::equality::Random;
+use crate::quota::unix_us;
 use crate::{connected, id, memory, quota};
 
 /// Draws per seed.
@@ -18,13 +20,42 @@ const DRAWS: usize = 400;
 /// Epochs of a POP: few, so that they end and are claimed again.
 const EPOCHS: [u64; 6] = [0, 1, 2, 3, 4, u64::MAX];
 
+/// Says the law of the next draw. Strict budgets by each are others.
+type Laws = fn(&mut Random) -> Law;
+
+fn steady(_: &mut Random) -> Law {
+    Law::Steady
+}
+
+/// A window whose boundaries come while the test runs, or are past, or far.
+fn windows(random: &mut Random) -> Law {
+    let calendar = random.pick(&Calendar::ALL);
+    if random.below(8) == 0 {
+        return Law::Window(random.pick(&[Window::unknown(calendar), calendar.window(unix_us())]));
+    }
+    let start_us = unix_us() - 2_000 + random.below(40_000);
+    let end_us = start_us + 1 + random.below(60_000);
+    let next_end_us = end_us + 1 + random.below(100_000);
+    Law::Window(Window { calendar, start_us, end_us, next_end_us })
+}
+
+fn any(random: &mut Random) -> Law {
+    if random.below(2) == 0 { steady(random) } else { windows(random) }
+}
+
 /// A draw that mostly says what the answers so far allow it to say.
-fn draw(random: &mut Random, quotas: [Quota; 3], charged: &BTreeMap<(BudgetId, u64), u64>) -> Draw {
+fn draw(
+    random: &mut Random,
+    laws: Laws,
+    quotas: [Quota; 3],
+    charged: &BTreeMap<(EscrowId, u64), u64>,
+) -> Draw {
     let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
-    let id = id(&[value]);
-    let claims = (0..random.below(4)).map(|_| {
+    let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
+    let mut draw = Draw { id: id(&[value]), quota, lease_us, law: laws(random), claims: vec![] };
+    for _ in 0..random.below(4) {
         let epoch = random.pick(&EPOCHS);
-        let known = charged.get(&(id.clone(), epoch)).copied().unwrap_or_default();
+        let known = charged.get(&(draw.escrow(), epoch)).copied().unwrap_or_default();
         let admitted = match random.below(8) {
             0 => random.tokens(),
             1 => 0,
@@ -35,11 +66,9 @@ fn draw(random: &mut Random, quotas: [Quota; 3], charged: &BTreeMap<(BudgetId, u
             1 => u32::MAX,
             _ => u32::try_from(random.below(200)).unwrap(),
         };
-        Claim { epoch, admitted, ahead }
-    });
-    let claims = claims.collect();
-    let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 2_000_000, u64::MAX]);
-    Draw { id, quota, lease_us, window: None, claims }
+        draw.claims.push(Claim { epoch, admitted, ahead });
+    }
+    draw
 }
 
 /// What the runs must have come across, or they test too little.
@@ -50,32 +79,39 @@ struct Met {
     refused: usize,
     empty: usize,
     waits: usize,
+    /// Leases that were cut to the end of a window.
+    cut: usize,
 }
 
 impl Met {
-    fn note(&mut self, drawn: &Drawn) {
+    fn note(&mut self, draw: &Draw, drawn: &Drawn) {
         self.given += drawn.given;
         self.outstanding = self.outstanding.max(drawn.outstanding);
         self.refused += drawn.leases.iter().filter(|lease| lease.lease_ms == 0).count();
         self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
         self.empty += usize::from(drawn.given == 0 && drawn.deficit_ns > 0);
+        let whole_ms = draw.leased_us() / 1_000;
+        let is_cut = |lease: &&Leased| (1..whole_ms).contains(&u64::from(lease.lease_ms));
+        self.cut += drawn.leases.iter().filter(is_cut).count();
     }
 
-    fn is_much(&self) -> bool {
+    fn is_much(&self, has_windows: bool) -> bool {
+        let least = if has_windows { 4 } else { 0 };
         self.given > 1_000
             && self.outstanding > 100
             && self.refused > 20
             && self.empty > 20
             && self.waits > 20
+            && self.cut >= least
     }
 }
 
 /// Draws on `store` at random and, with the times that it says, on the reference; they must agree.
-async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
+async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) {
     let mut random = Random(seed);
-    let mut reference: BTreeMap<BudgetId, Escrow> = BTreeMap::new();
+    let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
     let mut charged = BTreeMap::new();
-    let mut met = Met::default();
+    let (mut met, mut has_windows) = (Met::default(), false);
     let mut quotas =
         [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
     for turn in 0..DRAWS {
@@ -84,27 +120,29 @@ async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
             quotas = [random.quota(), random.quota(), random.quota()];
         }
         let pop = random.pick(&["one", "two"]);
-        let draws: Vec<Draw> = (0..=random.below(3)).map(|_| draw(&mut random, quotas, &charged)).collect();
+        let draws: Vec<Draw> =
+            (0..=random.below(3)).map(|_| draw(&mut random, laws, quotas, &charged)).collect();
         let answers = store.draw(pop, &draws).await.unwrap();
         for (draw, drawn) in draws.iter().zip(answers) {
-            let escrow = reference.entry(draw.id.clone()).or_default();
+            let escrow = reference.entry(draw.escrow()).or_default();
             let expected = escrow.draw(drawn.now_us, pop, draw);
             assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
             for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
-                charged.insert((draw.id.clone(), claim.epoch), lease.charged);
+                charged.insert((draw.escrow(), claim.epoch), lease.charged);
             }
-            met.note(&drawn);
+            met.note(draw, &drawn);
+            has_windows |= draw.law != Law::Steady;
         }
     }
-    assert!(met.is_much(), "seed {seed}: {met:?}");
+    assert!(met.is_much(has_windows), "seed {seed}: {met:?}");
 }
 
 #[tokio::test]
 async fn redis_agrees_with_the_reference_to_the_bit() {
     let redis = Redis::start().await;
     let store = connected(&redis).await;
-    for seed in [1, 2, 3, 4, 0x5eed, u64::MAX] {
-        agrees_with_the_reference(&store, seed).await;
+    for (seed, laws) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
+        agrees_with_the_reference(&store, laws, seed).await;
         let mut connection = redis.connection().await;
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     }
@@ -112,9 +150,13 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
 
 #[tokio::test]
 async fn memory_agrees_with_the_reference_to_the_bit() {
-    for seed in [1, 2, 3, 4, 0x5eed, u64::MAX] {
-        agrees_with_the_reference(&memory(), seed).await;
+    for (seed, laws) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
+        agrees_with_the_reference(&memory(), laws, seed).await;
     }
+}
+
+fn each_law(seed: u64) -> [(u64, Laws); 3] {
+    [(seed, steady), (seed, windows), (seed, any)]
 }
 
 /// Redis's clock cannot be set back here; what it wrote can be set forward, which is the same to it.
@@ -127,11 +169,11 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
         id: id(b"a"),
         quota: hundred,
         lease_us: 2_000_000,
-        window: None,
+        law: Law::Steady,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
     let first = store.draw("fra1", &[one(1, 0, 60)]).await.unwrap().remove(0);
-    let (forward_us, key) = (3_600_000_000, escrow_key(&id(b"a")));
+    let (forward_us, key) = (3_600_000_000, escrow_key(None, &id(b"a")));
     let until_us = first.now_us + forward_us + one(1, 0, 0).held_us();
     let () = connection.hset(&key, "at_us", first.now_us + forward_us).await.unwrap();
     let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
@@ -146,6 +188,44 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
     assert!(ttl_ms < 20_000, "it would be kept for {ttl_ms} ms");
 }
 
+#[tokio::test]
+async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let of = |now_us: u64, epoch, admitted, ahead| Draw {
+        id: id(b"a"),
+        quota: quota(100, Period::Day, 100),
+        lease_us: 600_000_000,
+        law: Law::Window(Calendar::Day.window(now_us)),
+        claims: vec![Claim { epoch, admitted, ahead }],
+    };
+    // It drew in the next day, an hour after its begin, and is now back in this one.
+    let tomorrow_us = Calendar::Day.window(unix_us()).end_us + 3_600_000_000;
+    let first = of(tomorrow_us, 1, 0, 60);
+    let mut reference = Escrow::default();
+    let drawn = reference.draw(tomorrow_us, "fra1", &first);
+    let (key, until_us) = (escrow_key(Some(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
+    let end_us = Calendar::Day.window(tomorrow_us).end_us;
+    let head = [
+        ("deficit_us", 60),
+        ("deficit_ns", 0),
+        ("end_us", end_us),
+        ("at_us", tomorrow_us),
+        ("outstanding", 60),
+        ("next_us", until_us),
+        ("last_us", until_us),
+    ];
+    let () = connection.hset_multiple(&key, &head).await.unwrap();
+    let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
+    assert_eq!(drawn.given, 60);
+
+    for (epoch, admitted, ahead) in [(1, 10, 60), (2, 0, 50), (1, 20, 0), (3, 0, 1)] {
+        let draw = of(unix_us(), epoch, admitted, ahead);
+        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.unwrap().remove(0);
+        assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
+    }
+}
+
 /// The field of epoch 1 of POP "fra1".
 fn holder() -> String {
     format!("holder:{:016x}:fra1", 1)
@@ -158,19 +238,19 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let slow = quota(1, Period::Day, 100);
     let claims = vec![Claim { epoch: 1, admitted: 0, ahead: 5 }];
-    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, window: None, claims }];
+    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, law: Law::Steady, claims }];
     let first = store.draw("fra1", &five).await.unwrap().remove(0);
     for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
         let record = format!("5 0 {}", first.now_us - ended_us);
-        let () = connection.hset(escrow_key(&id(b"a")), holder(), record).await.unwrap();
+        let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
         assert_eq!(store.draw("fra1", &five).await.unwrap()[0].given, given, "ended {ended_us} us ago");
     }
     // Nobody claims it again: it goes when a lease has ended, and all are looked at.
     let record = format!("5 0 {}", first.now_us - ENDED_KEPT_US);
-    let () = connection.hset(escrow_key(&id(b"a")), holder(), record).await.unwrap();
-    let () = connection.hset(escrow_key(&id(b"a")), "next_us", 0).await.unwrap();
+    let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
+    let () = connection.hset(escrow_key(None, &id(b"a")), "next_us", 0).await.unwrap();
     store.draw("fra2", &five).await.unwrap();
-    let is_kept: bool = connection.hexists(escrow_key(&id(b"a")), holder()).await.unwrap();
+    let is_kept: bool = connection.hexists(escrow_key(None, &id(b"a")), holder()).await.unwrap();
     assert!(!is_kept);
 }
 
@@ -179,7 +259,7 @@ async fn redis_forgets_an_ended_epoch_in_time() {
 async fn redis_gives_whole_tokens_exactly() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = escrow_key(&id(b"a"));
+    let key = escrow_key(None, &id(b"a"));
     for (token_ns, burst, levels) in
         [(12_342_857_142_859, 2_799, 2_700..2_790), (4_399_120_515_142, 4_096, 4_090..4_096_u64)]
     {
@@ -187,12 +267,13 @@ async fn redis_gives_whole_tokens_exactly() {
         for level_ns in levels.flat_map(|tokens| [tokens * token_ns - 1, tokens * token_ns]) {
             let deficit_ns = odd.fill_ns() - level_ns;
             // Written in what is the future to Redis, so that nothing refills.
-            let mut state = vec![("outstanding", 0), ("next_us", 0), ("last_us", 0), ("at_us", 1 << 52)];
+            let mut state =
+                vec![("end_us", 0), ("outstanding", 0), ("next_us", 0), ("last_us", 0), ("at_us", 1 << 52)];
             state.extend([("deficit_us", deficit_ns / 1_000), ("deficit_ns", deficit_ns % 1_000)]);
             let () = connection.del(&key).await.unwrap();
             let () = connection.hset_multiple(&key, &state).await.unwrap();
             let claims = vec![Claim { epoch: 1, admitted: 0, ahead: u32::MAX }];
-            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, window: None, claims }];
+            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, law: Law::Steady, claims }];
             let drawn = store.draw("fra1", &all).await.unwrap().remove(0);
             assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
             assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);

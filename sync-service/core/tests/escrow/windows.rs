@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
-use weir_budget::escrow::{DRIFT_PART, Draw};
-use weir_budget::tally::Tally;
+use weir_budget::escrow::{DRIFT_PART, Draw, Escrow, Law, WINDOW_TOKEN_NS};
 use weir_limiter::calendar::{Calendar, DAY_US};
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::wire::Leased;
@@ -101,7 +100,7 @@ struct World {
     /// True time since 1970, in microseconds.
     now_us: u64,
     back_us: u64,
-    store: Tally,
+    store: Escrow,
     pops: [Pop; POPS],
     reports: Vec<(usize, Report)>,
     answers: Vec<(usize, Report, Leased)>,
@@ -117,7 +116,7 @@ struct World {
 impl World {
     fn new(count: u32) -> Self {
         let pops = [Pop::new(1), Pop::new(2), Pop::new(3)];
-        let (reports, answers, store) = (Vec::new(), Vec::new(), Tally::default());
+        let (reports, answers, store) = (Vec::new(), Vec::new(), Escrow::default());
         let (entered_day, by_entered_day, by_true_day) = (0, BTreeMap::new(), BTreeMap::new());
         let (quota, now_us) = (quota(count, Period::Day, count), BEGINS_US);
         let epochs = 3;
@@ -186,18 +185,19 @@ impl World {
         let now_us = self.now_us - self.back_us;
         // A store may forget what it need not keep.
         if self.store.expires_us() <= now_us {
-            self.store = Tally::default();
+            self.store = Escrow::default();
         }
         let by_us = self.now_us.saturating_add_signed(SKEWS_US[skew]);
-        let window = Some(Calendar::Day.window(by_us));
-        let draw = Draw { lease_us: LEASE_US, window, ..draw(self.quota, &[report.claim]) };
+        let law = Law::Window(Calendar::Day.window(by_us));
+        let draw = Draw { lease_us: LEASE_US, law, ..draw(self.quota, &[report.claim]) };
         let drawn = self.store.draw(now_us, NAMES[pop], &draw);
         // A draw that is refused enters a window, too.
         if let Some(ends_us) = self.store.window_ends_us() {
             self.entered_day = self.entered_day.max(ends_us / DAY_US - 1);
         }
-        assert!(self.store.used() <= u64::from(self.quota.burst()));
-        assert!(drawn.outstanding <= self.store.used());
+        let used = self.store.deficit_ns() / WINDOW_TOKEN_NS;
+        assert!(used <= u64::from(self.quota.burst()));
+        assert!(drawn.outstanding <= used);
         self.answers.push((pop, report, drawn.leases[0]));
     }
 

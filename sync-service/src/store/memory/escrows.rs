@@ -3,8 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use weir_budget::escrow::{Draw, Drawn, NO_LEASE};
-use weir_budget::strict::{Strict, StrictId};
+use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId, NO_LEASE};
 
 /// The strict budgets of a store.
 ///
@@ -12,9 +11,9 @@ use weir_budget::strict::{Strict, StrictId};
 /// it has given. Where there are too many, a newcomer gets nothing.
 #[derive(Debug)]
 pub(super) struct Escrows {
-    by_id: HashMap<Arc<StrictId>, Strict>,
+    by_id: HashMap<Arc<EscrowId>, Escrow>,
     /// The same by when they are full with nothing leased.
-    full: BTreeSet<(u64, Arc<StrictId>)>,
+    full: BTreeSet<(u64, Arc<EscrowId>)>,
     max: usize,
 }
 
@@ -36,8 +35,8 @@ impl Escrows {
     }
 
     /// The strict budget of `draw`, out of the store; a new one where there is none and there is room.
-    fn take(&mut self, now_us: u64, draw: &Draw) -> Option<(Arc<StrictId>, Strict)> {
-        let id = Strict::id(draw);
+    fn take(&mut self, now_us: u64, draw: &Draw) -> Option<(Arc<EscrowId>, Escrow)> {
+        let id = draw.escrow();
         if let Some((id, escrow)) = self.by_id.remove_entry(&id) {
             self.full.remove(&(escrow.full_us(), Arc::clone(&id)));
             return Some((id, escrow));
@@ -46,7 +45,7 @@ impl Escrows {
         if is_full && !self.forget_first(|first| first.full_us() <= now_us) {
             return None;
         }
-        Some((Arc::new(id), Strict::of(draw)))
+        Some((Arc::new(id), Escrow::default()))
     }
 
     fn forget_expired(&mut self, now_us: u64) {
@@ -54,7 +53,7 @@ impl Escrows {
     }
 
     /// Forgets the one that is full first if it `may` go; says whether it did.
-    fn forget_first(&mut self, may: impl FnOnce(&Strict) -> bool) -> bool {
+    fn forget_first(&mut self, may: impl FnOnce(&Escrow) -> bool) -> bool {
         let Some((full_us, id)) = self.full.first().cloned() else { return false };
         if !self.by_id.get(&id).is_none_or(may) {
             return false;
@@ -68,7 +67,7 @@ impl Escrows {
 mod tests {
     use super::*;
     use weir_budget::budget::BudgetId;
-    use weir_budget::escrow::{Claim, ENDED_KEPT_US};
+    use weir_budget::escrow::{Claim, ENDED_KEPT_US, Law};
     use weir_limiter::quota::{Period, Quota, Rate};
 
     const LEASE_US: u64 = 640_000;
@@ -79,7 +78,7 @@ mod tests {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId { rule: "r".into(), value: vec![value] };
         let claims = vec![Claim { epoch: now_us, admitted: 0, ahead: 3 }];
-        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, window: None, claims }).given
+        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, claims }).given
     }
 
     #[test]

@@ -2,14 +2,18 @@
 
 use redis::Pipeline;
 use weir_budget::budget::DEFICIT_NS_MAX;
-use weir_budget::escrow::{ASK_AGAIN_US, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_budget::escrow::{
+    ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
+    WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
+};
 use weir_limiter::wire::Leased;
 
 use super::{COUNT_MAX, StoreError, deficit, escrow_key, with_maxima};
 
-/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, and for each
-/// claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait for more.
-pub(super) type Row = (u64, u64, u64, u64, u64, Vec<i64>, Vec<u64>);
+/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `lease_ms`, `left`,
+/// and for each claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait
+/// for more.
+pub(super) type Row = (u64, u64, u64, u64, u64, u32, u32, Vec<i64>, Vec<u64>);
 
 /// The script, with weir-budget's maxima in front.
 pub(super) fn script() -> String {
@@ -18,19 +22,30 @@ pub(super) fn script() -> String {
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("HOLDERS_MAX", HOLDERS_MAX as u64),
         ("ENDED_KEPT_US", ENDED_KEPT_US),
+        ("WINDOW_KEPT_US", WINDOW_KEPT_US),
         ("ASK_AGAIN_US", ASK_AGAIN_US),
+        ("WINDOW_ASK_AGAIN_US", WINDOW_ASK_AGAIN_US),
+        ("DRIFT_PART", DRIFT_PART),
+        ("LEASE_US_MIN", LEASE_US_MIN),
     ];
-    with_maxima(&maxima, concat!(include_str!("../holders.lua"), include_str!("../draw.lua")))
+    with_maxima(&maxima, include_str!("../draw.lua"))
 }
 
 /// Every draw as one call of the script.
-pub(super) fn pipeline(hash: &str, pop: &str, draws: &[&Draw]) -> Pipeline {
+pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(draws.len());
     for draw in draws {
-        let token_ns = draw.quota.token_ns();
-        let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(escrow_key(&draw.id));
-        command.arg(pop).arg(token_ns / 1_000).arg(token_ns % 1_000).arg(draw.quota.burst());
-        command.arg(draw.held_us());
+        let key = escrow_key(draw.law.calendar(), &draw.id);
+        let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(key);
+        command.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
+        command.arg(draw.leased_us()).arg(draw.held_us());
+        match draw.law {
+            Law::Steady => command.arg(&[0; 4]),
+            Law::Window(window) => {
+                let boundaries = [window.start_us, window.end_us, window.next_end_us];
+                command.arg(window.calendar.longest_us()).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
+            }
+        };
         for claim in &draw.claims {
             command.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
         }
@@ -39,7 +54,7 @@ pub(super) fn pipeline(hash: &str, pop: &str, draws: &[&Draw]) -> Pipeline {
 }
 
 /// What the script said, as it was asked.
-pub(super) fn drawn(draws: &[&Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
+pub(super) fn drawn(draws: &[Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
     if rows.len() != draws.len() {
         return Err(StoreError::Nonsense("another number of draws"));
     }
@@ -47,16 +62,16 @@ pub(super) fn drawn(draws: &[&Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreEr
 }
 
 fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
-    let (deficit_us, rest_ns, outstanding, given, now_us, charged, waits) = row;
+    let (deficit_us, rest_ns, outstanding, given, now_us, lease_ms, left, charged, waits) = row;
     if charged.len() != draw.claims.len() || waits.len() != draw.claims.len() {
         return Err(StoreError::Nonsense("another number of leases"));
     }
     let lease = |(charged, wait_ms): (&i64, &u64)| match u64::try_from(*charged) {
-        Ok(charged) => Leased { wait_ms: *wait_ms, ..Leased::of(charged, draw.lease_ms()) },
+        Ok(charged) => Leased { charged, lease_ms: *lease_ms, wait_ms: *wait_ms, left: *left },
         Err(_) => NO_LEASE,
     };
     Ok(Drawn {
-        deficit_ns: deficit(*deficit_us, *rest_ns)?,
+        deficit_ns: draw.told_ns(deficit(*deficit_us, *rest_ns)?),
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,

@@ -1,7 +1,9 @@
 //! What one draw on a calendar's quota does.
 
-use weir_budget::escrow::{CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, HOLDERS_MAX, NO_LEASE};
-use weir_budget::tally::{ASK_AGAIN_US, Tally, WINDOW_KEPT_US};
+use weir_budget::escrow::{
+    CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, Law, NO_LEASE, WINDOW_ASK_AGAIN_US,
+    WINDOW_KEPT_US, WINDOW_TOKEN_NS,
+};
 use weir_limiter::calendar::{Calendar, DAY_US, Window};
 use weir_limiter::quota::{Period, Quota};
 use weir_limiter::wire::Leased;
@@ -18,26 +20,31 @@ fn twenty() -> Quota {
     quota(20, Period::Day, 20)
 }
 
+/// Tokens debited in the window and not given back.
+fn used(store: &Escrow) -> u64 {
+    store.deficit_ns() / WINDOW_TOKEN_NS
+}
+
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim { epoch, admitted, ahead }
 }
 
 fn daily(by_us: u64, claims: &[Claim]) -> Draw {
-    Draw { lease_us: LEASE, window: Some(Calendar::Day.window(by_us)), ..draw(twenty(), claims) }
+    Draw { lease_us: LEASE, law: Law::Window(Calendar::Day.window(by_us)), ..draw(twenty(), claims) }
 }
 
 /// Draws as "a" whose clock shows `by_us`.
-fn ask_by(store: &mut Tally, now_us: u64, by_us: u64, claims: &[Claim]) -> Drawn {
+fn ask_by(store: &mut Escrow, now_us: u64, by_us: u64, claims: &[Claim]) -> Drawn {
     store.draw(now_us, "a", &daily(by_us, claims))
 }
 
-fn ask(store: &mut Tally, now_us: u64, claims: &[Claim]) -> Drawn {
+fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> Drawn {
     ask_by(store, now_us, now_us, claims)
 }
 
 #[test]
 fn a_window_gives_its_count_and_says_when_the_next_begins() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     let first = ask(&mut store, NOON, &[claim(1, 0, 15)]);
     assert_eq!(first.leases, [Leased { charged: 15, lease_ms: LEASE_MS, wait_ms: 0, left: 5 }]);
     assert_eq!((first.given, first.outstanding, first.deficit_ns), (15, 15, 15 * twenty().token_ns()));
@@ -47,12 +54,12 @@ fn a_window_gives_its_count_and_says_when_the_next_begins() {
     let none = ask(&mut store, NOON + DAY_US / 4, &[claim(2, 0, 1)]);
     let wait_ms = DAY_US / 4 / 1_000;
     assert_eq!(none.leases, [Leased { charged: 0, lease_ms: LEASE_MS, wait_ms, left: 0 }], "and not refused");
-    assert_eq!(store.used(), 20, "however long ago");
+    assert_eq!(used(&store), 20, "however long ago");
 }
 
 #[test]
 fn the_next_window_is_whole_and_old_epochs_are_over() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     let last = DAY + DAY_US - 1;
     assert_eq!(ask(&mut store, last, &[claim(2, 0, 20)]).given, 0);
@@ -65,7 +72,7 @@ fn the_next_window_is_whole_and_old_epochs_are_over() {
 #[test]
 fn no_lease_outlasts_its_window() {
     for before in [LEASE, 120 * SECOND_US, SECOND_US, 2_000, 1_016] {
-        let mut store = Tally::default();
+        let mut store = Escrow::default();
         let lease = ask(&mut store, DAY - before, &[claim(1, 0, 1)]).leases[0];
         let lease_us = u64::from(lease.lease_ms) * 1_000;
         assert_eq!(lease.charged, 1);
@@ -76,32 +83,32 @@ fn no_lease_outlasts_its_window() {
         assert_eq!(ask(&mut store, DAY - 1, &[]).outstanding, 1);
         assert_eq!(ask(&mut store, DAY, &[]).outstanding, 0);
     }
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     let soon = ask(&mut store, DAY - 1_015, &[claim(1, 0, 1)]);
     assert_eq!((soon.leases.as_slice(), soon.given), ([NO_LEASE].as_slice(), 0), "too short to be of use");
 }
 
 #[test]
 fn what_is_given_back_can_be_given_again_in_its_window_and_no_later() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     for _ in 0..2 {
         let back = ask(&mut store, NOON, &[claim(1, 4, 0)]);
-        assert_eq!((back.leases[0], back.outstanding, store.used()), (NO_LEASE, 0, 4));
+        assert_eq!((back.leases[0], back.outstanding, used(&store)), (NO_LEASE, 0, 4));
     }
     let again = ask(&mut store, NOON, &[claim(2, 0, 50)]);
     assert_eq!(again.given, 16);
     ask(&mut store, DAY + DAY_US, &[claim(2, 0, 0)]);
-    assert_eq!(store.used(), 0);
+    assert_eq!(used(&store), 0);
     assert_eq!(ask(&mut store, DAY + DAY_US, &[claim(3, 0, 50)]).given, 20, "and not 36");
 }
 
 #[test]
 fn what_others_hold_is_asked_for_again_sooner() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     let other = ask(&mut store, NOON, &[claim(2, 0, 1)]).leases[0];
-    assert_eq!((other.charged, other.wait_ms), (0, ASK_AGAIN_US / 1_000));
+    assert_eq!((other.charged, other.wait_ms), (0, WINDOW_ASK_AGAIN_US / 1_000));
     let own = ask(&mut store, NOON, &[claim(1, 0, 21)]).leases[0];
     assert_eq!(own.wait_ms, DAY_US / 2 / 1_000, "nobody else has any");
     let late = ask(&mut store, DAY + DAY_US - SECOND_US, &[claim(3, 0, 1)]).leases[0];
@@ -110,7 +117,7 @@ fn what_others_hold_is_asked_for_again_sooner() {
 
 #[test]
 fn repeats_and_the_overtaken_debit_nothing() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 5), claim(1, 5, 5)]);
     for late in [claim(1, 5, 5), claim(1, 0, 5), claim(1, 2, 4)] {
         let drawn = ask(&mut store, NOON, &[late]);
@@ -124,7 +131,7 @@ fn repeats_and_the_overtaken_debit_nothing() {
 #[test]
 fn the_stores_clock_says_which_window_it_is() {
     for off in [60 * SECOND_US, DAY_US - 1] {
-        let mut store = Tally::default();
+        let mut store = Escrow::default();
         let (before, end) = (DAY - 30 * SECOND_US, DAY);
         assert_eq!(ask_by(&mut store, before, before + off, &[claim(1, 0, 20)]).given, 20);
         assert_eq!(ask_by(&mut store, before, before - off, &[claim(2, 0, 20)]).given, 0);
@@ -136,15 +143,13 @@ fn the_stores_clock_says_which_window_it_is() {
 
 #[test]
 fn a_clock_that_is_off_by_more_than_a_window_is_given_nothing() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     for by_us in [0, NOON - 3 * DAY_US, NOON + 2 * DAY_US, u64::MAX] {
         let drawn = ask_by(&mut store, NOON, by_us, &[claim(1, 0, 1)]);
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0), "{by_us}");
     }
-    for window in [None, Some(Window::unknown(Calendar::Day))] {
-        let undated = Draw { window, ..daily(NOON, &[claim(1, 0, 1)]) };
-        assert_eq!(store.draw(NOON, "a", &undated).leases, [NO_LEASE]);
-    }
+    let undated = Draw { law: Law::Window(Window::unknown(Calendar::Day)), ..daily(NOON, &[claim(1, 0, 1)]) };
+    assert_eq!(store.draw(NOON, "a", &undated).leases, [NO_LEASE]);
     // One that was entered goes on.
     ask(&mut store, NOON, &[claim(1, 0, 1)]);
     assert_eq!(ask_by(&mut store, NOON, 0, &[claim(1, 1, 1)]).given, 1);
@@ -152,7 +157,7 @@ fn a_clock_that_is_off_by_more_than_a_window_is_given_nothing() {
 
 #[test]
 fn a_window_that_was_entered_is_not_left_by_a_clock_that_steps_back() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, DAY - SECOND_US, &[claim(1, 0, 20)]);
     assert_eq!(ask(&mut store, DAY, &[claim(2, 0, 15)]).given, 15);
     assert_eq!(ask(&mut store, DAY - SECOND_US, &[claim(3, 0, 20)]).given, 5);
@@ -162,7 +167,7 @@ fn a_window_that_was_entered_is_not_left_by_a_clock_that_steps_back() {
 
 #[test]
 fn a_raised_count_gives_what_it_adds() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     let mut more = daily(NOON, &[claim(2, 0, 50)]);
     more.quota = quota(25, Period::Day, 25);
@@ -175,9 +180,9 @@ fn a_raised_count_gives_what_it_adds() {
 
 #[test]
 fn epochs_are_bounded_and_nothing_is_kept_of_those_that_got_nothing() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     assert_eq!(ask(&mut store, NOON, &[claim(1, 3, 1), claim(2, 0, 0)]).given, 0);
-    assert_eq!((store.clone(), store.expires_us()), (Tally::default(), 0));
+    assert_eq!(store, Escrow::default());
     let mut many = daily(NOON, &[]);
     many.quota = quota(100_000, Period::Day, 100_000);
     many.claims = (0..HOLDERS_MAX as u64).map(|epoch| claim(epoch, 0, 1)).collect();
@@ -190,16 +195,16 @@ fn epochs_are_bounded_and_nothing_is_kept_of_those_that_got_nothing() {
 
 #[test]
 fn absurd_numbers_saturate() {
-    let mut store = Tally::default();
+    let mut store = Escrow::default();
     let mut long = daily(NOON, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1)]);
     long.lease_us = u64::MAX;
     let drawn = store.draw(NOON, "a", &long);
     assert_eq!((drawn.leases[0].charged, drawn.leases[1]), (20, NO_LEASE));
     assert_eq!(u64::from(drawn.leases[0].lease_ms) * 1_000, CALENDAR_LEASE_US_MAX);
-    long.window =
-        Some(Window { calendar: Calendar::Day, start_us: 0, end_us: u64::MAX, next_end_us: u64::MAX });
+    let window = Window { calendar: Calendar::Day, start_us: 0, end_us: u64::MAX, next_end_us: u64::MAX };
+    long.law = Law::Window(window);
     for now_us in [u64::MAX, u64::MAX - 1, 0, u64::MAX - DAY_US] {
         store.draw(now_us, "a", &long);
-        Tally::default().draw(now_us, "a", &long);
+        Escrow::default().draw(now_us, "a", &long);
     }
 }

@@ -1,0 +1,130 @@
+//! What is asked of a strict budget, and what it answers.
+
+use alloc::vec::Vec;
+
+use weir_limiter::calendar::{Calendar, Window};
+use weir_limiter::quota::Quota;
+use weir_limiter::wire::Leased;
+
+use super::price_ns;
+use crate::budget::{BudgetId, COUNT_MAX};
+
+/// The shortest lease, in microseconds: none is told from it by its milliseconds.
+pub const LEASE_US_MIN: u64 = 1_000;
+/// The longest lease, in microseconds.
+pub const LEASE_US_MAX: u64 = 10_000_000;
+/// The longest lease of a calendar's quota, in microseconds.
+pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
+/// A lease lasts longer for the budget than for the POP by one part in this many: by so much may the
+/// POP's clock be slower.
+pub const DRIFT_PART: u64 = 64;
+/// What a token is worth to a window, in nanoseconds of a refill that never comes.
+pub const WINDOW_TOKEN_NS: u64 = 1_000;
+
+/// How a strict budget gets back what was debited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// At the quota's rate, up to its burst: a token bucket.
+    Steady,
+    /// All of it when a window ends. Where this one does, by the clock of the weir-sync that draws.
+    Window(Window),
+}
+
+/// Names a strict budget in a store. A rule that becomes a quota of another calendar has another.
+pub type EscrowId = (Option<Calendar>, BudgetId);
+
+/// What one report wants of one strict budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Which budget.
+    pub id: BudgetId,
+    /// How large it is.
+    pub quota: Quota,
+    /// How long the POP may spend what it is given, in microseconds; cut to what is between
+    /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`], of a calendar's quota [`CALENDAR_LEASE_US_MAX`].
+    pub lease_us: u64,
+    /// How it refills.
+    pub law: Law,
+    /// A claim for each of the POP's epochs, usually one.
+    pub claims: Vec<Claim>,
+}
+
+/// What a POP wants for an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The epoch.
+    pub epoch: u64,
+    /// Tokens spent since the epoch began.
+    pub admitted: u64,
+    /// How many tokens beyond those it wants debited. Zero gives the epoch back.
+    pub ahead: u32,
+}
+
+/// What a strict budget is after a draw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// Nanoseconds of refill until full; of a window, what was debited at the quota's rate.
+    pub deficit_ns: u64,
+    /// Tokens leased and not known to be spent.
+    pub outstanding: u64,
+    /// Tokens that this draw debited.
+    pub given: u64,
+    /// The store's clock at the draw, in microseconds.
+    pub now_us: u64,
+    /// An answer to each claim, in order.
+    pub leases: Vec<Leased>,
+}
+
+impl Law {
+    /// Which calendar's windows it goes by.
+    pub fn calendar(&self) -> Option<Calendar> {
+        match self {
+            Self::Steady => None,
+            Self::Window(window) => Some(window.calendar),
+        }
+    }
+}
+
+impl Draw {
+    /// What it is on.
+    pub fn escrow(&self) -> EscrowId {
+        (self.law.calendar(), self.id.clone())
+    }
+
+    /// For how long a POP may spend what it is given, in microseconds.
+    pub fn leased_us(&self) -> u64 {
+        let most_us = match self.law {
+            Law::Steady => LEASE_US_MAX,
+            Law::Window(_) => CALENDAR_LEASE_US_MAX,
+        };
+        self.lease_us.clamp(LEASE_US_MIN, most_us)
+    }
+
+    /// For how long it counts as outstanding, in microseconds: longer.
+    pub fn held_us(&self) -> u64 {
+        self.leased_us() + self.leased_us().div_ceil(DRIFT_PART)
+    }
+
+    /// What the law takes a token for, in nanoseconds of refill.
+    pub fn token_ns(&self) -> u64 {
+        match self.law {
+            Law::Steady => self.quota.token_ns(),
+            Law::Window(_) => WINDOW_TOKEN_NS,
+        }
+    }
+
+    /// What [`Drawn::deficit_ns`] says of a budget that lacks this by its law.
+    pub fn told_ns(&self, deficit_ns: u64) -> u64 {
+        match self.law {
+            Law::Steady => deficit_ns,
+            Law::Window(_) => price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns()),
+        }
+    }
+}
+
+impl Claim {
+    /// Tokens spent, within what a record holds.
+    pub fn spent(&self) -> u64 {
+        self.admitted.min(COUNT_MAX)
+    }
+}
