@@ -42,6 +42,8 @@ fn the_table_holds_in_small_fleets() {
         "store loses",
         "cold burst",
         "a client that one POP bans",
+        "midnight for a quota of the day",
+        "a rule set is put at 5x",
     ];
     for name in names {
         for scenario in scenarios::SCENARIOS.iter().filter(|scenario| scenario.name.starts_with(name)) {

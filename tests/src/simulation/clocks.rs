@@ -5,8 +5,8 @@ use weir_limiter::time::Time;
 
 /// Clocks begin at least here: anywhere but at zero, so that a step back has somewhere to go.
 const ORIGIN_NS_MIN: u64 = 1 << 50;
-/// Where the store's clock begins, in microseconds.
-const STORE_ORIGIN_US: u64 = 1 << 50;
+/// Where wall clocks begin where no world says so, in microseconds since 1970.
+pub const BEGINS_US: u64 = 1 << 50;
 const PARTS_PER_MILLION: i128 = 1_000_000;
 
 /// A monotonic clock, as a process sees it.
@@ -45,13 +45,19 @@ impl Clock {
 /// The store's wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallClock {
+    begins_us: u64,
     offset_us: i64,
 }
 
 impl WallClock {
+    /// One that reads this at first, in microseconds since 1970.
+    pub fn beginning(begins_us: u64) -> Self {
+        Self { begins_us, offset_us: 0 }
+    }
+
     /// What it reads when `now_ns` have truly passed, in microseconds.
     pub fn at_us(&self, now_ns: u64) -> u64 {
-        (STORE_ORIGIN_US + now_ns / 1_000).saturating_add_signed(self.offset_us)
+        (self.begins_us + now_ns / 1_000).saturating_add_signed(self.offset_us)
     }
 
     /// Jumps by so many microseconds.

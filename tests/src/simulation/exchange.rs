@@ -19,17 +19,29 @@ impl World {
         if !self.pops[pop].is_up {
             return;
         }
-        let id = self.calls + 1;
-        let Some(report) = self.pops[pop].tick(worker, id, now) else { return };
-        self.calls = id;
-        self.send(now, Call { id, pop, worker }, report);
+        self.pops[pop].tick(worker, now);
+        self.make_calls(now, pop);
     }
 
-    /// A report leaves its POP.
-    pub(super) fn send(&mut self, now: u64, call: Call, report: Vec<u8>) {
+    /// The calls that a POP's workers want made leave it.
+    pub(super) fn make_calls(&mut self, now: u64, pop: usize) {
+        self.note_rule_set(now, pop);
+        for (worker, call) in self.pops[pop].take_calls() {
+            self.calls += 1;
+            let id = self.calls;
+            self.pops[pop].called(worker, id, &call, now);
+            let is_report = !call.body.is_empty();
+            let timeout_ns =
+                if is_report { self.setup.timeout_ns } else { u64::from(call.timeout_ms) * 1_000_000 };
+            self.send(now, Call { id, pop, worker }, call.body, timeout_ns);
+        }
+    }
+
+    /// A report leaves its POP; an empty one asks for the rule set that weir-sync told it of.
+    pub(super) fn send(&mut self, now: u64, call: Call, report: Vec<u8>, timeout_ns: u64) {
         let Call { pop, .. } = call;
         self.wire.reported(pop, &report);
-        self.queue.push(now + self.setup.timeout_ns, Event::TimedOut(call));
+        self.queue.push(now + timeout_ns, Event::TimedOut(call));
         let replicas = self.setup.syncs_per_region;
         self.pops[pop].turn = (self.pops[pop].turn + 1) % replicas;
         let sync = self.pops[pop].region * replicas + self.pops[pop].turn;
@@ -40,7 +52,12 @@ impl World {
     }
 
     pub(super) fn heard(&mut self, now: u64, call: Call, sync: usize, report: &[u8]) {
-        if self.syncs[sync].is_up {
+        if self.syncs[sync].is_up && report.is_empty() {
+            match self.syncs[sync].document() {
+                Some(document) => self.reply(now, call, &document, false),
+                None => self.ask_store(now, sync, Question::Rules(call)),
+            }
+        } else if self.syncs[sync].is_up {
             let pending = self.syncs[sync].hear(report, now);
             let has_bans = pending.has_bans();
             self.ask_store(now, sync, Question::Report(call, pending));
@@ -115,9 +132,10 @@ impl World {
             }
             Question::Tick(tick) => {
                 self.store.note_pops(&tick.notes);
-                Answer::Tick(self.store.hot(tick.listing.keys(), now), self.store.rule_set)
+                Answer::Tick(self.store.hot(tick.listing.keys(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => Answer::Look(self.charge(now, &member, "", look.entries())),
+            Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Bans(mine) => Answer::Bans(self.store.bans(mine.bans(), now)),
         }
     }

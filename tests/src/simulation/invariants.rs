@@ -70,6 +70,10 @@ pub fn the_fleet_keeps_the_bound(
     fleet: Fleet,
     now: u64,
 ) {
+    // A window of the calendar begins full: see [`super::calendars`].
+    if account.sharing.calendar.is_some() {
+        return;
+    }
     let lent = account.lent();
     let most = bound(account.quota, &account.sharing, fleet) + lent;
     account.bound_part_max = account.bound_part_max.max(account.overshoot / most.max(1.0));

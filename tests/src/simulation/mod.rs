@@ -24,6 +24,9 @@
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               who asks meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs: what a
 //!               trial tells by one figure
+//! features.rs   what some worlds try of a rule set beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule
+//!               sets that are put; they have rows of the table, too); log.rs: what became of each request; touch.rs:
+//!               when news get through
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
@@ -31,17 +34,21 @@
 
 pub mod account;
 pub mod apart;
+pub mod bans;
 pub mod bound;
+pub mod calendars;
 pub mod clock_steps;
 pub mod clocks;
 mod drawing;
 pub mod exact;
 mod exchange;
 pub mod faults;
+pub mod features;
 pub mod ideal;
 pub mod invariants;
 pub mod judge;
 pub mod ledger;
+pub mod log;
 pub mod lumps;
 pub mod many;
 pub mod mechanisms;
@@ -53,6 +60,7 @@ pub mod penalties;
 pub mod plot;
 pub mod plots;
 pub mod pop;
+pub mod pushes;
 pub mod queue;
 pub mod quotas;
 pub mod random;
@@ -68,6 +76,7 @@ pub mod shapes;
 pub mod store;
 pub mod stretch;
 pub mod sync;
+pub mod touch;
 pub mod traffic;
 pub mod trials;
 mod trouble;

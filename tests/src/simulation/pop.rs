@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::Event;
-use weir_limiter::edge::{Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread};
+use weir_limiter::edge::{
+    Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread,
+};
 use weir_limiter::key::KeyValue;
 use weir_limiter::request::{Attribute, Request};
 use weir_limiter::slot::Entry;
@@ -50,10 +52,14 @@ pub struct Pop {
     bits: Vec<u8>,
     site: LocalSite,
     workers: Vec<Worker>,
+    /// Calls that its workers want made, each with its worker.
+    wanted: Vec<(usize, Call)>,
 }
 
 struct Worker {
     edge: Edge,
+    /// The version of the pushed rule set that it runs; 0 is its configuration's.
+    rule_set: u64,
     /// The world's calls under way, with the numbers that the edge knows them by.
     calls: BTreeMap<u64, UnderWay>,
 }
@@ -62,6 +68,8 @@ struct Worker {
 struct UnderWay {
     number: u64,
     sent_at: u64,
+    /// Whether it tells what was counted.
+    is_report: bool,
     /// The request that is held for it.
     held: Option<(Asked, Open)>,
 }
@@ -83,6 +91,7 @@ impl Pop {
             bits: setup.rules.iter().map(|rule| rule.bits).collect(),
             site: new_process(rng),
             workers: Vec::new(),
+            wanted: Vec::new(),
         };
         pop.workers = (0..setup.workers).map(|_| pop.worker(rng, 0)).collect();
         pop
@@ -92,8 +101,10 @@ impl Pop {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
         let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
-        let (edge, _) = configured.expect("a good configuration");
-        Worker { edge, calls: BTreeMap::new() }
+        let (edge, effects) = configured.expect("a good configuration");
+        let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new() };
+        worker.take_in(effects);
+        worker
     }
 
     /// Workers.
@@ -103,28 +114,47 @@ impl Pop {
 
     /// Decides a request in a worker. If it has to wait, it waits for call `call`.
     pub fn decide(&mut self, worker: usize, mut asked: Asked, call: u64, now: u64) -> Verdict {
-        let Worker { edge, calls } = &mut self.workers[worker];
+        let Worker { edge, calls, .. } = &mut self.workers[worker];
         // A POP's clients do not leave before they are answered, so no number is needed.
         let mut open = Open::new(0);
         let decided = edge.request(&mut open, &mut asked, &mut self.site, self.clock.at(now));
         let (verdict, number) = verdict(decided);
         if let Some(number) = number {
-            calls.insert(call, UnderWay { number, sent_at: now, held: Some((asked, open)) });
+            calls
+                .insert(call, UnderWay { number, sent_at: now, is_report: false, held: Some((asked, open)) });
         }
         verdict
     }
 
-    /// A worker's timer runs: the encoded report that it sends now as call `call`.
-    pub fn tick(&mut self, worker: usize, call: u64, now: u64) -> Option<Vec<u8>> {
-        let Worker { edge, calls } = &mut self.workers[worker];
+    /// A worker's timer runs.
+    pub fn tick(&mut self, worker: usize, now: u64) {
+        let edge = &mut self.workers[worker].edge;
         self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
         let effects = edge.tick(&mut self.site, self.clock.at(now));
-        let report = effects.into_iter().find_map(|effect| match effect {
-            Effect::Call(report) => Some(report),
-            _ => None,
-        })?;
-        calls.insert(call, UnderWay { number: report.number, sent_at: now, held: None });
-        Some(report.body)
+        let calls = self.workers[worker].take_in(effects);
+        self.wanted.extend(calls.into_iter().map(|call| (worker, call)));
+    }
+
+    /// The calls that its workers want made, each with its worker.
+    pub fn take_calls(&mut self) -> Vec<(usize, Call)> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// A worker's call is made, and the world calls it `id`.
+    pub fn called(&mut self, worker: usize, id: u64, call: &Call, now: u64) {
+        let (number, is_report) = (call.number, !call.body.is_empty());
+        self.workers[worker].calls.insert(id, UnderWay { number, sent_at: now, is_report, held: None });
+    }
+
+    /// The oldest version of the pushed rule set that one of its workers runs; 0 is its configuration's.
+    pub fn rule_set(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.rule_set).min().unwrap_or(0)
+    }
+
+    /// Whether a worker banned a key since this was last asked.
+    pub fn has_banned(&mut self) -> bool {
+        let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(Event::Boxed));
+        events.sum::<u32>() > 0
     }
 
     /// The answer to call `call` is here, if anyone still waits for it; a request that did, decided.
@@ -137,7 +167,7 @@ impl Pop {
         now: u64,
     ) -> Option<(Asked, Verdict)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
-        if under_way.held.is_none() {
+        if under_way.is_report {
             self.heard_at = self.heard_at.max(under_way.sent_at);
             if is_settled {
                 self.news_at = self.news_at.max(under_way.sent_at);
@@ -161,11 +191,9 @@ impl Pop {
     ) -> Option<(Asked, Verdict)> {
         let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
         let Some((mut asked, mut open)) = held else {
-            for effect in edge.answer(number, answer, &mut self.site, time) {
-                if let Effect::Log(Level::Warn, text) = effect {
-                    assert!(!text.contains("unreadable"), "{text}");
-                }
-            }
+            let effects = edge.answer(number, answer, &mut self.site, time);
+            let calls = self.workers[worker].take_in(effects);
+            self.wanted.extend(calls.into_iter().map(|call| (worker, call)));
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
@@ -177,6 +205,7 @@ impl Pop {
         self.is_up = false;
         self.site = self.site.restarted();
         self.workers.iter_mut().for_each(|worker| worker.calls.clear());
+        self.wanted.clear();
     }
 
     /// The process starts again, with a new table.
@@ -237,6 +266,25 @@ impl Pop {
         let Some(worker) = self.workers.first() else { return false };
         let entry = worker.edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site);
         matches!(entry, Some(Entry::Watched(_)))
+    }
+}
+
+impl Worker {
+    /// Takes in what its edge has its host do; the calls that it is to make.
+    fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Call(call) => calls.push(call),
+                Effect::Running(running) => self.rule_set = running.version,
+                Effect::Log(Level::Warn | Level::Error, text) => {
+                    let is_wrong = text.contains("unreadable") || text.contains("refused");
+                    assert!(!is_wrong, "{text}");
+                }
+                _ => {}
+            }
+        }
+        calls
     }
 }
 

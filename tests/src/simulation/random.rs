@@ -9,8 +9,10 @@ use weir_limiter::time::SECOND_NS;
 
 use super::exact;
 use super::faults;
+use super::features::{Feature, For};
 use super::judge;
 use super::network::Link;
+use super::pushes;
 use super::scenario::{self, Plan};
 use super::setup::{BY_COST, PATHS, RuleText, Setup};
 use super::shapes::{Asking, Shape, log_uniform};
@@ -40,6 +42,8 @@ pub struct Drawn {
     pub clients: Vec<Asking>,
     /// What it tries, if that is one mechanism.
     pub trial: Option<Trial>,
+    /// What it tries of a rule set beside quotas.
+    pub feature: Option<Feature>,
 }
 
 /// The world of a seed.
@@ -109,10 +113,11 @@ pub fn drawn(seed: u64) -> Drawn {
         4..7 => rng.usize(1..=2),
         _ => rng.usize(1..=FAULTS_MAX),
     };
-    let trial = Trial::random(&setup, sharing, &mut rng);
+    let is_feature = Feature::is_tried(seed);
+    let trial = if is_feature { None } else { Trial::random(&setup, sharing, &mut rng) };
     let seconds = seconds.max(trial.map_or(0, Trial::seconds) + QUIET_SECONDS);
     let until = (seconds - QUIET_SECONDS) * SECOND_NS;
-    let faults = match trial {
+    let mut faults = match trial {
         Some(trial) => trial.draw(&mut setup, &mut shapes, (per_second, burst, most), until, &mut rng),
         None => faults::random(&setup, count, SECOND_NS, until, &mut rng),
     };
@@ -134,14 +139,19 @@ pub fn drawn(seed: u64) -> Drawn {
         // Of a mix, what it is admitted under another rule depends on which of its requests pass.
         Asking { shape, cost, is_mixed: cost > 1 && setup.rules.len() == 1 && !is_dear && rng.bool() }
     };
-    let clients: Vec<_> = shapes.into_iter().map(asking).collect();
-    let paths: Vec<_> = clients.iter().map(|_| rng.u8(0..2)).collect();
-    let asking = (0..keys).zip(&clients).zip(paths);
+    let mut clients: Vec<_> = shapes.into_iter().map(asking).collect();
+    let mut paths: Vec<_> = clients.iter().map(|_| rng.u8(0..2)).collect();
+    let of = For { rate: per_second, burst, most, seconds, until };
+    let feature = is_feature.then(|| Feature::draw(&mut setup, &mut clients, &mut faults, of));
+    // A client that only the rule is for that is put.
+    paths.resize(clients.len(), pushes::PATH);
+    let asking = (0..).zip(&clients).zip(paths);
     let of = |((key, asking), path): ((u32, &Asking), u8)| traffic::of(key, path, asking.traffic(setup.pops));
     let traffic = asking.map(of).collect();
     let traffic = traffic::merged(traffic);
-    let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares: true };
-    Drawn { plan, clients, trial }
+    let compares = feature.as_ref().is_none_or(Feature::compares);
+    let plan = Plan { setup, traffic, faults, seconds, drain_seconds: DRAIN_SECONDS, compares };
+    Drawn { plan, clients, trial, feature }
 }
 
 /// How POPs share the first rule's quota.
@@ -217,13 +227,16 @@ fn links(rng: &mut Rng) -> (Link, Link) {
 /// Runs the world of a seed; an error says what does not hold, and how to see it again.
 pub fn check(seed: u64) -> Result<(), String> {
     scenario::caught(|| {
-        let Drawn { plan, clients, trial } = drawn(seed);
-        let faults = plan.faults.clone();
+        let Drawn { plan, clients, trial, feature } = drawn(seed);
+        let (faults, end) = (plan.faults.clone(), plan.seconds * SECOND_NS);
         let world = scenario::run(plan)?;
         judge::judge(&world, &clients);
         judge::judge_apart(&world, &clients);
         if let Some(trial) = trial {
             exact::judge(&world, trial, &faults);
+        }
+        if let Some(feature) = feature {
+            feature.judge(&world, &faults, end);
         }
         Ok(())
     })
@@ -231,7 +244,7 @@ pub fn check(seed: u64) -> Result<(), String> {
 
 /// The world of a seed in words: its size, and what goes wrong when.
 pub fn described(seed: u64) -> String {
-    let Drawn { plan: Plan { setup, faults, seconds, .. }, clients, trial } = drawn(seed);
+    let Drawn { plan: Plan { setup, faults, seconds, .. }, clients, trial, feature } = drawn(seed);
     let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;
     let mut text = format!(
         "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
@@ -241,6 +254,9 @@ pub fn described(seed: u64) -> String {
     );
     if let Some(trial) = trial {
         let _ = write!(text, "\n  tries {trial:?}");
+    }
+    if let Some(feature) = feature {
+        let _ = write!(text, "\n  tries {feature:?}");
     }
     for RuleText { name, path, rate, burst, options, .. } in rules {
         let _ =

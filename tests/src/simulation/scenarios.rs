@@ -10,7 +10,7 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{many, penalties, quotas, reaction, replicas};
+use super::{calendars, many, penalties, pushes, quotas, reaction, replicas};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
@@ -119,6 +119,19 @@ const PULSES: &[Limit] = &[
 const BANNED: &[Limit] = &[
     limit("while banned", penalties::while_banned, 0.0, 0.0),
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
+    BOUND,
+];
+/// What POPs hold ahead of the day is its last hundredth.
+const MIDNIGHT: &[Limit] = &[
+    limit("of the day", calendars::before, 0.95, 1.0),
+    limit("of the next", calendars::after, 0.95, 1.0),
+    limit("ms until it opens", calendars::opens_ms, 0.0, 1000.0),
+];
+const PUT: &[Limit] = &[
+    limit("ms until all run it", pushes::taken_ms, 0.0, 1_500.0),
+    limit("ratio of the other", ratio, 0.99, 1.01),
+    limit("of 50/s", pushes::before, 0.9, 1.1),
+    limit("of 10/s", pushes::after, 0.9, 1.1),
     BOUND,
 ];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
@@ -239,6 +252,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("two replicas, every 500 ms, one POP", SMALL_BURST, replicas::slow_reports_one_pop),
     plain("four replicas, 3x", CONTENDED_FAR, replicas::four),
     plain("a client that one POP bans", BANNED, penalties::banned),
+    plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
+    plain("a rule set is put at 5x", PUT, pushes::put),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

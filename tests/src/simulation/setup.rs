@@ -9,6 +9,7 @@ use weir_limiter::slot::KEYS_PER_SLOT;
 use weir_limiter::time::SECOND_NS;
 
 use super::bound::{self, Bound};
+use super::clocks;
 use super::network::Link;
 
 /// A rule as an operator writes it.
@@ -20,7 +21,7 @@ pub struct RuleText {
     pub path: Option<&'static str>,
     /// As it is written: `100/s`.
     pub rate: String,
-    /// In tokens.
+    /// In tokens; 0 where it is not written.
     pub burst: u32,
     /// How many bits of the client's address its key keeps; with none of them all clients have one bucket. Worlds that are
     /// compared with an ideal limiter in stretches keep them all.
@@ -55,7 +56,10 @@ impl RuleText {
             0 => r#""all""#.into(),
             _ => format!(r#"{{"client_address": {{"ipv4": {bits}}}}}"#),
         };
-        let mut text = format!(r#"{{"name": "{name}", "key": [{key}], "rate": "{rate}", "burst": {burst}"#);
+        let mut text = format!(r#"{{"name": "{name}", "key": [{key}], "rate": "{rate}""#);
+        if *burst > 0 {
+            let _ = write!(text, r#", "burst": {burst}"#);
+        }
         if let Some(path) = path {
             let _ = write!(text, r#", "match": {{"path": {{"prefix": "{path}"}}}}"#);
         }
@@ -111,6 +115,12 @@ pub struct Setup {
     pub bound: Bound,
     /// Whether requests are accounted for, key by key; not where there are too many keys.
     pub is_accounted: bool,
+    /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
+    pub puts: Vec<(u64, Vec<RuleText>)>,
+    /// What wall clocks read at first, in microseconds since 1970.
+    pub begins_us: u64,
+    /// Whether it is kept what became of each request.
+    pub keeps_log: bool,
     /// Whether the time of every admission is kept.
     pub keeps_times: bool,
     /// Windows that begin earlier after the traffic begins do not count, in nanoseconds.
@@ -139,6 +149,9 @@ impl Default for Setup {
             terms: Terms::default(),
             bound: bound::bound,
             is_accounted: true,
+            puts: Vec::new(),
+            begins_us: clocks::BEGINS_US,
+            keeps_log: false,
             keeps_times: false,
             settle_ns: 2 * SECOND_NS,
         }
@@ -155,6 +168,12 @@ impl Setup {
             r#"{{"rules": [{rules}], "table": {{"addresses": {addresses}}},
                 "sync": {{"cluster": "weir-sync", "pop": "{name}", "interval_ms": {interval_ms}}}}}"#
         )
+    }
+
+    /// A rule set that is put, as weir-sync keeps it.
+    pub fn document(rules: &[RuleText]) -> String {
+        let rules: Vec<_> = rules.iter().map(RuleText::json).collect();
+        format!(r#"{{"rules": [{}]}}"#, rules.join(", "))
     }
 
     /// The rules, read as a plugin reads its configuration.

@@ -9,18 +9,23 @@ use std::hash::BuildHasherDefault;
 
 use weir_budget::ban::{Ban, BanList};
 use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
-use weir_budget::escrow::{Draw, Drawn, Escrow};
+use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
+use weir_limiter::quota::Quota;
 
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
+use super::sync::RuleSet;
 
 /// How long a POP that says nothing counts as live, in microseconds (weir-sync's default).
 const POP_TTL_US: u64 = 10_000_000;
 /// How often POPs that have fallen silent are looked for, in microseconds.
 const SWEEP_US: u64 = 100_000;
+
+/// What is rounded where a quota changes, in nanoseconds.
+const CONVERTED_NS: u64 = 10_000;
 
 /// The store.
 #[derive(Debug, Default)]
@@ -38,8 +43,8 @@ pub struct Store {
     hot: HotList,
     /// The list of bans, which is lost as well.
     bans: BanList,
-    /// The version of the rule set that is current; 0 if there is none.
-    pub rule_set: u64,
+    /// The rule set that is current. Losing data does not lose it here.
+    pub rule_set: RuleSet,
     /// What each POP runs, as a weir-sync last said.
     pub notes: BTreeMap<String, PopNote>,
     snapshots: BTreeMap<u64, State>,
@@ -58,7 +63,7 @@ type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 struct State {
     budgets: ByHash<BudgetId, Kept>,
     /// Of strict rules.
-    escrows: ByHash<BudgetId, Escrow>,
+    escrows: BTreeMap<EscrowId, Escrow>,
     /// When each POP was last heard of.
     pops: BTreeMap<String, u64>,
 }
@@ -66,6 +71,8 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Kept {
     budget: Budget,
+    /// What a token of the quota was worth that it was last charged by; 0 before.
+    token_ns: u64,
     charged: Charged,
     /// Tokens that the budget itself says it charged.
     taken: u64,
@@ -75,6 +82,18 @@ struct Kept {
     put_off_ns: u64,
     /// The same of steps of the clock, in microseconds: what the first report of a POP brings is taken for time.
     steps_put_off_us: u64,
+}
+
+impl Kept {
+    /// It is charged by `quota` from now on: where that is another than before, as many tokens lack as `lacks_ns` were.
+    fn goes_by(&mut self, quota: Quota, lacks_ns: u64) -> u64 {
+        let before_ns = std::mem::replace(&mut self.token_ns, quota.token_ns());
+        if before_ns == 0 || before_ns == quota.token_ns() {
+            return lacks_ns;
+        }
+        let lacks_ns = u128::from(lacks_ns) * u128::from(quota.token_ns()) / u128::from(before_ns);
+        u64::try_from(lacks_ns).unwrap_or(u64::MAX).saturating_sub(CONVERTED_NS)
+    }
 }
 
 /// What a store must not do.
@@ -96,9 +115,9 @@ pub struct Loss {
 }
 
 impl Store {
-    /// An empty store that answers.
-    pub fn new(keeps_ledger: bool) -> Self {
-        Self { is_up: true, keeps_ledger, ..Self::default() }
+    /// An empty store that answers, and whose clock begins so.
+    pub fn new(keeps_ledger: bool, begins_us: u64) -> Self {
+        Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
     }
 
     /// Charges every entry, in the name of `member`, for `pop`. An error says what must not be.
@@ -161,7 +180,8 @@ impl Store {
             let (taken, said) = (kept.taken, kept.charged.total());
             return Err(Wrong::Charge(format!("{taken} tokens charged, {said} were to be")));
         }
-        if kept.budget.deficit_ns() + most_ns < before_ns {
+        let least_ns = kept.goes_by(entry.quota, before_ns.saturating_sub(most_ns));
+        if kept.budget.deficit_ns() < least_ns {
             let after_ns = kept.budget.deficit_ns();
             let what = format!("a deficit of {before_ns} ns became {after_ns} ns within {most_ns} ns");
             return Err(Wrong::Time(what));
@@ -173,7 +193,7 @@ impl Store {
     pub fn draw(&mut self, pop: &str, draws: &[Draw], now: u64) -> Vec<Drawn> {
         let now_us = self.clock.at_us(now);
         let escrows = &mut self.state.escrows;
-        draws.iter().map(|draw| escrows.entry(draw.id.clone()).or_default().draw(now_us, pop, draw)).collect()
+        draws.iter().map(|draw| escrows.entry(draw.escrow()).or_default().draw(now_us, pop, draw)).collect()
     }
 
     /// Notes that a POP is alive; live POPs.

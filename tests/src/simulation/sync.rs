@@ -11,7 +11,8 @@ use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
 use weir_limiter::time::SECOND_NS;
 use weir_limiter::wire::{Message, Report};
 
-use super::clocks::Clock;
+use super::clocks::{Clock, WallClock};
+use super::setup::Setup;
 use super::world::Call;
 
 /// How long a POP that says nothing counts as one of the region, in nanoseconds (weir-sync's default).
@@ -28,6 +29,8 @@ pub(super) enum Question {
     Look(Look),
     /// Who is banned.
     Bans(BanListing),
+    /// What the rule set says that a POP asks for.
+    Rules(Call),
 }
 
 /// A question on its way to the store and back, until it is answered. The network may repeat it.
@@ -37,7 +40,8 @@ pub(super) type UnderWay = Rc<RefCell<Option<Question>>>;
 #[derive(Debug)]
 pub(super) enum Answer {
     Report(Answers<()>),
-    Tick(Vec<HotKey>, u64),
+    Tick(Vec<HotKey>, RuleSet),
+    Rules(RuleSet),
     Look(Vec<Account>),
     Bans(Vec<Ban>),
 }
@@ -51,6 +55,15 @@ pub(super) enum Next {
     Nothing,
 }
 
+/// A version of the fleet's rule set.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    /// Its number; 0 if there is none.
+    pub version: u64,
+    /// What it says.
+    pub document: Rc<[u8]>,
+}
+
 /// A weir-sync.
 pub struct Sync {
     /// Its region.
@@ -62,25 +75,33 @@ pub struct Sync {
     /// Counts its starts: what was asked in an earlier life is answered to nobody.
     pub life: u32,
     clock: Clock,
+    wall: WallClock,
     terms: Terms,
     hub: Hub,
     /// The rule set that POPs are told to run, as the store last said.
-    rule_set: u64,
+    rule_set: RuleSet,
 }
 
 impl Sync {
-    /// The `replica`th of `replicas` weir-syncs of a region.
-    pub fn new(region: usize, replica: usize, replicas: usize, clock: Clock, terms: Terms) -> Self {
+    /// The `replica`th of a region's weir-syncs.
+    pub fn new(region: usize, replica: usize, clock: Clock, setup: &Setup) -> Self {
+        let (replicas, terms) = (setup.syncs_per_region, setup.terms);
+        let wall = WallClock::beginning(setup.begins_us);
         let member =
             if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
         let hub = hub(&member, terms);
-        Self { region, member, is_up: true, life: 0, clock, terms, hub, rule_set: 0 }
+        Self { region, member, is_up: true, life: 0, clock, wall, terms, hub, rule_set: RuleSet::default() }
     }
 
     /// A report comes in.
     pub fn hear(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
-        self.hub.report(self.clock.at(now), now / 1_000, report)
+        self.hub.report(self.clock.at(now), self.wall.at_us(now), report)
+    }
+
+    /// What POPs fetch, if it has heard of it.
+    pub fn document(&self) -> Option<Rc<[u8]>> {
+        (self.rule_set.version > 0).then(|| Rc::clone(&self.rule_set.document))
     }
 
     /// An interval is over.
@@ -102,7 +123,7 @@ impl Sync {
                     Some(Answer::Report(answers)) => answers,
                     _ => Answers::failed(()),
                 };
-                let reply = self.hub.settle(time, self.rule_set, pending, answers).reply;
+                let reply = self.hub.settle(time, self.rule_set.version, pending, answers).reply;
                 return Next::Reply(call, reply.encode(), reply.settled);
             }
             (Question::Tick(tick), Some(Answer::Tick(fleet, rule_set))) => {
@@ -112,6 +133,11 @@ impl Sync {
                 }
             }
             (Question::Look(look), Some(Answer::Look(accounts))) => self.hub.looked(time, look, &accounts),
+            (Question::Rules(call), Some(Answer::Rules(RuleSet { document, .. })))
+                if !document.is_empty() =>
+            {
+                return Next::Reply(call, document.to_vec(), false);
+            }
             (Question::Bans(mine), Some(Answer::Bans(fleet))) => self.hub.bans_listed(time, mine, &fleet),
             _ => {}
         }
@@ -123,7 +149,7 @@ impl Sync {
         self.is_up = false;
         self.life += 1;
         self.hub = hub(&self.member, self.terms);
-        self.rule_set = 0;
+        self.rule_set = RuleSet::default();
     }
 }
 

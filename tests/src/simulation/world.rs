@@ -13,6 +13,7 @@ use super::faults::{Fault, Schedule};
 use super::ideal::{At, AtPops};
 use super::invariants::{self, Label};
 use super::ledger::Said;
+use super::log::{Logged, Took};
 use super::many::Wire;
 use super::network::Network;
 use super::pop::{Asked, Pop, Verdict};
@@ -47,15 +48,37 @@ pub(super) struct Asker {
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Tick { pop: usize, worker: usize },
-    Heard { call: Call, sync: usize, report: Rc<[u8]> },
-    AtStore { asker: Asker, question: UnderWay },
-    FromStore { asker: Asker, question: UnderWay, answer: Option<Answer> },
-    Answered { call: Call, reply: Rc<[u8]>, is_settled: bool },
+    Tick {
+        pop: usize,
+        worker: usize,
+    },
+    Heard {
+        call: Call,
+        sync: usize,
+        report: Rc<[u8]>,
+    },
+    AtStore {
+        asker: Asker,
+        question: UnderWay,
+    },
+    FromStore {
+        asker: Asker,
+        question: UnderWay,
+        answer: Option<Answer>,
+    },
+    Answered {
+        call: Call,
+        reply: Rc<[u8]>,
+        is_settled: bool,
+    },
     TimedOut(Call),
     Listen(usize),
     Look,
-    Keep { restored_at: u64 },
+    /// One of the rule sets that operators put is put.
+    Put(usize),
+    Keep {
+        restored_at: u64,
+    },
     Fault(Fault),
 }
 
@@ -88,6 +111,10 @@ pub struct World {
     pub apart: Vec<Apart>,
     /// What went over the wire.
     pub wire: Wire,
+    /// What became of each request, where that is kept.
+    pub log: Vec<Logged>,
+    /// Which POP took which rule set that was put, and when.
+    pub took: Vec<Took>,
 }
 
 /// What traffic is drawn from, in a world of this seed.
@@ -105,7 +132,7 @@ impl World {
         let replicas = setup.syncs_per_region;
         let syncs = (0..setup.regions * replicas).map(|i| {
             let clock = Clock::random(setup.drift_ppm_max, &mut rng);
-            Sync::new(i / replicas, i % replicas, replicas, clock, setup.terms)
+            Sync::new(i / replicas, i % replicas, clock, &setup)
         });
         let syncs = syncs.collect();
         let mut world = Self {
@@ -119,7 +146,9 @@ impl World {
             has_penalties: rules.rules().iter().any(|rule| rule.penalty.is_some()),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
             fleet: Fleet { pops: setup.pops, reach_ns: setup.reach_ns() },
-            store: Store::new(setup.is_accounted),
+            store: Store::new(setup.is_accounted, setup.begins_us),
+            log: Vec::new(),
+            took: Vec::new(),
             queue: Queue::default(),
             calls: 0,
             next: None,
@@ -144,6 +173,9 @@ impl World {
         for sync in 0..self.syncs.len() {
             let phase = self.rng.u64(0..self.setup.interval_ns);
             self.queue.push(phase, Event::Listen(sync));
+        }
+        for (which, (at, _)) in self.setup.puts.iter().enumerate() {
+            self.queue.push(WARM_UP_NS + at, Event::Put(which));
         }
         for (at, fault) in schedule {
             let at = WARM_UP_NS + at;
@@ -286,11 +318,13 @@ impl World {
             Event::Answered { call, reply, is_settled } => {
                 let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
                 self.decided(now, call.pop, decided);
+                self.make_calls(now, call.pop);
             }
             Event::TimedOut(call) => {
                 let decided = self.pops[call.pop].failed(call.worker, call.id, now);
                 self.decided(now, call.pop, decided);
             }
+            Event::Put(which) => self.put(which),
             Event::Listen(sync) => self.listen(now, sync),
             Event::Look => self.look(now),
             Event::Keep { restored_at } => self.store.keep(restored_at),
@@ -342,7 +376,7 @@ impl World {
         match verdict {
             Verdict::Waits(report) => {
                 self.calls = id;
-                self.send(now, Call { id, pop, worker }, report);
+                self.send(now, Call { id, pop, worker }, report, self.setup.timeout_ns);
             }
             verdict => self.account(arrival, &verdict),
         }
@@ -388,6 +422,10 @@ impl World {
 
     fn account(&mut self, arrival: Arrival, verdict: &Verdict) {
         let Arrival { at, pop, key, path, cost } = arrival;
+        if self.setup.keeps_log {
+            let (passed, bans) = (*verdict == Verdict::Admitted, self.pops[pop].has_banned());
+            self.log.push(Logged { at, pop, key, path, cost, passed, bans });
+        }
         if !self.setup.accounts_for(key) {
             return;
         }

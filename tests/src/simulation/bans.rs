@@ -1,0 +1,237 @@
+//! Penalties in random worlds: which client is banned, where, when and for how long, told from what became of every request.
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::account::Meter;
+use super::faults::{Fault, Schedule};
+use super::log::Logged;
+use super::setup::Setup;
+use super::shapes::{Asking, Shape, log_uniform};
+use super::stretch;
+use super::touch::Way;
+use super::world::World;
+
+/// Longer than any world: a key's window ends once in it at most.
+const WITHIN: &str = "10m";
+/// How long a ban lasts, in seconds.
+const DENY_SECONDS: [f64; 2] = [3.0, 15.0];
+/// By how much clocks that drift differ in that time, and what is rounded, in nanoseconds.
+const SLACK_NS: u64 = SECOND_NS / 20;
+/// Who knows of a ban does not hear of one that lasts by less than a second longer: nor does a region's weir-sync.
+const LONGER_NS: u64 = 2 * SECOND_NS;
+/// After a ban, one that has half of its burst is let through after so long, in nanoseconds, beside what news take.
+const AGAIN_NS: u64 = 3 * SECOND_NS;
+/// A strict rule's request whose message is lost is refused, and earns no ban: so many parts of them.
+const LOST_PARTS: usize = 10;
+
+/// A rule's penalty.
+#[derive(Clone, Copy, Debug)]
+pub struct Penalty {
+    after: usize,
+    deny_ns: u64,
+    is_strict: bool,
+}
+
+/// A ban: where it was made, when, and when it ends there.
+#[derive(Clone, Copy, Debug)]
+struct Ban {
+    pop: usize,
+    key: u32,
+    from: u64,
+    until: u64,
+}
+
+impl Penalty {
+    /// One for the first rule of a world, which is the only one; its first client earns it.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
+    pub fn draw(
+        setup: &mut Setup,
+        clients: &mut [Asking],
+        (rate, burst, most): (f64, u32, f64),
+        rng: &mut Rng,
+    ) -> Self {
+        setup.rules.truncate(1);
+        // So that the world may ask for some times as much.
+        let rate = rate.min(most / 4.0).max(1.0).floor();
+        setup.rules[0].rate = format!("{rate}/s");
+        let after = rng.u32(1..=40);
+        let seconds = log_uniform(DENY_SECONDS[0], DENY_SECONDS[1], rng) as u64;
+        let options = &mut setup.rules[0].options;
+        let penalty = format!(r#"{{"after": {after}, "within": "{WITHIN}", "deny_for": "{seconds}s"}}"#);
+        *options = format!(r#"{options}, "penalty": {penalty}"#);
+        let is_strict = options.contains(r#""strict""#);
+        // A POP whose reply is lost is told again within a minute only.
+        (setup.near.loss, setup.keeps_log) = (0.0, true);
+        let floods = (rate * log_uniform(3.0, 20.0, rng)).min(most);
+        clients[0].shape = match rng.u8(0..4) {
+            0 => Shape::OnePop { rate: floods, pop: rng.usize(0..setup.pops) },
+            1 => Shape::Hopping { rate: floods, dwell_ns: rng.u64(SECOND_NS / 2..4 * SECOND_NS) },
+            2 => Shape::Bursts { each: (burst as usize).min(400), period_ns: rng.u64(2..6) * SECOND_NS },
+            _ => Shape::Steady { rate: floods, is_zipf: rng.bool() },
+        };
+        Self { after: after as usize, deny_ns: seconds * SECOND_NS, is_strict }
+    }
+
+    /// Ends the run where a ban is not what the rule says.
+    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+        for key in 0..world.setup().keys {
+            let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
+            let bans = self.bans(key, &log);
+            self.are_earned(world, &log, &bans);
+            self.are_not_late(world, faults, &log, &bans, end);
+            hold(world, faults, &log, &bans, end);
+            are_over(world, faults, &log, &bans, end);
+        }
+    }
+
+    fn bans(&self, key: u32, log: &[Logged]) -> Vec<Ban> {
+        let made = log.iter().filter(|logged| logged.bans);
+        made.map(|made| Ban { pop: made.pop, key, from: made.at, until: made.at + self.deny_ns }).collect()
+    }
+
+    /// A POP bans for as many refusals as the rule says, since it banned last.
+    fn are_earned(&self, world: &World, log: &[Logged], bans: &[Ban]) {
+        for ban in bans {
+            let before = log.iter().rev().skip_while(|logged| logged.at > ban.from);
+            let here = before.filter(|logged| logged.pop == ban.pop);
+            let mut is_this = true;
+            let since = here.take_while(|logged| std::mem::take(&mut is_this) || !logged.bans);
+            let refused = since.filter(|logged| !logged.passed).count();
+            if refused < self.after {
+                let what = format!("{ban:?} for {refused} refusals of {}", self.after);
+                world.label.violated("penalty", ban.from, &what);
+            }
+        }
+    }
+
+    /// While nothing is wrong, no POP refuses for long without a ban.
+    fn are_not_late(&self, world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
+        let setup = world.setup();
+        let spans = stretch::clean(faults, setup, end);
+        for pop in 0..setup.pops {
+            let mut refused = 0;
+            for logged in log.iter().filter(|logged| logged.pop == pop) {
+                let is_clean = spans.iter().any(|(from, to)| (*from..*to).contains(&logged.at));
+                let may_be_banned = bans
+                    .iter()
+                    .any(|ban| ban.from <= logged.at && logged.at < ban.until + late_ns(faults, setup));
+                if logged.bans || !is_clean || may_be_banned {
+                    refused = 0;
+                } else if !logged.passed {
+                    refused += 1;
+                }
+                let lost = if self.is_strict { 5 + log.len() / LOST_PARTS } else { 0 };
+                if refused > 2 * self.after + lost {
+                    let what =
+                        format!("POP {pop} refused {refused} times without a ban, {} earn one", self.after);
+                    world.label.violated("penalty", logged.at, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Who is banned is refused: at the POP at once, and at the others when they have heard of it.
+fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
+    let setup = world.setup();
+    for ban in bans {
+        for pop in 0..setup.pops {
+            let until = ban.until - SLACK_NS - if pop == ban.pop { 0 } else { LONGER_NS };
+            let passed = log.iter().filter(|logged| logged.pop == pop && logged.passed);
+            let passed =
+                passed.filter(|logged| ban.from < logged.at && logged.at < until.min(end)).find(|logged| {
+                    known_at(ban, pop, (faults, setup), end).is_some_and(|at| at < logged.at)
+                        && !has_crashed(faults, pop, ban.from, logged.at)
+                });
+            if let Some(passed) = passed {
+                let what = format!("client {} passes at POP {pop}: {ban:?}", ban.key);
+                world.label.violated("penalty", passed.at, &what);
+            }
+        }
+    }
+}
+
+/// When no ban is left, a client that has tokens is let through.
+fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
+    let setup = world.setup();
+    let quota = world.reference.account(0, 0).quota;
+    let spans = stretch::clean(faults, setup, end);
+    let over = |ban: &Ban| ban.until + late_ns(faults, setup);
+    let again_ns = AGAIN_NS + 2 * setup.reach_ns();
+    let mut debt = Meter::default();
+    for (i, logged) in log.iter().enumerate() {
+        let until = bans.iter().filter(|ban| ban.from <= logged.at).map(over).max().unwrap_or(0);
+        let next = bans.iter().map(|ban| ban.from).find(|from| *from > logged.at).unwrap_or(end);
+        let is_clean = |at: u64, until: u64| spans.iter().any(|(from, to)| *from <= at && until <= *to);
+        let by = logged.at + again_ns;
+        let has_tokens = debt.deficit_ns(logged.at) <= quota.fill_ns() / 2;
+        if until > 0
+            && until <= logged.at
+            && by < next
+            && is_clean(logged.at, by)
+            && has_tokens
+            && !log[i..].iter().take_while(|logged| logged.at <= by).any(|logged| logged.passed)
+        {
+            let what = format!(
+                "client {} is refused for {} ms after its last ban, which ended at {} ms",
+                logged.key,
+                again_ns / 1_000_000,
+                until / 1_000_000
+            );
+            world.label.violated("penalty", by, &what);
+        }
+        if logged.passed {
+            debt.take(quota, world.reference.cost(0, logged.cost), logged.at);
+        }
+    }
+}
+
+/// When a POP knows of a ban, at the latest; none where it need not.
+fn known_at(ban: &Ban, pop: usize, (faults, setup): (&Schedule, &Setup), end: u64) -> Option<u64> {
+    if pop == ban.pop {
+        return Some(ban.from);
+    }
+    // Whoever knows may end before the others have heard.
+    let is_lost = |at: u64| {
+        let forgets = |fault: &Fault| match *fault {
+            Fault::SyncCrash(sync) => sync / setup.syncs_per_region == ban.pop % setup.regions,
+            Fault::PopCrash(which) => which == ban.pop,
+            Fault::StoreLoses(_) | Fault::StoreFlushed => true,
+            _ => false,
+        };
+        faults.iter().any(|(then, fault)| ban.from <= *then && *then <= at && forgets(fault))
+    };
+    let is_near = pop % setup.regions == ban.pop % setup.regions && setup.syncs_per_region == 1;
+    let way = if is_near { Way::Within(ban.pop, pop) } else { Way::Between(ban.pop, pop) };
+    way.known_at((faults, setup), (ban.from, end), is_lost)
+}
+
+fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {
+    let is_one = |fault: &Fault| matches!(fault, Fault::PopCrash(which) if *which == pop);
+    faults.iter().any(|(at, fault)| (from..until).contains(at) && is_one(fault))
+}
+
+/// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says for how long it lasts,
+/// so it lasts longer by what that was under way; and a region may say of another's what it has heard of it.
+fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
+    let by = |fault: &Fault| match *fault {
+        Fault::Near(link) | Fault::Far(link) => 2 * (link.delay_ns + link.jitter_ns),
+        Fault::Silence(_, ns) | Fault::StoreSlow(ns) => ns,
+        Fault::PopClock(_, by_ns) => by_ns.unsigned_abs(),
+        Fault::StoreClock(by_us) => by_us.unsigned_abs() * 1_000,
+        _ => 0,
+    };
+    SLACK_NS + 2 * setup.round_trip_ns() + faults.iter().map(|(_, fault)| by(fault)).sum::<u64>()
+}
+
+/// What a world's bans were: how many were made, how often one that was banned asked elsewhere, and was let through after.
+pub fn counted(world: &World, penalty: &Penalty) -> String {
+    let bans: Vec<_> =
+        (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();
+    format!("{} bans at {} POPs", bans.len(), world.setup().pops)
+}
+
+fn of_key(world: &World, key: u32) -> Vec<Logged> {
+    world.log.iter().filter(|logged| logged.key == key).copied().collect()
+}

@@ -1,0 +1,197 @@
+//! Quotas of the calendar in random worlds: midnight comes while clients ask. Of a day the fleet admits all that there is,
+//! and no more; and the next day opens it anew.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::account::Tally;
+use super::faults::{Fault, Schedule};
+use super::log::Logged;
+use super::scenario::{Plan, Size};
+use super::setup::{RuleText, Setup};
+use super::shapes::{Asking, Shape, log_uniform};
+use super::traffic;
+use super::world::{WARM_UP_NS, World};
+
+/// Midnights that end a month, in days since 1970: February in a leap year and in none, April, and a year.
+const MONTHS: [u64; 4] = [11_017, 11_382, 11_443, 11_688];
+const DAY_US: u64 = 86_400_000_000;
+/// What a POP has on hand ahead, as a part of the count; or a token.
+const AHEAD_PARTS: u64 = 1_000;
+/// What has to be there of a day for its rest to be a part worth to look at: it is asked for after all has been given.
+const ASKED_FOR_TIMES: u64 = 2;
+/// How long a POP takes for its first token of a day beside an exchange, in nanoseconds.
+const OPENS_NS: u64 = SECOND_NS / 5;
+/// When midnight comes in a row, in seconds.
+const MIDNIGHT_AT: u64 = 30;
+/// How many tokens a day has in a row.
+const ROW_COUNT: u32 = 20_000;
+
+/// A quota of the calendar, and a midnight.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// When, in nanoseconds from the begin of the traffic.
+    at: u64,
+    /// How many tokens there are until then, and again after it.
+    count: u32,
+}
+
+impl Turn {
+    /// One for the first rule of a world, which is the only one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "some tokens"
+    )]
+    pub fn draw(
+        setup: &mut Setup,
+        clients: &mut [Asking],
+        faults: &mut Schedule,
+        (rate, most, seconds): (f64, f64, u64),
+        rng: &mut Rng,
+    ) -> Self {
+        let at = rng.u64(seconds / 3..2 * seconds / 3) * SECOND_NS;
+        let asks = (rate * log_uniform(1.0, 10.0, rng)).min(most);
+        let count = (asks * (at / SECOND_NS) as f64 * log_uniform(0.1, 0.9, rng)) as u32 + 1;
+        setup.rules.truncate(1);
+        let is_month = rng.bool();
+        let rule = &mut setup.rules[0];
+        (rule.rate, rule.burst) = (format!("{count}/{}", if is_month { "month" } else { "day" }), 0);
+        rule.options = r#""algorithm": "quota", "when_unsynced": "deny""#.into();
+        setup.begins_us = midnight_us(is_month, rng) - (WARM_UP_NS + at) / 1_000;
+        setup.keeps_log = true;
+        clients[0].shape = match rng.u8(0..3) {
+            0 => Shape::OnePop { rate: asks, pop: rng.usize(0..setup.pops) },
+            1 => Shape::Hopping { rate: asks, dwell_ns: rng.u64(SECOND_NS..5 * SECOND_NS) },
+            _ => Shape::Steady { rate: asks, is_zipf: rng.bool() },
+        };
+        for client in clients {
+            (client.cost, client.is_mixed) = (1, false);
+        }
+        // A store whose clock steps has midnight at another time, and what a store lost is given again.
+        let moves = |fault: &Fault| {
+            matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed)
+        };
+        faults.retain(|(_, fault)| !moves(fault));
+        Self { at, count }
+    }
+
+    /// Ends the run where a window admits another count than it has, or begins late.
+    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+        for key in 0..world.setup().keys {
+            let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
+            for span in [(0, self.at), (self.at, end)] {
+                let Tally { admitted, .. } = tally(&log, span);
+                if admitted > u64::from(self.count) {
+                    let what = format!("client {key}: {admitted} admitted in one window of {}", self.count);
+                    world.label.violated("quota", span.1, &what);
+                }
+                if faults.is_empty() {
+                    self.gives_all(world, &log, span);
+                }
+            }
+            if faults.is_empty() {
+                self.opens(world, &log);
+            }
+        }
+    }
+
+    /// What each window gave to the first client.
+    pub fn counted(&self, world: &World) -> String {
+        let log: Vec<_> = world.log.iter().filter(|logged| logged.key == 0).copied().collect();
+        let spans = [(0, self.at), (self.at, u64::MAX)].map(|span| tally(&log, span));
+        format!("{spans:?} of {}", self.count)
+    }
+
+    /// What is asked for often enough is given, but for what POPs have on hand that are not asked any more.
+    fn gives_all(&self, world: &World, log: &[Logged], span: (u64, u64)) {
+        let Tally { offered, admitted } = tally(log, span);
+        let count = u64::from(self.count);
+        let on_hand = on_hand(world.setup(), log, span, count);
+        if offered >= ASKED_FOR_TIMES * count + on_hand && admitted + on_hand < count {
+            let what = format!("client {}: {admitted} admitted of {count}, asked for {offered}", log[0].key);
+            world.label.violated("quota", span.1, &what);
+        }
+    }
+
+    /// The first that asks after midnight, and while its POP is in touch, is let through.
+    fn opens(&self, world: &World, log: &[Logged]) {
+        let setup = world.setup();
+        let takes_ns = setup.timeout_ns + setup.interval_ns + 2 * setup.round_trip_ns() + OPENS_NS;
+        let mut after = log.iter().filter(|logged| logged.at >= self.at);
+        let Some(first) = after.clone().next() else { return };
+        let by = first.at.max(self.at) + takes_ns;
+        let asked_later = after.clone().any(|logged| logged.at > by - setup.interval_ns);
+        if asked_later && !after.any(|logged| logged.passed && logged.at <= by) {
+            let what = format!(
+                "client {} is let through nowhere by then, after {} ms",
+                first.key,
+                self.at / 1_000_000
+            );
+            world.label.violated("quota", by, &what);
+        }
+    }
+}
+
+/// What POPs may have on hand for a client that is not there any more, in tokens: a part of the count, and what they were
+/// asked for from a report to the answer to the next.
+fn on_hand(setup: &Setup, log: &[Logged], (from, to): (u64, u64), count: u64) -> u64 {
+    let news_ns = setup.interval_ns + setup.round_trip_ns();
+    let mut asked = BTreeMap::<(usize, u64), u64>::new();
+    for logged in log.iter().filter(|logged| (from..to).contains(&logged.at)) {
+        *asked.entry((logged.pop, logged.at / news_ns)).or_default() += 1;
+    }
+    let most =
+        |pop: usize| asked.range((pop, 0)..=(pop, u64::MAX)).map(|(_, asked)| *asked).max().unwrap_or(0);
+    (0..setup.pops).map(|pop| 2 * most(pop) + 2 * (count / AHEAD_PARTS).max(1)).sum()
+}
+
+fn midnight_us(is_month: bool, rng: &mut Rng) -> u64 {
+    let day = if is_month { MONTHS[rng.usize(0..MONTHS.len())] } else { MONTHS[0] + rng.u64(0..1_000) };
+    day * DAY_US
+}
+
+fn tally(log: &[Logged], (from, to): (u64, u64)) -> Tally {
+    let there = log.iter().filter(|logged| (from..to).contains(&logged.at));
+    there.fold(Tally::default(), |sum, logged| Tally {
+        offered: sum.offered + 1,
+        admitted: sum.admitted + u64::from(logged.passed),
+    })
+}
+
+/// A client that asks for more than a day has, before midnight and after.
+pub fn midnight(size: Size) -> Plan {
+    let mut plan = Plan::of(size, 2 * MIDNIGHT_AT, traffic::even(2_000.0, size.pops));
+    let options = r#""algorithm": "quota""#.into();
+    plan.setup.rules =
+        vec![RuleText { rate: format!("{ROW_COUNT}/day"), burst: 0, options, ..RuleText::default() }];
+    plan.setup.begins_us = MONTHS[0] * DAY_US - (WARM_UP_NS / 1_000 + MIDNIGHT_AT * 1_000_000);
+    plan.setup.keeps_log = true;
+    plan
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn of_count(world: &World, span: (u64, u64)) -> f64 {
+    tally(&world.log, span).admitted as f64 / f64::from(ROW_COUNT)
+}
+
+/// What is admitted before midnight, as a part of what the day has.
+pub fn before(world: &World) -> f64 {
+    of_count(world, (0, MIDNIGHT_AT * SECOND_NS))
+}
+
+/// And after.
+pub fn after(world: &World) -> f64 {
+    of_count(world, (MIDNIGHT_AT * SECOND_NS, u64::MAX))
+}
+
+/// How long after midnight the first request passes, in milliseconds.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn opens_ms(world: &World) -> f64 {
+    let at = MIDNIGHT_AT * SECOND_NS;
+    let first = world.log.iter().find(|logged| logged.passed && logged.at >= at);
+    first.map_or(f64::INFINITY, |logged| (logged.at - at) as f64 / 1e6)
+}

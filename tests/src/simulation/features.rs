@@ -1,0 +1,88 @@
+//! What some random worlds try of a rule set beside quotas: penalties, the calendar, and that it is replaced.
+//!
+//! Drawn with a salt of its own: a world of a seed that tries none of it is what it would be if there were no such thing.
+
+use fastrand::Rng;
+
+use super::bans::{self, Penalty};
+use super::calendars::Turn;
+use super::faults::Schedule;
+use super::pushes::Push;
+use super::setup::Setup;
+use super::shapes::Asking;
+use super::world::World;
+
+/// One world in so many tries one of these, and no other trial.
+const ONE_IN: u32 = 8;
+const SALT: u64 = 0x0049_5353_5545_3133;
+
+/// What a world tries.
+#[derive(Clone, Debug)]
+pub enum Feature {
+    /// A client earns bans.
+    Penalty(Penalty),
+    /// Midnight comes.
+    Turn(Turn),
+    /// A rule set is put.
+    Push(Push),
+}
+
+/// The world that it is drawn for.
+#[derive(Clone, Copy, Debug)]
+pub struct For {
+    /// Tokens per second of the first rule, ...
+    pub rate: f64,
+    /// ... and at once.
+    pub burst: u32,
+    /// The most that a client asks for, in requests per second.
+    pub most: f64,
+    /// How long traffic lasts, in seconds.
+    pub seconds: u64,
+    /// When something may go wrong last, in nanoseconds.
+    pub until: u64,
+}
+
+impl Feature {
+    /// Whether the world of a seed tries one.
+    pub fn is_tried(seed: u64) -> bool {
+        generator(seed).u32(0..ONE_IN) == 0
+    }
+
+    /// The one that a world tries.
+    pub fn draw(setup: &mut Setup, clients: &mut Vec<Asking>, faults: &mut Schedule, of: For) -> Self {
+        let mut rng = generator(!setup.seed);
+        let For { rate, burst, most, seconds, until } = of;
+        match rng.u32(0..3) {
+            0 => Self::Penalty(Penalty::draw(setup, clients, (rate, burst, most), &mut rng)),
+            1 => Self::Turn(Turn::draw(setup, clients, faults, (rate, most, seconds), &mut rng)),
+            _ => Self::Push(Push::draw(setup, clients, faults, (rate, most, until), &mut rng)),
+        }
+    }
+
+    /// Whether what is admitted can be compared with an ideal limiter of the rules that there are at first.
+    pub fn compares(&self) -> bool {
+        matches!(self, Self::Push(_))
+    }
+
+    /// Ends the run where it is not as the rule set says. `end` is that of the traffic, in nanoseconds.
+    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+        match self {
+            Self::Penalty(penalty) => penalty.judge(world, faults, end),
+            Self::Turn(turn) => turn.judge(world, faults, end),
+            Self::Push(push) => push.judge(world, faults, end),
+        }
+    }
+
+    /// What came of it, to look at.
+    pub fn counted(&self, world: &World) -> String {
+        match self {
+            Self::Penalty(penalty) => bans::counted(world, penalty),
+            Self::Turn(turn) => turn.counted(world),
+            Self::Push(push) => push.counted(world),
+        }
+    }
+}
+
+fn generator(seed: u64) -> Rng {
+    Rng::with_seed(seed.rotate_left(17) ^ SALT)
+}

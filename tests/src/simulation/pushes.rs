@@ -1,0 +1,245 @@
+//! Rule sets that an operator puts while clients ask: every POP takes them in a stated time, rules that did not change
+//! go on as if nothing had happened, and one that did is kept from then on.
+
+use fastrand::Rng;
+use weir_limiter::time::SECOND_NS;
+
+use super::account::Tally;
+use super::faults::{Fault, Schedule};
+use super::log::Took;
+use super::scenario::{Plan, Size};
+use super::setup::{PATHS, RuleText, Setup};
+use super::shapes::{Asking, Shape, log_uniform};
+use super::touch::Way;
+use super::traffic;
+use super::world::World;
+
+/// Which path the rule counts that is put.
+pub(super) const PATH: u8 = 2;
+/// So long after a rule set was put the loop has settled on it, beside what it takes to be taken, in nanoseconds.
+const SETTLES_NS: u64 = 6 * SECOND_NS;
+/// How often a fetch may be lost: one in fifty is.
+const LOST_FETCHES: u64 = 2;
+/// How long a fetch waits for its answer, in nanoseconds.
+const FETCH_NS: u64 = 5 * SECOND_NS;
+/// Slots of a table in which the client of the rule and the others hardly meet.
+const SLOTS: u32 = 256;
+/// The least part of a quota, of one that is asked for more, ...
+const LEAST: f64 = 0.93;
+/// ... under a strict rule, too, ...
+const LEAST_STRICT: f64 = 0.6;
+/// ... and the most, ...
+const MOST: f64 = 1.03;
+/// ... but for what is under way so many times, and a request at each POP.
+const UNDER_WAY_TIMES: f64 = 3.0;
+/// A smaller burst says more of itself than of the rule set.
+const BURST_MIN: u32 = 5;
+/// When a row's rule set is put, in seconds.
+const PUT_AT: u64 = 20;
+
+/// A rule set that is put.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// When, in nanoseconds from the begin of the traffic.
+    at: u64,
+    /// The client of the rule that changes.
+    key: u32,
+    /// That rule's tokens per minute before and after; before it may not be there.
+    rates: (Option<u32>, u32),
+    burst: u32,
+    is_strict: bool,
+}
+
+impl Push {
+    /// One for a world whose first rule has so many tokens a second, and a client that asks for more than it gives.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some tokens")]
+    pub fn draw(
+        setup: &mut Setup,
+        clients: &mut Vec<Asking>,
+        faults: &mut Schedule,
+        (rate, most, until): (f64, f64, u64),
+        rng: &mut Rng,
+    ) -> Self {
+        let at = rng.u64(5 * SECOND_NS..until / 2);
+        // Well below what the first rule gives, which counts the same requests.
+        let high = (rate.min(most) * 60.0 / 3.0) as u32;
+        let low = (high / rng.u32(3..6)).max(1);
+        let (before, after) = if rng.bool() { (low, high) } else { (high, low) };
+        let before = (rng.u8(0..3) > 0).then_some(before);
+        let burst = (low / 30).clamp(BURST_MIN, setup.rules[0].burst.max(BURST_MIN));
+        let is_strict = setup.rules[0].options.contains(r#""strict""#);
+        let of = |rate: u32| RuleText {
+            name: "put".into(),
+            path: Some(PATHS[usize::from(PATH)]),
+            rate: format!("{rate}/m"),
+            burst,
+            ..RuleText::default()
+        };
+        let rules = [setup.rules.clone(), vec![of(after)]].concat();
+        setup.rules.extend(before.map(of));
+        setup.puts = vec![(at, rules)];
+        (setup.slots, setup.keeps_log) = (SLOTS, true);
+        let asks = (f64::from(high) / 60.0 * log_uniform(1.5, 3.0, rng)).min(most);
+        let shape = Shape::Steady { rate: asks, is_zipf: rng.bool() };
+        clients.push(Asking { shape, cost: 1, is_mixed: false });
+        match rng.u8(0..4) {
+            0 => {}
+            which => {
+                let begin = at - rng.u64(SECOND_NS..4 * SECOND_NS);
+                let end = (at + rng.u64(SECOND_NS..6 * SECOND_NS)).min(until);
+                let (pop, region) = (rng.usize(0..setup.pops), rng.usize(0..setup.regions));
+                let cut = |is_cut| match which {
+                    1 | 2 => Fault::CutPop(pop, is_cut),
+                    _ => Fault::CutRegion(region, is_cut),
+                };
+                *faults = vec![(begin, cut(true)), (end, cut(false))];
+            }
+        }
+        Self { at, key: setup.keys, rates: (before, after), burst, is_strict }
+    }
+
+    /// How long it takes at most until a POP runs it that is in touch, in nanoseconds.
+    fn takes_ns(pop: usize, setup: &Setup) -> u64 {
+        let way = Way::FromStore(pop);
+        way.takes_ns(setup) + 2 * setup.interval_ns + LOST_FETCHES * (FETCH_NS + setup.interval_ns)
+    }
+
+    /// Ends the run where a POP takes it late, or does not keep the quota before or after.
+    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+        self.judge_times(world, faults, end);
+        let setup = world.setup();
+        let takes_ns = (0..setup.pops).map(|pop| Self::takes_ns(pop, setup)).max().unwrap_or(0);
+        let last = faults.iter().map(|(at, _)| *at + setup.recovery_ns()).max().unwrap_or(0);
+        let first = faults.first().map_or(self.at, |(at, _)| self.at.min(*at));
+        let (before, after) = self.rates;
+        if let Some(before) = before {
+            self.judge_quota(world, before, (SETTLES_NS, first));
+        }
+        self.judge_quota(world, after, (last.max(self.at + takes_ns) + SETTLES_NS, end));
+    }
+
+    /// When how many POPs took it.
+    pub fn counted(&self, world: &World) -> String {
+        let ms: Vec<_> =
+            world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
+        format!("taken after {ms:?} ms")
+    }
+
+    fn judge_times(&self, world: &World, faults: &Schedule, end: u64) {
+        let setup = world.setup();
+        for pop in 0..setup.pops {
+            for (from, to) in Way::FromStore(pop).whole(faults, setup, end) {
+                let due = from.max(self.at) + Self::takes_ns(pop, setup);
+                let took = world.took.iter().rev().find(|took| took.pop == pop && took.at <= due);
+                if due <= to && took.is_none_or(|took| took.version == 0) {
+                    let what = format!("POP {pop} does not run the rule set of {} ms", self.at / 1_000_000);
+                    world.label.violated("rule set", due, &what);
+                }
+            }
+        }
+    }
+
+    /// What was asked for and admitted of the rule in a span of time.
+    fn tally(&self, world: &World, (from, to): (u64, u64)) -> Tally {
+        let mine = world.log.iter().filter(|logged| logged.path == PATH && logged.key == self.key);
+        let mine = mine.filter(|logged| (from..to).contains(&logged.at));
+        mine.fold(Tally::default(), |sum, logged| Tally {
+            offered: sum.offered + 1,
+            admitted: sum.admitted + u64::from(logged.passed),
+        })
+    }
+
+    /// By how many tokens its client is overdrawn at `now`: as many are missing after a change as before.
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    fn owes(&self, world: &World, now: u64) -> f64 {
+        let (before, after) = (f64::from(self.rates.0.unwrap_or(0)) / 60.0, f64::from(self.rates.1) / 60.0);
+        let refilled = |from: u64, to: u64| {
+            let of_before = self.at.clamp(from, to) - from;
+            (before * of_before as f64 + after * (to - from - of_before) as f64) / 1e9
+        };
+        let (mut missing, mut at) = (0.0_f64, 0);
+        let mine = world.log.iter().filter(|logged| logged.path == PATH && logged.passed);
+        for logged in mine.take_while(|logged| logged.at < now) {
+            missing = (missing - refilled(at, logged.at)).max(0.0);
+            missing += if self.rates.0.is_some() || logged.at >= self.at { 1.0 } else { 0.0 };
+            at = logged.at;
+        }
+        (missing - refilled(at, now) - f64::from(self.burst)).max(0.0)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    fn judge_quota(&self, world: &World, rate: u32, (from, to): (u64, u64)) {
+        if to < from + 4 * SECOND_NS {
+            return;
+        }
+        let setup = world.setup();
+        let rate = f64::from(rate) / 60.0;
+        let seconds = (to - from) as f64 / 1e9;
+        let news = (setup.interval_ns + setup.round_trip_ns()) as f64 / 1e9;
+        let swing = UNDER_WAY_TIMES * news * rate + f64::from(self.burst) + 2.0 * setup.pops as f64;
+        let Tally { offered, admitted } = self.tally(world, (from, to));
+        let ideally = (rate * seconds).min(offered as f64);
+        let part = if self.is_strict { LEAST_STRICT } else { LEAST };
+        // What it was lent before, it pays back.
+        let ideally = (ideally - self.owes(world, from)).max(0.0);
+        let (least, most) = (part * ideally - swing, MOST * rate * seconds + swing);
+        let admitted = admitted as f64;
+        if admitted < least || admitted > most {
+            let what = format!(
+                "{rate}/s from {:.1} s on: admitted {admitted} of {offered}, at least {least:.0}, at most {most:.0}, \
+                 {self:?}",
+                from as f64 / 1e9
+            );
+            world.label.violated("rule set", to, &what);
+        }
+    }
+}
+
+/// One client at five times its rate; another's rule is changed from 50/s to 10/s.
+pub fn put(size: Size) -> Plan {
+    let contended = traffic::of(0, 0, traffic::even(500.0, size.pops));
+    let other = traffic::of(1, PATH, traffic::even(80.0, size.pops));
+    let mut plan = Plan::of(size, 90, traffic::merged(vec![contended, other]));
+    let of = |rate: &str| RuleText {
+        name: "put".into(),
+        path: Some(PATHS[usize::from(PATH)]),
+        rate: rate.into(),
+        burst: 20,
+        ..RuleText::default()
+    };
+    plan.setup.rules = vec![RuleText::default(), of("50/s")];
+    plan.setup.puts = vec![(PUT_AT * SECOND_NS, vec![RuleText::default(), of("10/s")])];
+    (plan.setup.slots, plan.setup.keeps_log) = (SLOTS, true);
+    // A POP whose fetch is lost tries again after five seconds.
+    plan.setup.near.loss = 0.0;
+    Plan { drain_seconds: 15, ..plan }
+}
+
+/// When the last POP ran it, in milliseconds after it was put.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn taken_ms(world: &World) -> f64 {
+    if world.took.len() < world.setup().pops {
+        return f64::INFINITY;
+    }
+    let last = world.took.iter().map(|Took { at, .. }| *at).max().unwrap_or(u64::MAX);
+    (last - PUT_AT * SECOND_NS) as f64 / 1e6
+}
+
+/// What its client is admitted from so many seconds to so many, as a part of `rate`.
+fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
+    let push = Push { at: 0, key: 1, rates: (None, 0), burst: 0, is_strict: false };
+    let Tally { admitted, .. } = push.tally(world, (from * SECOND_NS, to * SECOND_NS));
+    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+    let (admitted, seconds) = (admitted as f64, (to - from) as f64);
+    admitted / (rate * seconds)
+}
+
+/// What its client is admitted before, as a part of the rate.
+pub fn before(world: &World) -> f64 {
+    of_rate(world, 50.0, (5, PUT_AT))
+}
+
+/// And after.
+pub fn after(world: &World) -> f64 {
+    of_rate(world, 10.0, (PUT_AT + 10, 90))
+}
