@@ -1,5 +1,5 @@
-//! Memory for what the host answers, used again for the next: a request that is paid from a batch, or that the deny
-//! cache answers, is decided without asking the allocator.
+//! Memory for what the host answers, used again for the next: a request that the deny cache answers is decided without
+//! asking the allocator.
 //!
 //! A host that returns bytes asks the module for memory first, through an export, and names that when it returns. It is
 //! kept here meanwhile, so an answer is taken over only where it is in memory that was lent for it.

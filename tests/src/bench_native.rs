@@ -16,11 +16,10 @@ use crate::instructions::baseline::{self, Counts};
 /// The group of governor's cases, as tests/benches/native/governor.rs names it and them.
 const GOVERNOR: &str = "governor";
 
-/// A case, and the same by governor: told the time, and with a clock of its own. The first three are what must be
-/// reached: a table hit, of many addresses in turn and of one, and what one is paid for from its batch.
-const SAME: [Same; 6] = [
+/// A case, and the same by governor: told the time, and with a clock of its own. The first two are what must be
+/// reached: a table hit, of many addresses in turn and of one.
+const SAME: [Same; 5] = [
     Same::new("table: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
-    Same::new("decide: allowed, 1 rule, at the table", "allowed, 1 limiters, given clock", None),
     Same::new(
         "decide: allowed, 1 rule",
         "allowed, 1 limiters, given clock",
@@ -102,26 +101,26 @@ fn table(
     Ok(page)
 }
 
-/// The row of the summary: the three of them, and the word of the worst. "No slower than governor" is meant beside
+/// The row of the summary: both of them, and the word of the worse one. "No slower than governor" is meant beside
 /// the governor that is told the time, as the limiter is.
 fn reached(estimate: impl Fn(&str, &str) -> Result<Estimate, String>) -> Result<Reached, String> {
-    let [many, table, batch, ..] = &SAME;
+    let [many, one, ..] = &SAME;
     let of = |same: &Same| {
         let (group, name) = same.title.split_once(": ").unwrap_or_default();
         Ok::<_, String>((estimate(group, name)?.median, estimate(GOVERNOR, same.given_clock)?.median))
     };
-    let all = [of(many)?, of(table)?, of(batch)?];
-    let [(many_ns, many_governor), (table_ns, one_governor), (batch_ns, _)] = all;
-    let own = match batch.own_clock {
+    let both = [of(many)?, of(one)?];
+    let [(many_ns, many_governor), (one_ns, one_governor)] = both;
+    let own = match one.own_clock {
         Some(name) => format!(", {:.1} with its own clock", estimate(GOVERNOR, name)?.median),
         None => String::new(),
     };
     let text = format!(
-        "{many_ns:.1} ns, 10,000 addresses in turn (governor {many_governor:.1}); one address {table_ns:.1} ns at the \
-         table, {batch_ns:.1} ns from its batch (governor {one_governor:.1}{own})"
+        "{many_ns:.1} ns, 10,000 addresses in turn (governor {many_governor:.1}); one address {one_ns:.1} ns \
+         (governor {one_governor:.1}{own})"
     );
-    let is_no_slower = all.iter().all(|(ns, governor)| ns <= governor);
-    let slowest = all.iter().map(|(ns, _)| *ns).fold(0.0, f64::max);
+    let is_no_slower = both.iter().all(|(ns, governor)| ns <= governor);
+    let slowest = both.iter().map(|(ns, _)| *ns).fold(0.0, f64::max);
     Ok(NATIVE.reached(slowest, text).only_if(is_no_slower))
 }
 

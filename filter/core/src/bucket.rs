@@ -67,15 +67,6 @@ impl Bucket {
         }
     }
 
-    /// The bucket without `tokens` more, if then no more than `most` are missing.
-    pub fn withdraw(self, quota: &Quota, tokens: u32, most: u32, now: Time) -> Option<Self> {
-        let ns = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens));
-        match self.take_within(ns(tokens), ns(most), quota, now) {
-            Take::Taken(after) => Some(after),
-            Take::Short { .. } => None,
-        }
-    }
-
     /// The bucket once `n` are taken from it at `now`, whether they are there or not; no deeper in debt than a
     /// bucket goes, and never less deep than it was.
     #[must_use]

@@ -21,8 +21,6 @@ pub enum Event {
     Unavailable,
     /// The deny cache answered.
     DenyCacheAnswered,
-    /// A request was paid from a batch of tokens that its worker had withdrawn.
-    BatchPaid,
     /// The client's address could not be read; rules that count by it went by what they say of a missing part.
     AddressUnreadable,
     /// A report was sent.
@@ -52,7 +50,7 @@ pub enum Event {
 
 impl Event {
     /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 20] = [
         Self::Evicted,
         Self::Overflowed,
         Self::CasRetried,
@@ -61,7 +59,6 @@ impl Event {
         Self::Missing,
         Self::Unavailable,
         Self::DenyCacheAnswered,
-        Self::BatchPaid,
         Self::AddressUnreadable,
         Self::Reported,
         Self::Answered,
@@ -87,7 +84,6 @@ impl Event {
             Self::Missing => "weir.table.missing",
             Self::Unavailable => "weir.table.unavailable",
             Self::DenyCacheAnswered => "weir.deny_cache.answered",
-            Self::BatchPaid => "weir.batch.paid",
             Self::AddressUnreadable => "weir.address.unreadable",
             Self::Reported => "weir.sync.reported",
             Self::Answered => "weir.sync.answered",

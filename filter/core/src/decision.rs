@@ -85,7 +85,7 @@ impl Decision {
     }
 }
 
-/// How a client stands with a rule after the decision; of a request that is paid from a batch, when that was withdrawn.
+/// How a client stands with a rule after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Whole tokens left.

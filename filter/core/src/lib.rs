@@ -24,7 +24,6 @@ pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub mod address;
 pub mod algorithm;
-mod batch;
 pub mod bucket;
 pub mod calendar;
 pub mod claim;

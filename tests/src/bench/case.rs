@@ -24,7 +24,7 @@ pub enum Case {
     WeirLimited,
     /// One rule again, from many addresses in turn.
     WeirRotating,
-    /// The same in a fleet: every request goes to the table.
+    /// The same in a fleet.
     WeirFleet,
     /// Four rules: two per address, two per API key.
     WeirFour,

@@ -86,7 +86,7 @@ impl<'a> Figures<'a> {
                 self.added_over(Case::WeirFour, Case::Weir),
             ),
             beside(
-                "added CPU, a POP in a fleet : a POP on its own, which withdraws tokens by the batch",
+                "added CPU, a POP in a fleet : a POP on its own",
                 self.added_over(Case::WeirFleet, Case::Weir),
             ),
             beside("added CPU, quota headers on : off", self.added_over(Case::WeirHeaders, Case::Weir)),

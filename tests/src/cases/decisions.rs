@@ -24,7 +24,6 @@ const ADDRESS: &[u8] = b"192.0.2.1:80";
 
 pub(super) const CASES: &[Case] = &[
     Case { group: "decide", name: "allowed, 1 rule", start: || allowed(&per_address(1, GENEROUS)) },
-    Case { group: "decide", name: "allowed, 1 rule, at the table", start: || allowed(&at_the_table()) },
     Case { group: "decide", name: "allowed, 4 rules", start: || allowed(&per_address(4, GENEROUS)) },
     Case { group: "decide", name: "allowed, 16 rules", start: || allowed(&per_address(16, GENEROUS)) },
     Case { group: "decide", name: "allowed, 4 rules of 2 keys", start: || allowed(&of_two_keys()) },
@@ -39,11 +38,6 @@ pub(super) const GENEROUS: &str = r#""rate": "1000000/s", "burst": 1000000"#;
 /// `count` rules that count by the client's address.
 pub(super) fn per_address(count: usize, quota: &str) -> Vec<String> {
     (0..count).map(|i| format!(r#"{{"name": "r{i}", "key": ["client_address"], {quota}}}"#)).collect()
-}
-
-/// A rule whose requests are paid from no batch: each client is told what is left.
-fn at_the_table() -> Vec<String> {
-    per_address(1, &format!(r#"{GENEROUS}, "response": {{"on_allowed": true}}"#))
 }
 
 /// Two rules by address, two by API key.

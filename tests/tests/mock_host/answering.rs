@@ -214,7 +214,6 @@ fn every_counter_is_there_at_zero_from_the_start() {
         names,
         [
             "weir.address.unreadable",
-            "weir.batch.paid",
             "weir.concurrency.unreleased",
             "weir.cost.uncharged",
             "weir.deny_cache.answered",

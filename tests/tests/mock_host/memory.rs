@@ -60,26 +60,6 @@ fn a_gauge_shows_how_many_addresses_owe_something() {
 }
 
 #[test]
-fn rotating_addresses_with_batches_cost_no_memory() {
-    let shared = shared();
-    let mut worker = Worker::configured(&shared, &plugin(&rule("1000/s", 1_000)));
-    let before = worker.memory_bytes();
-    let mut run = |range: std::ops::Range<u32>| {
-        for n in range {
-            let [_, a, b, c] = n.to_be_bytes();
-            assert_eq!(worker.allowed_of(3, &Ask::from(format!("10.{a}.{b}.{c}:80"))), 3);
-            // The table forgets it.
-            worker.advance_ms(50);
-        }
-        worker.memory_bytes()
-    };
-    let (warm, end) = (run(0..WARM_UP), run(WARM_UP..ADDRESSES));
-    assert_eq!(warm, end);
-    assert!(end - before < 1 << 20, "{before} bytes before the first request, {end} after the last");
-    assert!(worker.counted("weir.batch.paid") > u64::from(ADDRESSES) / 2, "most pay from one");
-}
-
-#[test]
 fn rotating_watched_addresses_cost_no_memory() {
     let shared = shared();
     // Every batch of addresses fits, and is full again before the next.

@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 
 use super::judge::parts_of;
 use super::{Hit, Limiter};
-use crate::batch::requests_max;
 use crate::counters::Event;
 use crate::slot::{Entry, Slot};
 use crate::table::{Loaded, Slots, WriteError};
@@ -44,15 +43,8 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        // Where another worker has taken since, its batch may rely on what was taken here.
-        // Its worker may have the rule with other fields, so the quota alone tells; a strict rule's has none.
-        let may_rely = !is_strict && requests_max(quota.burst(), quota.token_ns(), 1).is_some();
-        if may_rely && entry.bucket() != hit.withdrawn.unwrap_or(hit.after) {
-            return;
-        }
         let taken = parts_of(&entry, hit.cost, now).saturating_mul(hit.cost);
-        let bucket = if may_rely { hit.after } else { entry.bucket() };
-        *entry.bucket_mut() = bucket.give_back(&quota, taken);
+        *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
         match &mut entry {
             Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
             Entry::Watched(watched) => {

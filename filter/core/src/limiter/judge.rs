@@ -70,7 +70,6 @@ impl Limiter {
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Once before, for a key that is watched, and once after, for one that just became so.
-            hit.withdrawn = None;
             self.count_if_watched(hit, &loaded.slot, now);
             let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
@@ -141,12 +140,7 @@ impl Limiter {
         };
         let burst = most_of(&lodging.entry, dearest, terms, now);
         let parts = parts_of(&lodging.entry, hit.cost, now);
-        let mut bucket = lodging.entry.bucket();
-        // Where another worker has taken since, its batch may rely on it.
-        if let Some(stretch) = hit.unused.filter(|stretch| stretch.until == bucket) {
-            bucket = stretch.paid;
-        }
-        let bucket = bucket.held_to(quota, burst, now);
+        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
         let full_ns = bucket.fill_ns(now);
         let taken = match alone {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
@@ -163,7 +157,6 @@ impl Limiter {
             Take::Taken(after) => after,
             Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
-        hit.after = after;
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {
             self.note_share(watched, hit.cost, terms);

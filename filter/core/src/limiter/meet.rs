@@ -4,9 +4,8 @@ use super::judge::Judged;
 use super::keys::KeyId;
 use super::ruling::Ruling;
 use super::{Asked, Hit, Limiter, Scratch, slot_of};
-use crate::bucket::Bucket;
 use crate::counters::Event;
-use crate::decision::{Outcome, Standing};
+use crate::decision::Standing;
 use crate::key::KeyHash;
 use crate::request::{Fetched, Request};
 use crate::rules::Listed;
@@ -23,8 +22,6 @@ pub(super) enum Met {
     Blocked,
     /// To limit it by this rule, of whose key it lacks a part, or has one too often.
     Lacking(u16),
-    /// Nothing: it is paid for.
-    Paid(Ruling),
 }
 
 impl Hit {
@@ -35,9 +32,6 @@ impl Hit {
             tag: Tag::of_key(hash.tag, salt),
             slot: slot_of(hash.place, slot_count),
             cost,
-            unused: None,
-            after: Bucket::FULL,
-            withdrawn: None,
             is_shadow: false,
             watched: false,
             thinned: false,
@@ -55,7 +49,7 @@ impl Limiter {
         slot_count: u32,
         now: Time,
     ) -> Met {
-        let Scratch { values, conditions, met, unlimited, hits, shadow, whose, .. } = scratch;
+        let Scratch { values, conditions, met, unlimited, hits, shadow, .. } = scratch;
         unlimited.clear();
         hits.clear();
         shadow.clear();
@@ -103,14 +97,6 @@ impl Limiter {
         };
         if self.rules.has_unlimited() {
             unlimited.extend(met.iter().copied().filter(is_unlimited));
-        }
-        *whose = Self::whose(&self.terms, met, request);
-        if let Some(whose) = whose.as_ref()
-            && let Some(strictest) = self.batches.pay(whose, now)
-        {
-            self.counters.add(Event::BatchPaid, 1);
-            whose.rules().for_each(|rule| self.counters.allowed(rule));
-            return Met::Paid(Ruling { outcome: Outcome::Allow, strictest: Some(strictest), hold_ns: 0 });
         }
         let mut is_address_missing = false;
         for &i in met {

@@ -1,7 +1,7 @@
 //! The limiter of one worker: request in, decision out.
 //!
 //! ```text
-//! request -> rules it meets -> [batch] -> keys -> [deny cache] -> slots -> judge -> commit -> decision
+//! request -> rules it meets -> keys -> [deny cache] -> slots -> judge -> commit -> decision
 //! ```
 //!
 //! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
@@ -10,7 +10,6 @@
 
 mod afterwards;
 mod answer;
-mod batches;
 mod calls;
 mod cells;
 mod counting;
@@ -41,8 +40,6 @@ mod wish;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::batch::{Batches, Stretch, Whose};
-use crate::bucket::Bucket;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Reason, Standing};
 use crate::deny_cache::DenyCache;
@@ -57,7 +54,6 @@ use crate::table::{Loaded, Slots, WriteError};
 use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
-use batches::BatchTerms;
 pub use draw::DRAWS_MAX;
 use draw::{Ended, InHand};
 use exchange::Exchange;
@@ -107,7 +103,6 @@ pub struct Limiter {
     /// What hides the parts of keys that leave the POP.
     fleet_secret: FleetSecret,
     deny_cache: DenyCache,
-    batches: Batches,
     watch: WatchList,
     /// The budget loop; none where the POP is on its own.
     exchange: Option<Exchange>,
@@ -158,8 +153,6 @@ struct Scratch {
     loaded: Vec<Loaded>,
     /// Slots to read into.
     rooms: Vec<Slot>,
-    /// Whose batch may pay for it.
-    whose: Option<Whose>,
 }
 
 /// A rule that counts the request, and the bucket it names.
@@ -170,12 +163,6 @@ struct Hit {
     slot: u32,
     /// Tokens that the request takes.
     cost: u32,
-    /// What its client has not used of its last batch goes back first, if its bucket is still as that left it.
-    unused: Option<Stretch>,
-    /// Its bucket without what the request takes.
-    after: Bucket,
-    /// And without what is withdrawn for the requests that come next, if anything is.
-    withdrawn: Option<Bucket>,
     /// Whether the rule's word does not count for this key.
     is_shadow: bool,
     /// Whether the watch list has counted this request.
@@ -192,7 +179,6 @@ impl Limiter {
         let (keys, terms) = Terms::of(&rules, &identity.secret, reporter.is_some());
         Self {
             counters: Counters::new(rules.rules().len()),
-            batches: Batches::new(BatchTerms::are_used(&terms)),
             terms,
             rules,
             generation: 0,
@@ -250,8 +236,6 @@ impl Limiter {
             Ruling::BLOCKED
         } else if let Met::Lacking(rule) = met {
             self.refused_for_lacking(rule)
-        } else if let Met::Paid(ruling) = met {
-            ruling
         } else if scratch.hits.is_empty() {
             Ruling::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
@@ -315,7 +299,7 @@ impl Limiter {
     /// Judges the hits on the table, and commits what they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Ruling {
         self.look_up_touch(now);
-        let Scratch { hits, loaded, rooms, whose, .. } = scratch;
+        let Scratch { hits, loaded, rooms, .. } = scratch;
         while let Some(loaded) = loaded.pop() {
             rooms.push(loaded.slot);
         }
@@ -325,25 +309,16 @@ impl Limiter {
                 loaded.push(self.load(slots, index, rooms));
             }
         }
-        let returning = whose.as_ref().filter(|whose| self.batches.has_seen(whose));
-        if let Some(whose) = returning {
-            self.take_back(whose, hits);
-        }
         let mut fits = true;
         for loaded in loaded.iter_mut() {
             fits &= self.judge_slot(loaded, hits, now);
         }
         if fits {
-            let more = returning.map_or(0, |whose| self.more_for(whose, hits, now));
-            self.withdraw(loaded, hits, more, now);
             for i in 0..loaded.len() {
                 let (done, rest) = loaded.split_at_mut(i);
                 let Some(next) = rest.first_mut() else { break };
-                if !self.commit(next, hits, more, slots, rooms, now) {
+                if !self.commit(next, hits, slots, rooms, now) {
                     self.give_back(done, hits, slots, rooms, now);
-                    if let Some(whose) = returning {
-                        self.batches.forget(whose);
-                    }
                     fits = false;
                     break;
                 }
@@ -355,13 +330,7 @@ impl Limiter {
         if !fits {
             return self.refuse(hits, slots, rooms, now);
         }
-        let decision = self.allow(hits);
-        match (whose.as_ref(), returning.is_some()) {
-            (Some(whose), true) => self.keep_batch(whose, hits, &decision, now),
-            (Some(whose), false) => self.batches.see(whose, now),
-            (None, _) => {}
-        }
-        decision
+        self.allow(hits)
     }
 
     fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
@@ -377,7 +346,6 @@ impl Limiter {
         &mut self,
         loaded: &mut Loaded,
         hits: &mut [Hit],
-        more: u32,
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
         now: Time,
@@ -400,7 +368,6 @@ impl Limiter {
             if !self.judge_slot(loaded, hits, now) {
                 return false;
             }
-            self.withdraw(core::slice::from_mut(loaded), hits, more, now);
         }
         self.counters.add(Event::CasGaveUp, 1);
         forget_taken(hits, loaded);
@@ -412,11 +379,11 @@ impl Limiter {
     }
 }
 
-/// Nothing was written of what hits took in this slot, so there is nothing to give back, to release, or to pay with.
+/// Nothing was written of what hits took in this slot, so there is nothing to give back, or to release.
 fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-        (hit.judged.taken, hit.withdrawn) = (None, None);
+        hit.judged.taken = None;
     }
 }
 

@@ -4,9 +4,7 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
 use super::Limiter;
-use super::batches::BatchTerms;
 use super::terms::Terms;
-use crate::batch::Batches;
 use crate::rules::{NO_RULE, RuleSet};
 use crate::time::Time;
 use crate::wire::Running;
@@ -40,7 +38,6 @@ impl Limiter {
         self.counters.rearrange(rules.rules().len(), same_name);
         // A rule may be looser now; and no hit of the rules before may be found in the next draw.
         self.deny_cache.clear();
-        self.batches = Batches::new(BatchTerms::are_used(&terms));
         self.scratch = None;
         (self.rules, self.keys, self.terms) = (rules, keys, terms);
         self.generation = self.generation.wrapping_add(1);

@@ -16,7 +16,7 @@ impl Limiter {
             let Some(index) = one.first().map(|hit| hit.slot) else { break };
             let mut loaded = self.load(slots, index, rooms);
             let fits =
-                self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, 0, slots, rooms, now);
+                self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, rooms, now);
             rooms.push(loaded.slot);
             let Some(hit) = one.first() else { break };
             if hit.thinned {

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use super::batches::BatchTerms;
 use super::keys::{KeyId, Keys};
 use crate::algorithm::Algorithm;
 use crate::key::Secret;
@@ -35,8 +34,6 @@ pub(super) struct Terms {
     pub(super) when_unsynced: WhenUnsynced,
     /// The most by which its refusals raise their `Retry-After`.
     pub(super) retry_after_jitter_s: u32,
-    /// Where its requests may be paid from batches.
-    pub(super) batch: Option<BatchTerms>,
 }
 
 impl Terms {
@@ -81,7 +78,6 @@ impl Terms {
             is_unlimited: rule.variant.is_unlimited,
             when_unsynced: rule.when_unsynced,
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
-            batch: if is_in_fleet { None } else { BatchTerms::of(rule) },
         }
     }
 }

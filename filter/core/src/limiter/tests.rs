@@ -1,4 +1,3 @@
-mod batches;
 mod costs;
 mod crowded;
 mod in_a_fleet;
@@ -12,12 +11,14 @@ mod replace;
 mod reports;
 mod rollback;
 mod rule_model;
+mod several_rules;
 mod strict;
 mod strict_workers;
 mod tiers;
 mod unwatched;
 
 use super::*;
+use crate::bucket::Bucket;
 use crate::decision::Outcome;
 use crate::reading::Errors;
 use crate::request::Attribute;

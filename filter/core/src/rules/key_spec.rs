@@ -102,17 +102,6 @@ impl KeySpec {
         self.address.is_some() && self.others.is_empty()
     }
 
-    /// Whether the client's address is a part, and the attribute that is another; none where a part is made of an
-    /// attribute, or there are more.
-    pub(crate) fn plain_parts(&self) -> Option<(bool, Option<AttributeId>)> {
-        let other = match self.others.as_slice() {
-            [] => None,
-            [Part::Attribute(id, _)] => Some(*id),
-            _ => return None,
-        };
-        Some((self.address.is_some(), other))
-    }
-
     /// Whether it has parts that leave the POP as a hash.
     pub fn is_hashed(&self) -> bool {
         !self.others.is_empty()
