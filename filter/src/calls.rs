@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use weir_limiter::config::SyncConfig;
-use weir_limiter::edge::{ANSWER_BYTES_MAX, Call, Unread};
+use weir_limiter::edge::{ANSWER_BYTES_MAX, Answered, Call, Unread};
 use weir_limiter::wire::CONTENT_TYPE;
 
 use crate::host::{self, Buffer, Headers};
@@ -68,7 +68,7 @@ pub(crate) fn forget(context: u32) {
 }
 
 /// The body of a good answer, in the callback that says it is there.
-pub(crate) fn read_answer(headers: usize, body_size: usize) -> Result<Vec<u8>, Unread> {
+pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
     if headers == 0 {
         return Err(Unread::Failed("weir-sync did not answer (no connection, or too late)".into()));
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_limiter::edge::{Effect, Level, Unread};
+use weir_limiter::edge::{Answered, Effect, Level, Unread};
 
 use crate::calls;
 use crate::host::{self, Buffer};
@@ -68,7 +68,7 @@ impl Plugin {
     }
 
     /// Takes in the answer to a call that no request waits for.
-    pub(crate) fn answered(&mut self, number: u64, answer: Result<Vec<u8>, Unread>) {
+    pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
             worker.edge.answer(number, answer, &mut worker.process, now)

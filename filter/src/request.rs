@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 
-use weir_limiter::edge::{Open, Unread};
+use weir_limiter::edge::{Answered, Open};
 
 use crate::calls;
 use crate::host::{self, Action};
@@ -28,9 +28,9 @@ impl RequestContext {
     }
 
     /// Takes in the answer to call `number`.
-    pub(crate) fn answered(&mut self, number: u64, answer: Result<Vec<u8>, Unread>) {
+    pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
-        let action = worker.decide_answered(&mut self.open, self.context, number, answer);
+        let action = worker.decide(&mut self.open, self.context, Some((number, answer)));
         // Free again before the request goes on: that may end in it.
         drop(worker);
         if action == Action::Continue {
@@ -41,7 +41,7 @@ impl RequestContext {
 
     pub(crate) fn on_request_headers(&mut self) -> Action {
         let Some(mut worker) = free(self.worker.as_ref()) else { return Action::Continue };
-        worker.decide(&mut self.open, self.context)
+        worker.decide(&mut self.open, self.context, None)
     }
 
     pub(crate) fn on_response_headers(&mut self) -> Action {

@@ -5,7 +5,7 @@
 //! that ended, how many slots there are, one key per slot, and of pushed rule sets three.
 
 use weir_limiter::document::DOCUMENT_BYTES_MAX;
-use weir_limiter::edge::{Heard, RulesWord, Shared, Site};
+use weir_limiter::edge::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
@@ -96,9 +96,7 @@ impl Shared for Process {
 
     fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
         let (before, cas) = time(GREETED_KEY);
-        // Ticks come a little early now and then; nobody should wait two intervals for that. A time that is ahead is
-        // none that this clock gave.
-        if before <= now && now.nanos_since(before) < interval_ns / 10 * 9 {
+        if !is_time_to_greet(before, interval_ns, now) {
             return false;
         }
         let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);

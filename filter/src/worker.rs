@@ -1,6 +1,6 @@
 //! One configuration in one worker: its edge, and all that this needs of the host.
 
-use weir_limiter::edge::{Edge, Effect, Open, Step, Unread};
+use weir_limiter::edge::{Answered, Edge, Effect, Open, Step, Unread};
 use weir_limiter::time::Time;
 
 use crate::calls::Caller;
@@ -50,28 +50,13 @@ impl Worker {
         self.edge.leave(&mut self.process);
     }
 
-    /// Decides a request whose headers are there.
-    pub(crate) fn decide(&mut self, open: &mut Open, context: u32) -> Action {
-        self.carry_out(open, context, None)
-    }
-
-    /// Decides the request that has waited for call `number`; nothing where it has not.
-    pub(crate) fn decide_answered(
+    /// Decides a request whose headers are there, or that has waited for a call which is `answered`, and does what is
+    /// decided.
+    pub(crate) fn decide(
         &mut self,
         open: &mut Open,
         context: u32,
-        number: u64,
-        answer: Result<Vec<u8>, Unread>,
-    ) -> Action {
-        self.carry_out(open, context, Some((number, answer)))
-    }
-
-    /// Decides a request, or goes on with one that has waited, and does what is decided.
-    fn carry_out(
-        &mut self,
-        open: &mut Open,
-        context: u32,
-        mut answered: Option<(u64, Result<Vec<u8>, Unread>)>,
+        mut answered: Option<(u64, Answered)>,
     ) -> Action {
         let now = self.clock.now();
         let Self { edge, process, caller, .. } = self;

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::site::{Heard, RulesWord, Shared, Site};
+use super::site::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use crate::key::Secret;
 use crate::limiter::TableIdentity;
 use crate::response::Header;
@@ -84,8 +84,7 @@ impl Shared for LocalSite {
     }
 
     fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
-        // A time that is ahead is none that this clock gave.
-        let is_my_turn = self.greeted_at > now || now.nanos_since(self.greeted_at) >= interval_ns / 10 * 9;
+        let is_my_turn = is_time_to_greet(self.greeted_at, interval_ns, now);
         if is_my_turn {
             self.greeted_at = now;
         }

@@ -80,7 +80,7 @@ use holding::Holding;
 pub use local::LocalSite;
 use pushed::Pushed;
 pub use requests::{Open, Response};
-pub use site::{Heard, HostRules, RulesWord, Shared, Site};
+pub use site::{Heard, HostRules, RulesWord, Shared, Site, is_time_to_greet};
 
 /// The most bytes of an answer to a call that a host needs to read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;

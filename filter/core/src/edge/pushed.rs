@@ -37,9 +37,6 @@ pub(super) struct Pushed {
 impl Edge {
     /// Takes the rule set that another worker fetched, or fetches it if it is this one's turn.
     pub(super) fn follow_rules(&mut self, turn: &mut Turn<'_>) {
-        if self.sync.is_none() {
-            return;
-        }
         self.take_shared_rules(turn);
         let (version, now) = (self.limiter.rule_set_wanted(), turn.now);
         let Running { version: running, refused } = self.pushed.running;

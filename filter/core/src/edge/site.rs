@@ -74,6 +74,12 @@ pub trait Shared {
     fn take_parted(&mut self) -> Option<Vec<u8>>;
 }
 
+/// Whether a greeting is due at `now`, where the one before was at `before`. Ticks come a little early now and then, and
+/// nobody should wait two intervals for that. A time that is ahead is none that this clock gave.
+pub fn is_time_to_greet(before: Time, interval_ns: u64, now: Time) -> bool {
+    before > now || now.nanos_since(before) >= interval_ns / 10 * 9
+}
+
 /// The program that an edge runs in.
 pub trait Site: Slots + Shared {
     /// Makes the table, of `slots` slots, where there is none yet.

@@ -99,17 +99,7 @@ impl Limiter {
         if placed.is_some() && !hit.watched {
             self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
         }
-        let told = Told {
-            place,
-            rule: hit.rule,
-            epoch: 0,
-            admitted: 0,
-            asked: 0,
-            asked_recently: 0,
-            awaited: hit.cost,
-            is_unplaced: false,
-            dirty_since: now,
-        };
+        let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
             if let Some(watched) = placed {
                 self.end_waiting(&Told { epoch: watched.epoch, ..told }, slots, now);

@@ -133,17 +133,7 @@ impl Limiter {
             Some(Want::Later(at)) => return key.rest(at, now),
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = Told {
-            place,
-            rule,
-            epoch,
-            admitted,
-            asked,
-            asked_recently,
-            awaited: 0,
-            is_unplaced: false,
-            dirty_since,
-        };
+        let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
         // A key that is reported every interval is soon told of; and its bucket may miss more than it
         // gave, for a grant.
         let unheard = self.unheard(rule).filter(|_| is_warm);

@@ -26,6 +26,23 @@ pub(super) struct Told {
     pub(super) dirty_since: Time,
 }
 
+impl Told {
+    /// Of the key at `place` under `rule`, with something to say since `dirty_since`; of what it counts, nothing yet.
+    pub(super) fn of(place: Place, rule: u16, dirty_since: Time) -> Self {
+        Self {
+            place,
+            rule,
+            epoch: 0,
+            admitted: 0,
+            asked: 0,
+            asked_recently: 0,
+            awaited: 0,
+            is_unplaced: false,
+            dirty_since,
+        }
+    }
+}
+
 /// What a report is going to say.
 #[derive(Default)]
 pub(super) struct Saying {
@@ -55,18 +72,13 @@ impl Saying {
 
     /// Says that an epoch is over which one request drew on. What is answered to that changes nothing.
     pub(super) fn add_ended(&mut self, rule: u16, value: &[u8], watched: &Watched, now: Time) {
-        let told = Told {
-            place: Place { tag: Tag::from_bits(0), slot: 0 },
-            rule: NO_RULE,
-            epoch: watched.epoch,
-            admitted: watched.admitted,
-            asked: 0,
-            asked_recently: 0,
-            awaited: 0,
-            is_unplaced: true,
-            dirty_since: now,
-        };
-        self.add_to(rule, told, &Said { value, watched, missing: 0, ahead: 0 }, now);
+        let nowhere = Place { tag: Tag::from_bits(0), slot: 0 };
+        self.add_to(
+            rule,
+            Told::of(nowhere, NO_RULE, now),
+            &Said { value, watched, missing: 0, ahead: 0 },
+            now,
+        );
     }
 
     /// Says it under the limiter's `rule`, whichever the answer is for.
