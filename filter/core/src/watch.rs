@@ -103,7 +103,7 @@ impl WatchList {
     /// Forgets a key that has nothing to say, among a few that lie next to `tag`, rather one that is not hot; false
     /// if all have.
     fn make_room(&mut self, tag: Tag) -> bool {
-        let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty && key.waiting == 0);
+        let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
@@ -172,8 +172,7 @@ impl WatchList {
 
     /// Forgets keys that nobody asked for and that have nothing to say.
     pub(crate) fn forget_idle(&mut self, now: Time) {
-        self.keys
-            .retain(|_, key| key.dirty || key.waiting > 0 || now.nanos_since(key.touched_at) < FORGET_NS);
+        self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
 }
 

@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::calls::{Purpose, UnderWay};
+use super::calls::Purpose;
 use super::exchange::Exchange;
 use super::judge::Verdict;
 use super::saying::{Said, Saying, Told};
@@ -106,7 +106,6 @@ impl Limiter {
             }
             return self.want_unplaced(hit, told, &unheard, saying, now);
         };
-        key.waiting = key.waiting.saturating_add(hit.cost);
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
         let ahead = watched.awaited(now).saturating_add(chunk);
@@ -194,7 +193,6 @@ impl Limiter {
             .and_then(|reply| Ok((self.end_answered(number, Purpose::Draw, &reply)?, reply)));
         match answered {
             Ok((draw, reply)) => {
-                self.wait_no_more(&draw);
                 self.hear(&reply, &draw.told, draw.sent_at, slots, now);
                 for told in &draw.told {
                     if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
@@ -214,7 +212,6 @@ impl Limiter {
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let draw = self.exchange.as_mut().and_then(|exchange| exchange.calls.end(number, Purpose::Draw));
         if let Some(draw) = draw {
-            self.wait_no_more(&draw);
             draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
         }
     }
@@ -225,14 +222,6 @@ impl Limiter {
         self.counters.add(Event::SyncFailed, 1);
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder.miss();
-        }
-    }
-
-    fn wait_no_more(&mut self, draw: &UnderWay) {
-        for told in &draw.told {
-            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
-                key.waiting = key.waiting.saturating_sub(told.awaited);
-            }
         }
     }
 

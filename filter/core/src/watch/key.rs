@@ -43,8 +43,6 @@ pub(crate) struct WatchedKey {
     pub(super) said_at: Time,
     /// Whether weir-sync last called it hot, or gave it a lease.
     pub(super) is_hot: bool,
-    /// A strict rule's tokens that requests wait for.
-    pub(crate) waiting: u32,
     /// What it was asked for when weir-sync last called it warm.
     warm: Option<Warm>,
     /// Before then it has nothing to say, unless it is asked for.
@@ -86,7 +84,6 @@ impl WatchedKey {
             touched_at: now,
             said_at: now,
             is_hot: false,
-            waiting: 0,
             warm: None,
             rests_until: Time::ZERO,
             credit: first_credit(tag),
@@ -95,13 +92,13 @@ impl WatchedKey {
 
     /// Whether it goes before others.
     pub(super) fn matters(&self) -> bool {
-        self.is_hot || self.waiting > 0
+        self.is_hot
     }
 
     /// Whether it is to be reported now: a warm key in its own time, or at once where it is asked for
     /// twice as much as when it was called warm, or for a good part of its burst.
     pub(super) fn is_due(&self, now: Time) -> bool {
-        if now < self.rests_until && self.asked_recently() == 0 && self.waiting == 0 {
+        if now < self.rests_until && self.asked_recently() == 0 {
             return false;
         }
         let Some(warm) = self.warm else { return true };
