@@ -142,8 +142,8 @@ fn pushed_sets_cost_no_memory_and_few_metrics() {
         push(&mut worker, version, set(&rules));
         sizes.push((worker.memory_bytes(), worker.host().metric_names().len()));
     }
-    // The allocator may take a page more for the same once in a while, not for each.
-    assert!(sizes[39].0 - sizes[19].0 <= 65_536, "{sizes:?}");
+    // The allocator may take a page or two more for the same once in a while, not for each: a set takes seven.
+    assert!(sizes[39].0 - sizes[19].0 <= 2 * 65_536, "{sizes:?}");
     // Four for each of 4,000 rules, and those that are always there.
     assert!((16_000..16_100).contains(&sizes[39].1), "{sizes:?}");
     assert_eq!(worker.host().logged("rules have no metrics"), 34);
