@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use weir_limiter::config::SyncConfig;
 use weir_limiter::edge::{ANSWER_BYTES_MAX, Answered, Call, Unread};
-use weir_limiter::wire::CONTENT_TYPE;
+use weir_rules::config::SyncConfig;
+use weir_wire::messages::CONTENT_TYPE;
 
 use crate::host::{self, Buffer, Headers};
 

@@ -1,8 +1,8 @@
 //! What the host says of a request and of its response.
 
-use weir_limiter::claim;
 use weir_limiter::edge::Response;
-use weir_limiter::request::{Attribute, Request};
+use weir_rules::claim;
+use weir_rules::request::{Attribute, Request};
 
 use crate::host::{self, Headers};
 use crate::{memory, nginx};

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use weir_limiter::counters::{Counters, Event};
 use weir_limiter::ladder::Step;
-use weir_limiter::rules::RuleSet;
-use weir_limiter::wire::{RULES_MAX, Running};
+use weir_rules::RuleSet;
+use weir_wire::messages::{RULES_MAX, Running};
 
 use crate::host;
 

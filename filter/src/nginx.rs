@@ -5,7 +5,7 @@
 //! module, built with the feature `nginx`, keeps to what nginx takes, and the other one pays for none of it.
 
 use weir_limiter::edge::HostRules;
-use weir_limiter::rules::{Rule, RuleSet};
+use weir_rules::{Rule, RuleSet};
 
 /// Whether this is the module for nginx. There
 ///

@@ -2,7 +2,7 @@
 
 use weir_limiter::slot::Slot;
 use weir_limiter::table::Slots;
-use weir_limiter::time::Time;
+use weir_wire::time::Time;
 
 /// Slots looked at in a tick; some ten microseconds.
 const SLOTS_PER_TICK: u32 = 16;

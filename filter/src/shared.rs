@@ -4,15 +4,15 @@
 //! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, what workers left
 //! that ended, how many slots there are, one key per slot, and of pushed rule sets three.
 
-use weir_limiter::document::DOCUMENT_BYTES_MAX;
 use weir_limiter::edge::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::rules::RuleSet;
 use weir_limiter::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use weir_limiter::time::Time;
+use weir_rules::RuleSet;
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_wire::time::Time;
 
 use crate::host::{self, Status};
 use crate::nginx;

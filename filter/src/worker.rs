@@ -1,7 +1,7 @@
 //! One configuration in one worker: its edge, and all that this needs of the host.
 
 use weir_limiter::edge::{Answered, Edge, Effect, Open, Step, Unread};
-use weir_limiter::time::Time;
+use weir_wire::time::Time;
 
 use crate::calls::Caller;
 use crate::host::{self, Action};

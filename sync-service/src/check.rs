@@ -9,13 +9,13 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
 use place::Places;
 use weir_budget::bound::{Fleet, bound};
-use weir_limiter::algorithm::Algorithm;
-use weir_limiter::reading::ConfigError;
-use weir_limiter::rules::Rule;
-use weir_limiter::rules::mode::Mode;
-use weir_limiter::sharing::WhenUnsynced;
-use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{POPS_MAX, RULES_MAX};
+use weir_rules::Rule;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::mode::Mode;
+use weir_rules::reading::ConfigError;
+use weir_wire::messages::{POPS_MAX, RULES_MAX};
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::SECOND_NS;
 
 use crate::document::{Document, Form};
 

@@ -1,15 +1,15 @@
 //! A rule set as operators write it: one document, JSON or YAML.
 
 use serde_json::Value;
-use weir_limiter::config::Config;
-use weir_limiter::document;
-use weir_limiter::reading::{ConfigError, Errors};
-use weir_limiter::rules::{Rule, RuleSet};
+use weir_rules::config::Config;
+use weir_rules::document;
+use weir_rules::reading::{ConfigError, Errors};
+use weir_rules::{Rule, RuleSet};
 
 use crate::strict_json;
 
 // The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
-pub use weir_limiter::document::DOCUMENT_BYTES_MAX;
+pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
 /// How a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,7 @@ mod tests {
         let rule = "{name: a, key: [all], rate: 5/s, mode: off, match: {routes: [y, no, on]}}";
         let document =
             Document::read(format!("enforce: false\nrules: [{rule}]").as_bytes(), Form::Yaml).unwrap();
-        assert_eq!(document.rules().rules()[0].enforcement.mode, weir_limiter::rules::mode::Mode::Off);
+        assert_eq!(document.rules().rules()[0].enforcement.mode, weir_rules::mode::Mode::Off);
         assert!(!document.is_enforced());
         assert_eq!(errors(&format!("enforce: off\n{YAML}"), Form::Yaml).len(), 1);
     }

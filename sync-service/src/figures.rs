@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use weir_budget::figures::Figures as Facts;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use crate::metrics::region::{ByRule, OfRule};
 use crate::metrics::{FloatGauge, Metrics};

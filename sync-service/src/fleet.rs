@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weir_budget::pops::SILENT_NS;
-use weir_limiter::wire::POPS_MAX;
+use weir_wire::messages::POPS_MAX;
 
 /// The most notes that a store keeps; beyond it, the oldest go first.
 pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;

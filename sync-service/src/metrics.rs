@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use weir_limiter::wire;
+use weir_wire::messages;
 
 use page::Format;
 use region::RegionMetrics;
@@ -155,7 +155,7 @@ impl Metrics {
 
     fn register_rest(&self, r: &mut Registry) {
         let built =
-            vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("wire", wire::VERSION.to_string())];
+            vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("wire", messages::VERSION.to_string())];
         r.register("build", "Which weir-sync this is, and which messages it speaks", Info::new(built));
         r.register("pushed", "Grants sent for keys that the POP did not ask about", self.pushed.clone());
         let help = "How long the store took to charge a report";

@@ -6,7 +6,7 @@ use hyper::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
-use weir_limiter::reading::ConfigError;
+use weir_rules::reading::ConfigError;
 
 use crate::rules::ChangeError;
 use crate::store::StoreError;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
-use weir_limiter::time::Time;
-use weir_limiter::wire::{Message, Report, WireError};
+use weir_wire::messages::{Message, Report, WireError};
+use weir_wire::time::Time;
 
 use crate::figures::Figures;
 use crate::fleet::Seen;

@@ -12,7 +12,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use weir_limiter::wire;
+use weir_wire::messages;
 
 use crate::metrics::page::Format;
 use crate::metrics::{Metrics, Status};
@@ -67,8 +67,8 @@ impl Routes {
     {
         let method = request.method();
         match request.uri().path() {
-            wire::REPORT_PATH if method == Method::POST => self.report(request).await,
-            wire::REPORT_PATH => Err(Problem::MethodNotAllowed("POST")),
+            messages::REPORT_PATH if method == Method::POST => self.report(request).await,
+            messages::REPORT_PATH => Err(Problem::MethodNotAllowed("POST")),
             METRICS_PATH if self.has_ops => Err(Problem::ElsewhereOnly),
             "/healthz" | "/readyz" | METRICS_PATH => self.page(&request).await,
             _ => self.rules(request).await,
@@ -123,16 +123,16 @@ impl Routes {
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         self.authorize(request.headers())?;
-        if !essence(request.headers()).eq_ignore_ascii_case(wire::CONTENT_TYPE.as_bytes()) {
-            return Err(Problem::MediaType(wire::CONTENT_TYPE));
+        if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
+            return Err(Problem::MediaType(messages::CONTENT_TYPE));
         }
         let body = self.read(request.into_body(), self.body_bytes_max).await?;
         let reply = self.exchange.answer(&body).await;
         let reply = reply.map_err(|error| match error {
-            wire::WireError::TooLarge(_) => Problem::TooLarge(wire::MESSAGE_BYTES_MAX),
+            messages::WireError::TooLarge(_) => Problem::TooLarge(messages::MESSAGE_BYTES_MAX),
             _ => Problem::Malformed(error.to_string()),
         })?;
-        Ok(text(StatusCode::OK, wire::CONTENT_TYPE, reply))
+        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, reply))
     }
 
     async fn readiness(&self) -> Response<Full<Bytes>> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
 use thiserror::Error;
-use weir_limiter::reading::ConfigError;
+use weir_rules::reading::ConfigError;
 
 use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::Value;
-use weir_limiter::config::Config;
+use weir_rules::config::Config;
 use weir_tests::bench::page::{PARTS, SUMMARY, held};
 use weir_tests::bench::summary::{TARGETS, Word};
 

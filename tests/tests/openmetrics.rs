@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{CONTENT_TYPE, Key, Message, REPORT_PATH, Report, Rule};
 use weir_tests::artefact;
 use weir_tests::client::{Ask, Client};
 use weir_tests::weir_sync::{TOKEN, WeirSync};
+use weir_wire::messages::{CONTENT_TYPE, Key, Message, REPORT_PATH, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 /// Reads a page with the parser of the module that it is given, and prints the families.
 const PARSE: &str = "

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use serde_json::{Value, json};
-use weir_limiter::document;
-use weir_limiter::rules::RuleSet;
+use weir_rules::RuleSet;
+use weir_rules::document;
 use weir_tests::examples::edge::play;
 use weir_tests::examples::{Example, Then, of};
 

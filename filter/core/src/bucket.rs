@@ -5,8 +5,8 @@
 //! rule needed to see whether a bucket holds information (a full one does not), refill without a
 //! write, and debt without a sign.
 
-use crate::quota::Quota;
-use crate::time::{SECOND_NS, Time};
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// A token bucket: the time at which it is full again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,8 +146,8 @@ const DEBT_BURSTS: u64 = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::{Period, Rate};
     use proptest::prelude::*;
+    use weir_wire::quota::{Period, Rate};
 
     const T0: Time = Time::from_nanos(1_000_000_000_000);
 

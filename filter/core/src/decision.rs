@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use crate::bucket::Bucket;
 use crate::limiter::Afterwards;
-use crate::quota::Quota;
-use crate::time::Time;
-use crate::wire::Report;
+use weir_wire::messages::Report;
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
 
 /// The outcome for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::bucket::Take;
-    use crate::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Rate};
 
     #[test]
     fn the_next_token_is_told_to_the_nanosecond() {

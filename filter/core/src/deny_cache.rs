@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::slot::Tag;
-use crate::time::{SECOND_NS, Time};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// Keys remembered at most.
 const KEYS: usize = 4_096;

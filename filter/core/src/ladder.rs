@@ -1,7 +1,7 @@
 //! How well a POP is in touch with weir-sync: three steps, down while nothing is heard, up at the
 //! first word.
 
-use crate::time::{SECOND_NS, Time};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// Without an answer for so long, in nanoseconds, what a POP knows is stale.
 pub const STALE_NS: u64 = 3 * SECOND_NS / 2;

@@ -1,13 +1,10 @@
 //! The decision of a rate limiter at the edge: which rules a request meets, which buckets they name,
 //! whether those buckets have a token, and what the client is told.
 //!
-//! This crate knows no clock, no host and no IO. Time arrives as an argument ([`time::Time`]), the
+//! This crate knows no clock, no host and no IO. Time arrives as an argument ([`weir_wire::time::Time`]), the
 //! shared table behind a trait ([`table::Slots`]), the request behind another
-//! ([`request::Request`]). What runs in a proxy (`weir-filter`), in a simulation and in a test is
+//! ([`weir_rules::request::Request`]). What runs in a proxy (`weir-filter`), in a simulation and in a test is
 //! therefore the same code.
-//!
-//! It also owns the words both ends of the budget loop speak: the quota ([`quota`]) and the messages
-//! between a point of presence and weir-sync ([`wire`]).
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -22,32 +19,17 @@ extern crate std;
 /// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
 pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 
-pub mod address;
 pub mod algorithm;
 pub mod bucket;
-pub mod calendar;
-pub mod claim;
-pub mod config;
 pub mod counters;
 pub mod decision;
 mod deny_cache;
-pub mod document;
 pub mod edge;
-pub mod fleet_secret;
 pub mod key;
 pub mod ladder;
 pub mod limiter;
-pub mod quota;
-pub mod reading;
-pub mod request;
 pub mod response;
-pub mod rules;
 pub mod share;
-pub mod sharing;
 pub mod slot;
-mod struct_value;
 pub mod table;
-pub mod template;
-pub mod time;
 mod watch;
-pub mod wire;

@@ -22,11 +22,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns, window_ns};
-use crate::calendar::Calendar;
 use crate::decision::Standing;
-use crate::rules::{Reset, Response, Rule};
-use crate::template::{Numbers, Template};
-use crate::time::SECOND_NS;
+use weir_rules::template::{Numbers, Template};
+use weir_rules::{Reset, Response, Rule};
+use weir_wire::calendar::Calendar;
+use weir_wire::time::SECOND_NS;
 
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);

@@ -5,8 +5,8 @@
 //! the parts being those a quota is cut into for all POPs. It counts in tokens, not in time, because the
 //! number of POPs changes, and what was used must not change with it.
 
-use crate::quota::Quota;
-use crate::time::Time;
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
 
 /// Parts of a token that a share counts in.
 const PARTS: u32 = 4_096;
@@ -121,13 +121,13 @@ fn ticks(now: Time) -> u32 {
 }
 
 // The largest burst fits.
-const _: () = assert!(crate::quota::TOKENS_MAX < u32::MAX / PARTS);
+const _: () = assert!(weir_wire::quota::TOKENS_MAX < u32::MAX / PARTS);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::{Period, Rate};
-    use crate::time::SECOND_NS;
+    use weir_wire::quota::{Period, Rate};
+    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

@@ -9,11 +9,11 @@ mod key;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::key::KeyValue;
 use crate::slot::Tag;
-use crate::time::{SECOND_NS, Time};
-use crate::wire::{AdmitRatio, KEYS_MAX};
 use key::WatchedKey;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{AdmitRatio, KEYS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// Watched keys a worker remembers at most.
 const WATCH_MAX: usize = 4_096;
@@ -221,8 +221,8 @@ pub(crate) fn bytes_of(value: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Prefixes;
     use proptest::prelude::*;
+    use weir_rules::address::Prefixes;
 
     fn value() -> KeyValue {
         KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default())

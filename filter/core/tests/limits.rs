@@ -5,16 +5,16 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_limiter::config::Config;
 use weir_limiter::decision::Outcome;
-use weir_limiter::document::{self, DOCUMENT_BYTES_MAX};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::reading::ConfigError;
-use weir_limiter::request::{Attribute, Request};
-use weir_limiter::rules::RuleSet;
 use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
+use weir_rules::RuleSet;
+use weir_rules::config::Config;
+use weir_rules::document::{self, DOCUMENT_BYTES_MAX};
+use weir_rules::reading::ConfigError;
+use weir_rules::request::{Attribute, Request};
+use weir_wire::time::Time;
 
 const RULES_MAX: usize = 1_000;
 const ENTRIES_MAX: usize = 10_000;

@@ -3,20 +3,21 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::address::{Prefixes, parse};
 use weir_limiter::bucket::{Bucket, Take};
-use weir_limiter::config::Config;
 use weir_limiter::decision::Outcome;
-use weir_limiter::key::{KeyValue, Secret};
+use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
-use weir_limiter::quota::Quota;
-use weir_limiter::request::{Attribute, Request};
-use weir_limiter::sharing::Sharing;
 use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{
+use weir_rules::address::{Prefixes, parse};
+use weir_rules::config::Config;
+use weir_rules::key::KeyValue;
+use weir_rules::request::{Attribute, Request};
+use weir_wire::messages::{
     AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Pushed, Reply, Report, Rule, Running,
 };
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;

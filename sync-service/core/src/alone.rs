@@ -12,9 +12,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use weir_limiter::quota::{FILL_NS_MAX, Quota};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
+use weir_wire::quota::{FILL_NS_MAX, Quota};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 use crate::bounded::Bounded;
 use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
@@ -199,7 +199,7 @@ impl Local {
 mod tests {
     use super::*;
     use crate::budget::LENIENCE_US;
-    use weir_limiter::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Rate};
 
     fn quota(rate: u32, period: Period, burst: u32) -> Quota {
         Quota::new(Rate::new(rate, period).unwrap(), burst).unwrap()

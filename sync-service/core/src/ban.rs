@@ -14,8 +14,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_limiter::time::Time;
-use weir_limiter::wire::{BOXED_MAX, BOXED_MS_MAX, Boxed, POPS_MAX, RULES_MAX, Report};
+use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, POPS_MAX, RULES_MAX, Report};
+use weir_wire::time::Time;
 
 use list::remaining_ms;
 pub use list::{BANS_KEPT_MAX, Ban, BanList};

@@ -35,8 +35,8 @@
 //!   add what is under way for them once more.
 //! - What a budget loses (a store that is flushed, a POP that crashes before it reports) is never charged.
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::{Sharing, WhenUnsynced};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_below_ns};
@@ -116,8 +116,8 @@ fn refill(quota: Quota, ns: u128) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_limiter::quota::{Period, Rate};
-    use weir_limiter::time::SECOND_NS;
+    use weir_wire::quota::{Period, Rate};
+    use weir_wire::time::SECOND_NS;
 
     const MS: u64 = 1_000_000;
     /// The setting of the design: 250 ms, a round trip of 100 ms.

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use weir_limiter::time::{SECOND_NS, Time};
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use weir_limiter::quota::{FILL_NS_MAX, Quota};
+use weir_wire::quota::{FILL_NS_MAX, Quota};
 
 use crate::clock::{Clock, Word};
 pub use crate::clock::{LOOK_US, STEP_US};

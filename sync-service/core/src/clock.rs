@@ -6,7 +6,7 @@
 //! clock says. A look at a budget knows nothing of that; what then passes beyond what may be is put off
 //! until a POP has spoken.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use crate::source::DELAY_US_MAX;
 

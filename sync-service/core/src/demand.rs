@@ -10,7 +10,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use weir_limiter::time::{SECOND_NS, Time};
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
 use crate::sorted::Sorted;

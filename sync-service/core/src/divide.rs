@@ -24,10 +24,10 @@
 
 use alloc::collections::BTreeMap;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant, PARTS_MAX};
+use weir_wire::messages::{AdmitRatio, Allowance, Grant, PARTS_MAX};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::SECOND_NS;
 
 use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};

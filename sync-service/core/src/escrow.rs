@@ -39,7 +39,7 @@
 //!
 //! *Whose window.* The store's clock says when a window ends, so all agree. Where windows begin and end is
 //! looked up by the weir-sync that draws, whose clock may be another: of the boundaries that it names, the
-//! first after the store's time ends the store's window ([`weir_limiter::calendar::Window::end_at`]). A window
+//! first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A window
 //! that was entered holds until it ends, so one that draws with another clock cannot begin the next before
 //! its time, nor a second time; and where the store's clock steps back, it holds for longer.
 
@@ -48,7 +48,7 @@ mod draw;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weir_limiter::wire::Leased;
+use weir_wire::messages::Leased;
 
 pub use self::draw::{
     CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX, LEASE_US_MIN, Law,

@@ -3,10 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{RULES_MAX, Rule};
+use weir_wire::messages::{RULES_MAX, Rule};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::alone::Share;
 use crate::bound::{Fleet, bound};
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
     use alloc::vec::Vec;
-    use weir_limiter::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Rate};
 
     fn rule(name: &str) -> Rule {
         let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();

@@ -9,8 +9,8 @@
 
 use alloc::collections::BTreeMap;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::time::{SECOND_NS, Time};
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::{Account, BudgetId, SourceId};
 use crate::divide::{SURPLUS, TARGET_PART};
@@ -130,7 +130,7 @@ impl Floors {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
-    use weir_limiter::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Rate};
 
     fn quota() -> Quota {
         Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()

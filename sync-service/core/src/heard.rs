@@ -7,9 +7,9 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::time::Time;
-use weir_limiter::wire::RULES_MAX;
+use weir_wire::messages::RULES_MAX;
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
 
 use crate::bounded::Bounded;
 use crate::budget::BudgetId;
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use alloc::vec;
     use core::iter::empty;
-    use weir_limiter::quota::{Period, Rate};
-    use weir_limiter::time::SECOND_NS;
+    use weir_wire::quota::{Period, Rate};
+    use weir_wire::time::SECOND_NS;
 
     fn id(rule: &str, value: u8) -> BudgetId {
         BudgetId { rule: rule.into(), value: vec![value] }

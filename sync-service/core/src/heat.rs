@@ -1,7 +1,7 @@
 //! How closely a key is to be watched, and how much it matters that POPs hear of it.
 
-use weir_limiter::quota::Quota;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::quota::Quota;
+use weir_wire::time::SECOND_NS;
 
 use crate::budget::Account;
 

@@ -18,8 +18,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Allowance, Reply, Report};
+use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report};
+use weir_wire::time::Time;
 
 use crate::alone::Share;
 use crate::ban::{Ban, Bans};

@@ -10,10 +10,10 @@
 //! use weir_budget::budget::Budget;
 //! use weir_budget::divide::Terms;
 //! use weir_budget::hub::{Answers, Hub, Settings};
-//! use weir_limiter::quota::Quota;
-//! use weir_limiter::sharing::Sharing;
-//! use weir_limiter::time::Time;
-//! use weir_limiter::wire::{Key, Report, Rule};
+//! use weir_wire::quota::Quota;
+//! use weir_wire::sharing::Sharing;
+//! use weir_wire::time::Time;
+//! use weir_wire::messages::{Key, Report, Rule};
 //!
 //! let member = String::from("eu");
 //! let settings = Settings { member, terms: Terms::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
@@ -38,7 +38,7 @@
 //! let settled = hub.settle(now, 0, pending, answers);
 //! let grant = settled.reply.grants[0].grant().expect("a key that is close to its quota");
 //! assert!(settled.reply.settled && grant.level_milli == 30_000);
-//! # Ok::<(), weir_limiter::quota::QuotaError>(())
+//! # Ok::<(), weir_wire::quota::QuotaError>(())
 //! ```
 //!
 //! What [`hub`] is made of, in the order a report meets it:

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use weir_limiter::calendar::Window;
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{Allowance, Rule};
+use weir_wire::calendar::Window;
+use weir_wire::messages::{Allowance, Rule};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
 
 use crate::budget::{BudgetId, Charge, Count, Demand};
 use crate::escrow::{Claim, Draw, Drawn, Law, NO_LEASE};

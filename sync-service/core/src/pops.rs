@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{POPS_MAX, Report, Running, WORKERS_MAX};
+use weir_wire::messages::{POPS_MAX, Report, Running, WORKERS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::source::DELAY_US_MAX;
 
@@ -223,7 +223,7 @@ impl FleetSize {
 mod tests {
     use super::*;
     use alloc::{format, vec};
-    use weir_limiter::wire::Key;
+    use weir_wire::messages::Key;
 
     fn key() -> Key {
         let (admitted, unconfirmed, asked, asked_recently) = (0, 0, 0, 0);

@@ -5,10 +5,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Pushed, Report};
+use weir_wire::messages::{Allowance, Pushed, Report};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, SourceId};

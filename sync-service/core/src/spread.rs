@@ -4,8 +4,8 @@
 //! nobody has heard of it yet. The budget goes m bursts deep, and that is remembered: until it is
 //! forgotten every POP holds about an m-th of a burst for it, so the same trick does not work twice.
 
-use weir_limiter::quota::Quota;
-use weir_limiter::wire::POPS_MAX;
+use weir_wire::messages::POPS_MAX;
+use weir_wire::quota::Quota;
 
 /// How long after the debt is paid the spread is forgotten, in microseconds.
 pub const SPREAD_KEPT_US: u64 = 600_000_000;
@@ -75,7 +75,7 @@ pub fn fill_us(quota: Quota) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_limiter::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Rate};
 
     const SECOND_US: u64 = 1_000_000;
 

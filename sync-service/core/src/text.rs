@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use weir_limiter::wire::KEY_BYTES_MAX;
+use weir_wire::messages::KEY_BYTES_MAX;
 
 /// A text that is not what was expected: written by another version, or by nobody of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use weir_budget::budget::Budget;
 use weir_budget::divide::Terms;
 use weir_budget::plan::Plan;
 use weir_budget::region::Region;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Key, Report, Rule};
+use weir_wire::messages::{Allowance, Key, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()

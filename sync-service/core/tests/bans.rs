@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use weir_budget::ban::{AGAIN_US, BANS_KEPT_MAX, Ban, BanList, Bans, SHARED_MAX};
 use weir_budget::budget::BudgetId;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report, Rule};
+use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)

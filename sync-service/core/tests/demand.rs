@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_budget::budget::{BudgetId, Demand, SourceId};
 use weir_budget::demand::{BUCKETS_MAX, Demands, Hearing, SAMPLES_MAX, Said, WINDOW_NS, Window};
-use weir_limiter::time::Time;
+use weir_wire::time::Time;
 
 const MS: u64 = 1_000_000;
 const ALONE: Hearing = Hearing { is_warm: false, is_shared: false };

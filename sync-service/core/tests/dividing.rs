@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
 use weir_budget::demand::{Demands, Said};
 use weir_budget::divide::{Shared, TARGET_NS, Terms, debt_milli, divide};
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{AdmitRatio, Grant};
+use weir_wire::messages::{AdmitRatio, Grant};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 fn quota(count: u32, period: Period, burst: u32) -> Quota {
     Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()

@@ -7,10 +7,10 @@ use weir_budget::divide::Terms;
 use weir_budget::hot::{HOT_MAX, HotKey, HotList, PUSH_BYTES_PER_S, RESTING_NS, TOLD_MAX};
 use weir_budget::plan::Entry;
 use weir_budget::region::Region;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{KEYS_MAX, Key, Message, Pushed, Reply, Report, Rule, Running};
+use weir_wire::messages::{KEYS_MAX, Key, Message, Pushed, Reply, Report, Rule, Running};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.

@@ -6,10 +6,10 @@ use weir_budget::divide::Terms;
 use weir_budget::hot::HotList;
 use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
 use weir_budget::pops::PopNote;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Allowance, Boxed, Key, Report, Rule, Running};
+use weir_wire::messages::{Allowance, Boxed, Key, Report, Rule, Running};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
 
 const NOW_US: u64 = 1 << 50;
 

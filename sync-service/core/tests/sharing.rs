@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use weir_budget::budget::{Account, Demand, Member};
 use weir_budget::divide::{Division, Shared, Terms, divide};
 use weir_budget::heat::Heat;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::{Floor, Sharing};
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant};
+use weir_wire::messages::{AdmitRatio, Allowance, Grant};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::{Floor, Sharing};
 
 fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()

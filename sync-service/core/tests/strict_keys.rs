@@ -4,10 +4,10 @@ use weir_budget::budget::Budget;
 use weir_budget::divide::Terms;
 use weir_budget::escrow::{Claim, Escrow, NO_LEASE};
 use weir_budget::region::Region;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::Time;
-use weir_limiter::wire::{Allowance, Key, Leased, Report, Rule};
+use weir_wire::messages::{Allowance, Key, Leased, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap()

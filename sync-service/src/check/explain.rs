@@ -6,8 +6,8 @@ mod conduct;
 pub mod key;
 
 use serde_json::Value;
-use weir_limiter::address::Prefixes;
-use weir_limiter::rules::Rule;
+use weir_rules::Rule;
+use weir_rules::address::Prefixes;
 
 use crate::document::Document;
 

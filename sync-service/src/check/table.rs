@@ -1,10 +1,10 @@
 //! How large a table a rule needs, for so many new keys a second.
 
-use weir_limiter::algorithm::Algorithm;
-use weir_limiter::rules::Rule;
-use weir_limiter::rules::mode::Mode;
-use weir_limiter::sharing::WhenUnsynced;
-use weir_limiter::time::SECOND_NS;
+use weir_rules::Rule;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::mode::Mode;
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::SECOND_NS;
 
 use super::explain::amount::{article, span};
 

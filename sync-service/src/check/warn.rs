@@ -7,11 +7,11 @@ mod spellings;
 mod tiers;
 
 use serde_json::Value;
-use weir_limiter::algorithm::Algorithm;
-use weir_limiter::rules::Rule;
-use weir_limiter::rules::matching::{Clause, Condition, PathMatch};
-use weir_limiter::rules::mode::Mode;
-use weir_limiter::sharing::WhenUnsynced;
+use weir_rules::Rule;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::matching::{Clause, Condition, PathMatch};
+use weir_rules::mode::Mode;
+use weir_wire::sharing::WhenUnsynced;
 
 use crate::document::Document;
 

@@ -130,7 +130,7 @@ impl Default for Config {
             write_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(5),
-            body_bytes_max: weir_limiter::wire::MESSAGE_BYTES_MAX,
+            body_bytes_max: weir_wire::messages::MESSAGE_BYTES_MAX,
             connections_max: 1_024,
             drain_timeout: Duration::from_secs(10),
         }

@@ -1,7 +1,7 @@
 //! Every setting: its name, what it is for, how it is read. The one list that the file, the
 //! environment, the flags and `--help` come from.
 
-use weir_limiter::wire::{MESSAGE_BYTES_MAX, POPS_MAX};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::Token;

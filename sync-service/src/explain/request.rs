@@ -3,8 +3,8 @@
 use std::fmt;
 
 use clap::ArgMatches;
-use weir_limiter::address;
-use weir_limiter::request::{Attribute, Request};
+use weir_rules::address;
+use weir_rules::request::{Attribute, Request};
 
 /// A request; what it does not say, the host does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use weir_limiter::fleet_secret::FleetSecret;
+use weir_rules::fleet_secret::FleetSecret;
 
 use super::*;
 use crate::document::Form;

@@ -1,7 +1,7 @@
 //! The first test of a condition that a request fails.
 
-use weir_limiter::request::{Attribute, AttributeId, Attributes, Fetched};
-use weir_limiter::rules::matching::{AttributeTest, Clause, Condition};
+use weir_rules::matching::{AttributeTest, Clause, Condition};
+use weir_rules::request::{Attribute, AttributeId, Attributes, Fetched};
 
 /// Which part of `condition` the request surely does not meet, and what it is instead; none if it meets all.
 pub(super) fn not(

@@ -6,7 +6,7 @@ use hyper::body::Body;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use weir_limiter::wire;
+use weir_wire::messages;
 
 use super::{Routes, essence};
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
@@ -30,12 +30,12 @@ impl Routes {
         let method = request.method();
         let reads = matches!(*method, Method::GET | Method::HEAD);
         match request.uri().path() {
-            wire::RULES_PATH if reads => {
+            messages::RULES_PATH if reads => {
                 self.authorize_any(request.headers())?;
                 self.get_rules(request.uri().query()).await
             }
-            wire::RULES_PATH if method == Method::PUT => self.put_rules(request).await,
-            wire::RULES_PATH => Err(Problem::MethodNotAllowed("GET, HEAD, PUT")),
+            messages::RULES_PATH if method == Method::PUT => self.put_rules(request).await,
+            messages::RULES_PATH => Err(Problem::MethodNotAllowed("GET, HEAD, PUT")),
             "/v1/rules/versions" if reads => {
                 self.authorize_admin(request.headers())?;
                 self.versions().await

@@ -17,7 +17,7 @@ use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
-use weir_limiter::wire::POPS_MAX;
+use weir_wire::messages::POPS_MAX;
 
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Store};
@@ -237,8 +237,8 @@ fn micros(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use weir_budget::budget::{Count, Demand};
-    use weir_limiter::quota::{Period, Quota, Rate};
-    use weir_limiter::sharing::Sharing;
+    use weir_wire::quota::{Period, Quota, Rate};
+    use weir_wire::sharing::Sharing;
 
     async fn charge(store: &Memory, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();

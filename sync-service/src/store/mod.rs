@@ -50,7 +50,7 @@ pub trait Store: Send + Sync {
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>>;
 
     /// Notes that `pop` is alive and returns how many POPs are, at least 1. Beyond
-    /// [`weir_limiter::wire::POPS_MAX`], those heard of longest ago go first.
+    /// [`weir_wire::messages::POPS_MAX`], those heard of longest ago go first.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
 
     /// Puts a region's hot keys on the list that all share and returns the list (see

@@ -32,8 +32,8 @@ use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
 use weir_budget::text::Hex;
-use weir_limiter::calendar::Calendar;
-use weir_limiter::wire::POPS_MAX;
+use weir_wire::calendar::Calendar;
+use weir_wire::messages::POPS_MAX;
 
 use self::send::Lua;
 use super::link::Link;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{self, Key, Message, Report, Rule};
+use weir_wire::messages::{self, Key, Message, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 /// Far above what any answer takes; reaching it fails the test.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -122,12 +122,12 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> V
 
 /// The header every report has.
 pub(crate) fn media_type() -> String {
-    format!("content-type: {}\r\n", wire::CONTENT_TYPE)
+    format!("content-type: {}\r\n", messages::CONTENT_TYPE)
 }
 
 pub(crate) async fn report(address: SocketAddr, headers: &str, report: &Report) -> Answer {
     let headers = format!("{}{headers}", media_type());
-    ask(address, &post(wire::REPORT_PATH, &headers, &report.encode())).await
+    ask(address, &post(messages::REPORT_PATH, &headers, &report.encode())).await
 }
 
 /// A report of `pop` about one key of a rule of 1/d with a burst of 100.

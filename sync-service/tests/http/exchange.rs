@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_limiter::wire::{AdmitRatio, Allowance, Leased, Message, Reply};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::server::RunError;
 use weir_sync::tokens::Tokens;
+use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply};
 
 use crate::Server;
 use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_limiter::wire::Running;
 use weir_sync::config::Config;
+use weir_wire::messages::Running;
 
 use crate::Server;
 use crate::client::{get, greeting, report};

@@ -1,8 +1,8 @@
 //! What is refused, and how: always a problem that says what was expected, never a panic.
 
 use proptest::prelude::*;
-use weir_limiter::wire::{self, MESSAGE_BYTES_MAX, Message};
 use weir_sync::config::{Config, Secret, Token};
+use weir_wire::messages::{self, MESSAGE_BYTES_MAX, Message};
 
 use crate::client::{Client, ask, get, media_type, one_key, post, report};
 use crate::{Server, impatient};
@@ -42,7 +42,7 @@ async fn malformed_reports_are_told_what_is_wrong() {
     let cases = [
         (vec![], "empty"),
         (vec![9, 9, 9], "version 9"),
-        (vec![wire::VERSION, 255, 255], "malformed"),
+        (vec![messages::VERSION, 255, 255], "malformed"),
         (trailing, "malformed"),
         (limit.encode(), "keys[].rule"),
     ];

@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use serde_json::{Map, Value, json};
-use weir_limiter::request::{Attribute, Request};
+use weir_rules::request::{Attribute, Request};
 
 const HOSTS: [&str; 5] = ["a.example", "*.example", "*.a.example", "b.example", "x.a.example"];
 const METHODS: [&str; 3] = ["GET", "POST", "DELETE"];

@@ -5,14 +5,14 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_fuzz::grammar::{Asked, NAMES, Rules};
-use weir_limiter::document;
+use weir_rules::document;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::request::{Attribute, Fetched, Request, Values};
-use weir_limiter::rules::Listed;
-use weir_limiter::rules::matching::{Bits, Condition, Holds};
+use weir_rules::request::{Attribute, Fetched, Request, Values};
+use weir_rules::Listed;
+use weir_rules::matching::{Bits, Condition, Holds};
 use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
+use weir_wire::time::Time;
 
 #[derive(Arbitrary, Debug)]
 struct Input {

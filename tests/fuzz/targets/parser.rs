@@ -4,12 +4,12 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_fuzz::mutate::Mutated;
-use weir_limiter::config::Config;
-use weir_limiter::document;
+use weir_rules::config::Config;
+use weir_rules::document;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::reading::{ConfigError, ERRORS_MAX};
-use weir_limiter::rules::RuleSet;
+use weir_rules::reading::{ConfigError, ERRORS_MAX};
+use weir_rules::RuleSet;
 
 /// The longest that an error may be, in bytes.
 const ERROR_BYTES_MAX: usize = 4_096;

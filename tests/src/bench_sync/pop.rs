@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{
+use weir_wire::messages::{
     AdmitRatio, Allowance, CONTENT_TYPE, Key, Message, REPORT_PATH, Reply, Report, Rule,
 };
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 use crate::client::{Ask, Client};
 use crate::weir_sync::{TOKEN, WeirSync};

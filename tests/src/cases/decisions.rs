@@ -3,12 +3,12 @@
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 
-use weir_limiter::config::Config;
 use weir_limiter::decision::Outcome;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
+use weir_rules::config::Config;
+use weir_wire::time::Time;
 
 use super::host::Post;
 use super::{Case, Operation};

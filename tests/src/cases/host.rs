@@ -1,8 +1,8 @@
 //! What a case is to the limiter: all that it implements of the limiter's traits.
 
-use weir_limiter::request::{Attribute, Request};
 use weir_limiter::slot::Slot;
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_rules::request::{Attribute, Request};
 
 /// A POST to `path` from `address`, with an API key.
 pub(super) struct Post<'a> {

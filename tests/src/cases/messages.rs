@@ -2,11 +2,11 @@
 
 use std::hint::black_box;
 
-use weir_limiter::address::{Prefixes, parse};
-use weir_limiter::key::KeyValue;
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{AdmitRatio, Allowance, Grant, Key, Message, Reply, Report, Rule, Running};
+use weir_rules::address::{Prefixes, parse};
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{AdmitRatio, Allowance, Grant, Key, Message, Reply, Report, Rule, Running};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
 
 use super::{Case, Operation, address};
 

@@ -65,7 +65,7 @@ struct Round<S> {
     next: usize,
     limiter: Limiter,
     slots: S,
-    now: weir_limiter::time::Time,
+    now: weir_wire::time::Time,
 }
 
 impl<S: Slots + 'static> Round<S> {

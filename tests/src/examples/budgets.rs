@@ -7,8 +7,8 @@ use weir_budget::divide::Terms;
 use weir_budget::escrow::{Draw, Escrow, EscrowId};
 use weir_budget::hub::{Answers, Hub, Settings};
 use weir_budget::plan::Entry;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Message, Report};
+use weir_wire::messages::{Message, Report};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// The region's name, and the only name that budgets are charged by.
 const REGION: &str = "eu";

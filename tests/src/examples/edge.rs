@@ -6,12 +6,12 @@ use std::time::Duration;
 use weir_limiter::decision::{Decision, Outcome};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Afterwards, Limiter, Reporter, TableIdentity, What};
-use weir_limiter::request::{Attribute, Request};
 use weir_limiter::response::{Answers, BLOCKED_STATUS, DENIED_STATUS};
-use weir_limiter::rules::RuleSet;
-use weir_limiter::rules::after::After;
 use weir_limiter::table::LocalSlots;
-use weir_limiter::time::Time;
+use weir_rules::RuleSet;
+use weir_rules::after::After;
+use weir_rules::request::{Attribute, Request};
+use weir_wire::time::Time;
 
 use super::budgets::Budgets;
 use super::script::{Expected, Line, Requests, Step, Upstream, duration, parse};

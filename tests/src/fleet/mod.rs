@@ -21,8 +21,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use weir_budget::budget::BudgetId;
-use weir_limiter::address::Prefixes;
-use weir_limiter::key::KeyValue;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
 use weir_sync::store::redis::budget_key;
 
 use crate::client::Ask;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::SECOND_NS;
 
 use super::overdrawn::Overdrawn;
 

@@ -2,9 +2,9 @@
 //! leases have ended, and a region that does not reach the store.
 
 use weir_limiter::ladder::FALLBACK_NS;
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::WhenUnsynced;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::SECOND_NS;
 
 use super::account::{Meter, Tally};
 use super::faults::{Fault, Schedule};

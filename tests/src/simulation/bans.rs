@@ -1,7 +1,7 @@
 //! Penalties in random worlds: which client is banned, where, when and for how long, told from what became of every request.
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Meter;
 use super::faults::{Fault, Schedule};

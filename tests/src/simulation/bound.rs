@@ -2,9 +2,9 @@
 
 use weir_budget::bound;
 use weir_limiter::ladder::FALLBACK_NS;
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::{Sharing, WhenUnsynced};
-use weir_limiter::time::SECOND_NS;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::time::SECOND_NS;
 
 use super::pop::Pop;
 use super::setup::Setup;

@@ -1,7 +1,7 @@
 //! The scenarios of the table in which the store's clock steps, as at a fail-over to a host whose clock is behind or
 //! ahead.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::faults::Fault;
 use super::reference::Sample;

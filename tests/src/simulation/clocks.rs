@@ -1,7 +1,7 @@
 //! Clocks that begin anywhere, drift and jump.
 
 use fastrand::Rng;
-use weir_limiter::time::Time;
+use weir_wire::time::Time;
 
 /// Clocks begin at least here: anywhere but at zero, so that a step back has somewhere to go.
 const ORIGIN_NS_MIN: u64 = 1 << 50;

@@ -7,7 +7,7 @@
 )]
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::faults::{Fault, Schedule};
 use super::network::Link;

@@ -1,7 +1,7 @@
 //! What a trial asks for beside what every world is asked for: a figure of the first client, as in the table of
 //! scenarios, that tells whether one mechanism is there.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Tally;
 use super::drawing::{AGAIN_AT, SILENCE_NS};

@@ -2,8 +2,8 @@
 //! everything at once. A request passes where every rule that counts it has room, and takes from all.
 
 use weir_budget::demand::WINDOW_NS;
-use weir_limiter::quota::Quota;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::quota::Quota;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Meter;
 

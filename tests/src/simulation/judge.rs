@@ -5,7 +5,7 @@
 //! stretch what the loop cannot know while news are under way.
 
 use weir_budget::demand::WINDOW_NS;
-use weir_limiter::quota::Quota;
+use weir_wire::quota::Quota;
 
 use super::account::{Account, Tally};
 use super::apart::Who;

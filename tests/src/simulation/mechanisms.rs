@@ -1,7 +1,7 @@
 //! The scenarios of the table in which one mechanism alone keeps the figures: each fails where that is
 //! taken out (docs/budgets.md has the list).
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::faults::Fault;
 use super::more_scenarios::FLOOR;

@@ -1,7 +1,7 @@
 //! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and no more is lent
 //! than what is under way.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 /// What is overdrawn is paid back at this part of the rate at least.
 const PAID_BACK: f64 = 0.8;

@@ -1,6 +1,6 @@
 //! The scenario of the table in which a client is banned: by one POP, and so at every other.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Tally;
 use super::network::Link;

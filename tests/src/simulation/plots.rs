@@ -1,6 +1,6 @@
 //! The plots of docs/plots: the main scenarios beside what other ways to limit would have done.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::models;
 use super::more_scenarios as more;

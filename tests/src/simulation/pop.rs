@@ -8,9 +8,9 @@ use weir_limiter::counters::Event;
 use weir_limiter::edge::{
     Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread,
 };
-use weir_limiter::key::KeyValue;
-use weir_limiter::request::{Attribute, Request};
 use weir_limiter::slot::Entry;
+use weir_rules::key::KeyValue;
+use weir_rules::request::{Attribute, Request};
 
 use super::account::Meter;
 use super::clocks::Clock;

@@ -2,7 +2,7 @@
 //! go on as if nothing had happened, and one that did is kept from then on.
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Tally;
 use super::faults::{Fault, Schedule};

@@ -1,6 +1,6 @@
 //! The scenarios of the table in which the quota itself is the trial: a burst of which a POP gives a part.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Account;
 use super::scenario::{Plan, Size};

@@ -1,6 +1,6 @@
 //! How long from the first token beyond the quota until the fleet keeps to its rate.
 
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::account::Account;
 use super::traffic::{self, Traffic};

@@ -1,11 +1,11 @@
 //! The reference: what was truly offered and admitted, of each key under each rule.
 
 use weir_budget::budget::BudgetId;
-use weir_limiter::quota::Quota;
-use weir_limiter::rules::cost::Cost;
-use weir_limiter::rules::{Rule, RuleSet};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::SECOND_NS;
+use weir_rules::cost::Cost;
+use weir_rules::{Rule, RuleSet};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::ideal::{At, AtPops, Ideal};

@@ -1,7 +1,7 @@
 //! The scenarios of the table in other settings than the design's: rates, bursts, round trips.
 
 use weir_budget::divide::Terms;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::network::Link;
 use super::scenario::{Plan, Size};

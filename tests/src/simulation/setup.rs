@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use weir_budget::divide::Terms;
-use weir_limiter::config::Config;
-use weir_limiter::rules::RuleSet;
 use weir_limiter::slot::KEYS_PER_SLOT;
-use weir_limiter::time::SECOND_NS;
+use weir_rules::RuleSet;
+use weir_rules::config::Config;
+use weir_wire::time::SECOND_NS;
 
 use super::bound::{self, Bound};
 use super::clocks;

@@ -1,7 +1,7 @@
 //! How clients of random worlds ask, and what of it can be foretold.
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::traffic::{self, Traffic};
 

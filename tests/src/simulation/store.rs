@@ -13,7 +13,7 @@ use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
-use weir_limiter::quota::Quota;
+use weir_wire::quota::Quota;
 
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};

@@ -8,8 +8,8 @@ use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
-use weir_limiter::time::SECOND_NS;
-use weir_limiter::wire::{Message, Report};
+use weir_wire::messages::{Message, Report};
+use weir_wire::time::SECOND_NS;
 
 use super::clocks::{Clock, WallClock};
 use super::setup::Setup;

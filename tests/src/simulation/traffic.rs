@@ -1,7 +1,7 @@
 //! When requests arrive, at which POP, and whose they are.
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Faults that are drawn together with who asks meanwhile: what one mechanism alone makes good.
 
 use fastrand::Rng;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::time::SECOND_NS;
 
 use super::drawing::{self, AGAIN_AT, Of};
 use super::faults::{Fault, Schedule};

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use fastrand::Rng;
-use weir_limiter::sharing::WhenUnsynced;
-use weir_limiter::time::SECOND_NS;
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::SECOND_NS;
 
 use super::apart::{Apart, Own, Who};
 use super::bound::Fleet;

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_limiter::address::Prefixes;
-use weir_limiter::key::KeyValue;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::wire::{CONTENT_TYPE, Message, Pushed, Reply, Report};
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
+use weir_wire::messages::{CONTENT_TYPE, Message, Pushed, Reply, Report};
+use weir_wire::quota::{Period, Quota, Rate};
 
 use crate::harness::{client, exchange, plugin, report, rule, shared, synced};
 

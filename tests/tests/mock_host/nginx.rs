@@ -1,8 +1,8 @@
 //! The module that is built for nginx, on a host that ends a worker where nginx's would.
 
 use serde_json::{Value, json};
-use weir_limiter::wire::{Allowance, Leased, Message, Reply, Report};
 use weir_tests::mock_host::{Ask, CallAnswer, Host, SharedData, WhenFull, Worker, ZeroCas};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report};
 
 use crate::harness::{client, exchange, plugin, rule, synced, with};
 

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use weir_limiter::wire::{Allowance, Message, RULES_PATH, Reply, Report};
 use weir_tests::mock_host::{
     Answer, Ask, Begun, CallAnswer, Host, HttpCall, Script, SharedData, Trap, Waiting, Worker, ZeroCas, grant,
 };
+use weir_wire::messages::{Allowance, Message, RULES_PATH, Reply, Report};
 
 use crate::harness::{plugin, rule, synced};
 

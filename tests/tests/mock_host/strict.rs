@@ -1,8 +1,8 @@
 //! Strict rules in the real module: a request is held for one exchange, and then decided.
 
 use serde_json::{Value, json};
-use weir_limiter::wire::{Allowance, Leased, Message, Reply, Report};
 use weir_tests::mock_host::{Begun, CallAnswer, Waiting, Worker};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report};
 
 use crate::harness::{client, exchange, rule, shared, synced, with};
 

@@ -1,9 +1,9 @@
 //! Every function of the host, with every status it may answer: each request gets its decision.
 
-use weir_limiter::wire::{Message, Report};
 use weir_tests::mock_host::{
     Answer, Ask, CallAnswer, Host, Script, Trap, Worker, function_names, grant, reply,
 };
+use weir_wire::messages::{Message, Report};
 
 use crate::harness::{client, rule, shared, synced, with};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
 use weir_budget::budget::BudgetId;
-use weir_limiter::wire::BOXED_MS_MAX;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::messages::BOXED_MS_MAX;
 
 use crate::equality::Random;
 use crate::{POP_TTL, connected, connected_with, memory, memory_with};

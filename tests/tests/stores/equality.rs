@@ -7,11 +7,11 @@ use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::plan::Entry;
 use weir_budget::source::MADE_MS_MAX;
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
+use weir_wire::quota::{Period, Quota};
+use weir_wire::sharing::Sharing;
 
 use crate::{connected, id, memory, quota};
 

@@ -6,12 +6,12 @@ use redis::AsyncCommands;
 use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
 use weir_budget::hot::HotKey;
 use weir_budget::spread::SPREAD_KEPT_US;
-use weir_limiter::quota::Period;
-use weir_limiter::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
+use weir_wire::quota::Period;
+use weir_wire::sharing::Sharing;
 
 use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{Key, Report, Rule};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::messages::{Key, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
 

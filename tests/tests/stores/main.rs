@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
 use weir_budget::plan::Entry;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::Sharing;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 /// How long a POP counts as alive in these tests: long enough for the slowest machine to say two
 /// things within it.

@@ -4,12 +4,12 @@ use std::time::SystemTime;
 
 use redis::AsyncCommands;
 use weir_budget::escrow::{Claim, Draw, Drawn, Law, NO_LEASE, WINDOW_KEPT_US};
-use weir_limiter::calendar::{Calendar, DAY_US, Window};
-use weir_limiter::quota::{Period, Quota};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
+use weir_wire::calendar::{Calendar, DAY_US, Window};
+use weir_wire::quota::{Period, Quota};
 
 use crate::{POP_TTL, connected, connected_with, id, memory_with, quota};
 

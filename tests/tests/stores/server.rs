@@ -7,11 +7,11 @@ use std::time::Duration;
 use hyper::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use weir_limiter::wire::{self, Message, Reply, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::tokens::Tokens;
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::wait::until;
+use weir_wire::messages::{self, Message, Reply, Report};
 
 /// A weir-sync. Dropping it stops it.
 pub(crate) struct Server {
@@ -58,7 +58,8 @@ impl Server {
 
     /// The answer to `report`.
     pub(crate) async fn report(&self, report: &Report) -> Reply {
-        let ask = Ask::new(Method::POST, wire::REPORT_PATH).header("content-type", wire::CONTENT_TYPE);
+        let ask =
+            Ask::new(Method::POST, messages::REPORT_PATH).header("content-type", messages::CONTENT_TYPE);
         let answer = Client::of_port(self.address.port()).send(&ask.body(report.encode())).await;
         Reply::decode(&answer.body).expect("a reply")
     }

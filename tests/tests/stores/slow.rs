@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use weir_limiter::sharing::Sharing;
-use weir_limiter::wire::{Key, Reply, Report, Rule};
 use weir_sync::store::{Batch, Store};
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::messages::{Key, Reply, Report, Rule};
+use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
 use crate::{TIMEOUT, charge, count, entry, in_reach, open, slow};

@@ -2,12 +2,12 @@
 
 use redis::AsyncCommands;
 use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, Law, NO_LEASE};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
 use weir_sync::store::redis::escrow_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::{POP_TTL, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 

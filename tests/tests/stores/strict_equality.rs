@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
 use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId, Law};
-use weir_limiter::calendar::{Calendar, Window};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
+use weir_wire::calendar::{Calendar, Window};
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::equality::Random;
 use crate::quota::unix_us;

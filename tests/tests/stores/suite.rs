@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
 use weir_budget::hot::{HOT_MAX, HotKey};
-use weir_limiter::quota::Period;
-use weir_limiter::sharing::{Floor, Sharing};
-use weir_limiter::wire::POPS_MAX;
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::messages::POPS_MAX;
+use weir_wire::quota::Period;
+use weir_wire::sharing::{Floor, Sharing};
 
 use crate::{POP_TTL, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
 

@@ -2,11 +2,12 @@
 //!
 //! Bad: 200 within three seconds. Each algorithm's outcome, and why.
 
-use super::{Answer, Cell, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use super::{Answer, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::bucket::{Bucket, Take};
-use crate::quota::Quota;
-use crate::time::{SECOND_NS, Time};
 use std::vec::Vec;
+use weir_rules::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
 
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 /// Two seconds before a minute ends, and one second into the next.
@@ -37,29 +38,35 @@ fn of_a_cell(take: impl Fn(Cell, Time) -> Answer<Cell>) -> [usize; 2] {
 #[test]
 fn a_fixed_window_lets_both_through_if_its_boundary_lies_between() {
     let window = FixedWindow::new(100, MINUTE_NS).unwrap();
-    assert_eq!(of_a_cell(|cell, now| window.take(cell, ON_THE_MINUTE, 1, now)), [100, 100]);
+    assert_eq!(of_a_cell(|cell, now| fixed_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 100]);
 }
 
 /// Only 100: windows begin elsewhere for each key, so a client that aims at the full minute meets few keys' boundaries.
 #[test]
 fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
     let window = FixedWindow::new(100, MINUTE_NS).unwrap();
-    assert_eq!(of_a_cell(|cell, now| window.take(cell, HALF_A_MINUTE_LATER, 1, now)), [100, 0]);
+    assert_eq!(
+        of_a_cell(|cell, now| fixed_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),
+        [100, 0]
+    );
 }
 
 /// 101: at :01 the window before still counts with 59 of its 60 seconds, 98.3 of 100. One more fits.
 #[test]
 fn a_sliding_window_lets_one_more_through() {
     let window = SlidingWindow::new(100, MINUTE_NS).unwrap();
-    assert_eq!(of_a_cell(|cell, now| window.take(cell, ON_THE_MINUTE, 1, now)), [100, 1]);
-    assert_eq!(of_a_cell(|cell, now| window.take(cell, HALF_A_MINUTE_LATER, 1, now)), [100, 0]);
+    assert_eq!(of_a_cell(|cell, now| sliding_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 1]);
+    assert_eq!(
+        of_a_cell(|cell, now| sliding_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),
+        [100, 0]
+    );
 }
 
 /// Not one of the second burst: the log knows that the first was three seconds ago. (It keeps up to 16.)
 #[test]
 fn a_sliding_log_lets_none_of_the_second_through() {
     let (log, mut cells) = (SlidingLog::new(16, MINUTE_NS).unwrap(), [Cell::NEW; 8]);
-    let through = bursts(16, |now| matches!(log.take(&mut cells, 1, now), Answer::Taken(_)));
+    let through = bursts(16, |now| matches!(sliding_log::take(&log, &mut cells, 1, now), Answer::Taken(_)));
     assert_eq!(through, [16, 0]);
 }
 
@@ -83,7 +90,7 @@ fn a_token_bucket_lets_through_what_has_refilled() {
 fn a_leaky_bucket_accepts_what_has_left_and_lets_them_go_one_by_one() {
     let (leaky, mut bucket) = (LeakyBucket::new(MINUTE_NS / 100, 99).unwrap(), Bucket::FULL);
     let mut leaves = Vec::new();
-    let through = bursts(100, |now| match leaky.take(bucket, 1, now) {
+    let through = bursts(100, |now| match leaky_bucket::take(&leaky, bucket, 1, now) {
         Answer::Taken(turn) => {
             leaves.push(now + turn.hold_ns);
             bucket = turn.after;
@@ -106,10 +113,10 @@ fn concurrency_asks_only_what_is_still_in_flight() {
         let through = bursts(100, |now| {
             if ends && now == AFTER {
                 for generation in flight.drain(..) {
-                    cell = concurrency.release(cell, generation, 1, now);
+                    cell = concurrency::release(&concurrency, cell, generation, 1, now);
                 }
             }
-            match concurrency.acquire(cell, ON_THE_MINUTE, 1, now) {
+            match concurrency::acquire(&concurrency, cell, ON_THE_MINUTE, 1, now) {
                 Answer::Taken(acquired) => {
                     cell = acquired.after;
                     if now == BEFORE {

@@ -5,18 +5,12 @@
 //! only the current generation and the one before count. What is in flight is forgotten once it was so for
 //! between one and two expiries.
 
-use super::pair::Pair;
-use super::{Answer, BoundsError, Cell, NEVER_NS, checked};
-use crate::decision::Standing;
-use crate::quota::TOKENS_MAX;
-use crate::time::{SECOND_NS, Time};
+use weir_rules::algorithm::Concurrency;
 
-/// At most `limit` in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Concurrency {
-    limit: u32,
-    expires_ns: u64,
-}
+use super::cell::{Answer, Cell, NEVER_NS};
+use super::pair::Pair;
+use crate::decision::Standing;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// What a request in flight has to name when it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,74 +25,54 @@ pub struct Acquired {
     pub generation: Generation,
 }
 
-impl Concurrency {
-    /// What a refused request is told to wait, in nanoseconds. Nobody knows when a request in flight ends:
-    /// there may be room at once, so what was refused must be asked again, not remembered.
-    pub const RETRY_NS: u64 = SECOND_NS;
+/// What a refused request is told to wait, in nanoseconds. Nobody knows when a request in flight ends:
+/// there may be room at once, so what was refused must be asked again, not remembered.
+pub const RETRY_NS: u64 = SECOND_NS;
 
-    /// `limit`, 1 to [`TOKENS_MAX`], and an expiry up to [`LENGTH_NS_MAX`](super::LENGTH_NS_MAX).
-    pub const fn new(limit: u32, expires_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, expires_ns) {
-            Ok(()) => Ok(Self { limit, expires_ns }),
-            Err(error) => Err(error),
+/// Asks at `now` to put a request in flight that counts for `n`, of a key that hashes to `hash`. Short, it
+/// waits for [`RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
+pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
+    let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
+    if in_flight(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
+        return Answer::Taken(acquired(pair.plus(n)));
+    }
+    Answer::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
+}
+
+/// Puts a request in flight at `now`, whether there is room or not.
+#[must_use]
+pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Acquired {
+    acquired(Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n))
+}
+
+/// Ends at `now` a request that counted for `n`, or undoes that it began; harmless once it is forgotten.
+#[must_use]
+pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
+    if cell.is_spent(now) {
+        return cell;
+    }
+    let left = Pair::stored(cell).minus(n, generation.0, concurrency.expires_ns());
+    match (left.previous, left.current) {
+        // Nothing in flight is nothing to keep.
+        (0, 0) => Cell::NEW,
+        // Without a current generation, it is over as soon as the previous one is.
+        (previous, 0) => {
+            let until = left.ends(concurrency.expires_ns());
+            Pair { until, previous: 0, current: previous }.cell()
         }
+        _ => left.cell(),
     }
+}
 
-    /// After how long a request in flight may be forgotten, in nanoseconds.
-    pub const fn expires_ns(&self) -> u64 {
-        self.expires_ns
-    }
-
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// Asks at `now` to put a request in flight that counts for `n`, of a key that hashes to `hash`. Short, it
-    /// waits for [`Self::RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
-    pub fn acquire(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
-        let pair = Pair::at(cell, self.expires_ns, hash, now);
-        if in_flight(pair) + u64::from(n) <= u64::from(self.limit) {
-            return Answer::Taken(acquired(pair.plus(n)));
-        }
-        Answer::Short { wait_ns: if n > self.limit { NEVER_NS } else { Self::RETRY_NS } }
-    }
-
-    /// Puts a request in flight at `now`, whether there is room or not.
-    #[must_use]
-    pub fn charge(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Acquired {
-        acquired(Pair::at(cell, self.expires_ns, hash, now).plus(n))
-    }
-
-    /// Ends at `now` a request that counted for `n`, or undoes that it began; harmless once it is forgotten.
-    #[must_use]
-    pub fn release(&self, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
-        if cell.is_spent(now) {
-            return cell;
-        }
-        let left = Pair::stored(cell).minus(n, generation.0, self.expires_ns);
-        match (left.previous, left.current) {
-            // Nothing in flight is nothing to keep.
-            (0, 0) => Cell::NEW,
-            // Without a current generation, it is over as soon as the previous one is.
-            (previous, 0) => {
-                let until = left.ends(self.expires_ns);
-                Pair { until, previous: 0, current: previous }.cell()
-            }
-            _ => left.cell(),
-        }
-    }
-
-    /// What is left at `now`. When there will be more is not known: both times are [`Self::RETRY_NS`] while
-    /// anything is in flight.
-    pub fn standing(&self, cell: Cell, now: Time) -> Standing {
-        let in_flight = Pair::live(cell, self.expires_ns, now).map_or(0, in_flight);
-        let remaining = u64::from(self.limit).saturating_sub(in_flight);
-        let back_ns = if in_flight == 0 { 0 } else { Self::RETRY_NS };
-        // Never more than the limit, which fits.
-        let remaining = u32::try_from(remaining).unwrap_or(self.limit);
-        Standing { remaining, more_ns: back_ns, full_ns: back_ns }
-    }
+/// What is left at `now`. When there will be more is not known: both times are [`RETRY_NS`] while
+/// anything is in flight.
+pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
+    let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, in_flight);
+    let remaining = u64::from(concurrency.limit()).saturating_sub(in_flight);
+    let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
+    // Never more than the limit, which fits.
+    let remaining = u32::try_from(remaining).unwrap_or(concurrency.limit());
+    Standing { remaining, more_ns: back_ns, full_ns: back_ns }
 }
 
 fn in_flight(pair: Pair) -> u64 {
@@ -117,8 +91,8 @@ mod tests {
 
     const T0: Time = Time::from_nanos(1_000);
 
-    fn acquire(concurrency: &Concurrency, cell: &mut Cell, n: u32, now: Time) -> Option<Generation> {
-        let Answer::Taken(acquired) = concurrency.acquire(*cell, 0, n, now) else { return None };
+    fn begin(concurrency: &Concurrency, cell: &mut Cell, n: u32, now: Time) -> Option<Generation> {
+        let Answer::Taken(acquired) = acquire(concurrency, *cell, 0, n, now) else { return None };
         *cell = acquired.after;
         Some(acquired.generation)
     }
@@ -126,42 +100,42 @@ mod tests {
     #[test]
     fn a_release_makes_room_and_the_last_leaves_nothing() {
         let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
-        let first = acquire(&concurrency, &mut cell, 1, T0).unwrap();
-        let second = acquire(&concurrency, &mut cell, 1, T0 + 120).unwrap();
-        let short = Answer::Short { wait_ns: Concurrency::RETRY_NS };
-        assert_eq!(concurrency.acquire(cell, 0, 1, T0 + 120), short);
-        assert_eq!(concurrency.acquire(cell, 0, 3, T0), Answer::Short { wait_ns: NEVER_NS });
-        assert_eq!(concurrency.standing(cell, T0 + 120).remaining, 0);
-        cell = concurrency.release(cell, second, 1, T0 + 130);
+        let first = begin(&concurrency, &mut cell, 1, T0).unwrap();
+        let second = begin(&concurrency, &mut cell, 1, T0 + 120).unwrap();
+        let short = Answer::Short { wait_ns: RETRY_NS };
+        assert_eq!(acquire(&concurrency, cell, 0, 1, T0 + 120), short);
+        assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(standing(&concurrency, cell, T0 + 120).remaining, 0);
+        cell = release(&concurrency, cell, second, 1, T0 + 130);
         // Only the older is left; the cell is spent when that expires.
         assert_eq!(cell, Cell { until: T0 + 200, word: 1 });
-        assert_eq!(concurrency.standing(cell, T0 + 130).remaining, 1);
-        assert_eq!(concurrency.release(cell, first, 1, T0 + 130), Cell::NEW);
+        assert_eq!(standing(&concurrency, cell, T0 + 130).remaining, 1);
+        assert_eq!(release(&concurrency, cell, first, 1, T0 + 130), Cell::NEW);
         let full = Standing { remaining: 2, more_ns: 0, full_ns: 0 };
-        assert_eq!(concurrency.standing(Cell::NEW, T0), full);
+        assert_eq!(standing(&concurrency, Cell::NEW, T0), full);
     }
 
     #[test]
     fn the_release_of_what_was_forgotten_is_harmless() {
         let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
-        let first = acquire(&concurrency, &mut cell, 2, T0).unwrap();
-        assert_eq!(acquire(&concurrency, &mut cell, 1, T0 + 199), None);
-        acquire(&concurrency, &mut cell, 2, T0 + 200).unwrap();
+        let first = begin(&concurrency, &mut cell, 2, T0).unwrap();
+        assert_eq!(begin(&concurrency, &mut cell, 1, T0 + 199), None);
+        begin(&concurrency, &mut cell, 2, T0 + 200).unwrap();
         let before = cell;
-        cell = concurrency.release(cell, first, 2, T0 + 200);
+        cell = release(&concurrency, cell, first, 2, T0 + 200);
         assert_eq!(cell, before);
-        assert_eq!(concurrency.release(cell, first, 2, T0 + 900), before);
+        assert_eq!(release(&concurrency, cell, first, 2, T0 + 900), before);
     }
 
     #[test]
     fn a_charge_goes_beyond_the_limit_and_saturates() {
         let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
         for _ in 0..3 {
-            cell = concurrency.charge(cell, 0, u32::MAX, T0).after;
+            cell = charge(&concurrency, cell, 0, u32::MAX, T0).after;
         }
         assert_eq!(Pair::stored(cell).current, u32::MAX);
-        cell = concurrency.charge(cell, 0, u32::MAX, T0 + 100).after;
-        assert_eq!(concurrency.standing(cell, T0 + 100).remaining, 0);
+        cell = charge(&concurrency, cell, 0, u32::MAX, T0 + 100).after;
+        assert_eq!(standing(&concurrency, cell, T0 + 100).remaining, 0);
     }
 
     proptest! {
@@ -184,18 +158,18 @@ mod tests {
                     // Of those that are forgotten too: they may be released late.
                     if !flight.is_empty() {
                         let (_, n, generation) = flight.remove(which % flight.len());
-                        cell = concurrency.release(cell, generation, n, at);
+                        cell = release(&concurrency, cell, generation, n, at);
                     }
                 } else {
                     let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
-                    match concurrency.acquire(cell, hash, n, at) {
+                    match acquire(&concurrency, cell, hash, n, at) {
                         Answer::Taken(acquired) => {
                             prop_assert!(busy + n <= limit);
                             cell = acquired.after;
                             flight.push((now, n, acquired.generation));
                         }
                         Answer::Short { .. } if act == 7 => {
-                            let acquired = concurrency.charge(cell, hash, n, at);
+                            let acquired = charge(&concurrency, cell, hash, n, at);
                             cell = acquired.after;
                             flight.push((now, n, acquired.generation));
                         }
@@ -203,7 +177,7 @@ mod tests {
                     }
                 }
                 let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
-                prop_assert_eq!(concurrency.standing(cell, at).remaining, limit.saturating_sub(busy));
+                prop_assert_eq!(standing(&concurrency, cell, at).remaining, limit.saturating_sub(busy));
                 prop_assert_eq!(cell.is_spent(at), busy == 0);
                 for &(began, ..) in &flight {
                     let age = now - began;
@@ -224,22 +198,22 @@ mod tests {
             let (mut cell, mut now) = (Cell::NEW, Time::from_nanos(1_000_000));
             let mut flight = Vec::<(u32, Generation)>::new();
             for (step, n, begins, which) in steps {
-                let before = concurrency.standing(cell, now).remaining;
+                let before = standing(&concurrency, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(concurrency.standing(cell, now).remaining <= before);
+                    prop_assert!(standing(&concurrency, cell, now).remaining <= before);
                 }
                 if begins {
-                    if let Answer::Taken(acquired) = concurrency.acquire(cell, hash, n, now) {
+                    if let Answer::Taken(acquired) = acquire(&concurrency, cell, hash, n, now) {
                         cell = acquired.after;
                         flight.push((n, acquired.generation));
                     }
                 } else if !flight.is_empty() {
                     let (n, generation) = flight.remove(which % flight.len());
-                    cell = concurrency.release(cell, generation, n, now);
+                    cell = release(&concurrency, cell, generation, n, now);
                 }
                 let busy: u32 = flight.iter().map(|f| f.0).sum();
-                prop_assert_eq!(concurrency.standing(cell, now).remaining, limit - busy);
+                prop_assert_eq!(standing(&concurrency, cell, now).remaining, limit - busy);
             }
         }
     }

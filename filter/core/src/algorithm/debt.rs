@@ -2,8 +2,8 @@
 
 use crate::bucket::Bucket;
 use crate::decision::Standing;
-use crate::quota::Quota;
-use crate::time::Time;
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
 
 /// What is left in it at `now`. In debt, the first comes once that is paid.
 pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
@@ -20,8 +20,8 @@ pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
 mod tests {
     use super::*;
     use crate::bucket::Take;
-    use crate::time::SECOND_NS;
     use proptest::prelude::*;
+    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

@@ -2,10 +2,14 @@
 //!
 //! A bucket is the `until` of its cell; the word beside it is not touched.
 
-use super::{Algorithm, Answer, Cell, Generation, NEVER_NS, debt};
+use weir_rules::algorithm::Algorithm;
+
+use super::cell::{Answer, Cell, NEVER_NS};
+use super::concurrency::{self, Generation};
+use super::{debt, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::bucket::{Bucket, Take};
 use crate::decision::Standing;
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// Names what was taken, to give it back: when that comes back by itself, or an end of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,111 +36,107 @@ pub struct Taken {
     pub hold_ns: u64,
 }
 
-impl Algorithm {
-    /// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are the key's [`Algorithm::cells`];
-    /// short, they are as they were.
-    pub fn take(&self, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
-        if let Self::SlidingLog(log) = self {
-            return log.take(cells, n, now).map(|back_at| Taken { receipt: Receipt(back_at), hold_ns: 0 });
-        }
-        let Some(cell) = cells.first_mut() else { return Answer::Short { wait_ns: NEVER_NS } };
-        let taken = self.take_from(*cell, hash, n, now);
-        taken.map(|(after, hold_ns)| {
-            *cell = after;
-            Taken { receipt: Receipt(after.until), hold_ns }
-        })
+/// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are as many as [`Algorithm::cells`] says;
+/// short, they are as they were.
+pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::take(log, cells, n, now)
+            .map(|back_at| Taken { receipt: Receipt(back_at), hold_ns: 0 });
     }
+    let Some(cell) = cells.first_mut() else { return Answer::Short { wait_ns: NEVER_NS } };
+    let taken = take_from(algorithm, *cell, hash, n, now);
+    taken.map(|(after, hold_ns)| {
+        *cell = after;
+        Taken { receipt: Receipt(after.until), hold_ns }
+    })
+}
 
-    /// Takes `n` at `now`, whether they are there or not: what a request turns out to have cost.
-    pub fn charge(&self, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
-        if let Self::SlidingLog(log) = self {
-            return Receipt(log.charge(cells, n, now));
-        }
-        let Some(cell) = cells.first_mut() else { return Receipt(Time::ZERO) };
-        let bucket = Bucket::full_at(cell.until);
-        *cell = match self {
-            Self::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
-            Self::FixedWindow(window) => window.charge(*cell, hash, n, now),
-            Self::SlidingWindow(window) => window.charge(*cell, hash, n, now),
-            Self::LeakyBucket(leaky) => Cell { until: leaky.charge(bucket, n, now).refilled(), ..*cell },
-            Self::Concurrency(concurrency) => concurrency.charge(*cell, hash, n, now).after,
-            Self::SlidingLog(_) => *cell,
-        };
-        Receipt(cell.until)
+/// Takes `n` at `now`, whether they are there or not: what a request turns out to have cost.
+pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return Receipt(sliding_log::charge(log, cells, n, now));
     }
-
-    /// Gives back at `now` the `n` that a take or charge took. A request in flight is released so.
-    pub fn give_back(&self, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
-        if let Self::SlidingLog(log) = self {
-            return log.give_back(cells, receipt.0, n);
+    let Some(cell) = cells.first_mut() else { return Receipt(Time::ZERO) };
+    let bucket = Bucket::full_at(cell.until);
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
+        Algorithm::FixedWindow(window) => fixed_window::charge(window, *cell, hash, n, now),
+        Algorithm::SlidingWindow(window) => sliding_window::charge(window, *cell, hash, n, now),
+        Algorithm::LeakyBucket(leaky) => {
+            Cell { until: leaky_bucket::charge(leaky, bucket, n, now).refilled(), ..*cell }
         }
-        let Some(cell) = cells.first_mut() else { return };
-        let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
-        *cell = match self {
-            Self::TokenBucket(quota) => Cell { until: bucket.give_back(quota, n).refilled(), ..*cell },
-            Self::FixedWindow(window) => window.give_back(*cell, taken, n),
-            Self::SlidingWindow(window) => window.give_back(*cell, taken, n),
-            Self::LeakyBucket(leaky) => {
-                let after = leaky.give_back(bucket, Bucket::full_at(receipt.0), n);
-                Cell { until: after.refilled(), ..*cell }
-            }
-            Self::Concurrency(concurrency) => concurrency.release(*cell, Generation(receipt.0), n, now),
-            Self::SlidingLog(_) => *cell,
-        };
+        Algorithm::Concurrency(concurrency) => concurrency::charge(concurrency, *cell, hash, n, now).after,
+        Algorithm::SlidingLog(_) => *cell,
+    };
+    Receipt(cell.until)
+}
+
+/// Gives back at `now` the `n` that a take or charge took. A request in flight is released so.
+pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::give_back(log, cells, receipt.0, n);
     }
-
-    /// What is left at `now`.
-    pub fn standing(&self, cells: &[Cell], now: Time) -> Standing {
-        let cell = cells.first().copied().unwrap_or(Cell::NEW);
-        let bucket = Bucket::full_at(cell.until);
-        match self {
-            Self::TokenBucket(quota) => debt::standing(bucket, quota, now),
-            Self::FixedWindow(window) => window.standing(cell, now),
-            Self::SlidingWindow(window) => window.standing(cell, now),
-            Self::SlidingLog(log) => log.standing(cells, now),
-            Self::LeakyBucket(leaky) => leaky.standing(bucket, now),
-            Self::Concurrency(concurrency) => concurrency.standing(cell, now),
+    let Some(cell) = cells.first_mut() else { return };
+    let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.give_back(quota, n).refilled(), ..*cell },
+        Algorithm::FixedWindow(_) => fixed_window::give_back(*cell, taken, n),
+        Algorithm::SlidingWindow(window) => sliding_window::give_back(window, *cell, taken, n),
+        Algorithm::LeakyBucket(leaky) => {
+            let after = leaky_bucket::give_back(leaky, bucket, Bucket::full_at(receipt.0), n);
+            Cell { until: after.refilled(), ..*cell }
         }
-    }
-
-    /// The cell once `n` are taken from it, and how long the request is held.
-    fn take_from(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
-        let bucket = Bucket::full_at(cell.until);
-        match self {
-            Self::TokenBucket(quota) => match bucket.take(quota, n, now) {
-                Take::Taken(after) => Answer::Taken((Cell { until: after.refilled(), ..cell }, 0)),
-                Take::Short { .. } if n > quota.burst() => Answer::Short { wait_ns: NEVER_NS },
-                Take::Short { wait_ns } => Answer::Short { wait_ns },
-            },
-            Self::FixedWindow(window) => window.take(cell, hash, n, now).map(|after| (after, 0)),
-            Self::SlidingWindow(window) => window.take(cell, hash, n, now).map(|after| (after, 0)),
-            Self::LeakyBucket(leaky) => leaky
-                .take(bucket, n, now)
-                .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
-            Self::Concurrency(concurrency) => {
-                concurrency.acquire(cell, hash, n, now).map(|acquired| (acquired.after, 0))
-            }
-            Self::SlidingLog(_) => Answer::Short { wait_ns: NEVER_NS },
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::release(concurrency, *cell, Generation(receipt.0), n, now)
         }
+        Algorithm::SlidingLog(_) => *cell,
+    };
+}
+
+/// What is left at `now`.
+pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
+    let cell = cells.first().copied().unwrap_or(Cell::NEW);
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => debt::standing(bucket, quota, now),
+        Algorithm::FixedWindow(window) => fixed_window::standing(window, cell, now),
+        Algorithm::SlidingWindow(window) => sliding_window::standing(window, cell, now),
+        Algorithm::SlidingLog(log) => sliding_log::standing(log, cells, now),
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::standing(leaky, bucket, now),
+        Algorithm::Concurrency(concurrency) => concurrency::standing(concurrency, cell, now),
     }
 }
 
-impl<T> Answer<T> {
-    /// The same answer, with `f` of what was taken.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
-        match self {
-            Self::Taken(taken) => Answer::Taken(f(taken)),
-            Self::Short { wait_ns } => Answer::Short { wait_ns },
+/// The cell once `n` are taken from it, and how long the request is held.
+fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
+            Take::Taken(after) => Answer::Taken((Cell { until: after.refilled(), ..cell }, 0)),
+            Take::Short { .. } if n > quota.burst() => Answer::Short { wait_ns: NEVER_NS },
+            Take::Short { wait_ns } => Answer::Short { wait_ns },
+        },
+        Algorithm::FixedWindow(window) => {
+            fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0))
         }
+        Algorithm::SlidingWindow(window) => {
+            sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0))
+        }
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::take(leaky, bucket, n, now)
+            .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::acquire(concurrency, cell, hash, n, now).map(|acquired| (acquired.after, 0))
+        }
+        Algorithm::SlidingLog(_) => Answer::Short { wait_ns: NEVER_NS },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
     use super::*;
-    use crate::quota::Quota;
-    use crate::time::SECOND_NS;
+    use weir_rules::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+    use weir_wire::quota::Quota;
+    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
     const LIMIT: u32 = 10;
@@ -158,17 +158,17 @@ mod tests {
         for algorithm in all() {
             let mut cells = std::vec![Cell::NEW; algorithm.cells()];
             assert_eq!(algorithm.limit(), LIMIT);
-            let take = |cells: &mut [Cell], n| match algorithm.take(cells, 7, n, T0) {
+            let asks = |cells: &mut [Cell], n| match take(&algorithm, cells, 7, n, T0) {
                 Answer::Taken(taken) => Some(taken.receipt),
                 Answer::Short { .. } => None,
             };
-            take(&mut cells, 6).unwrap();
-            let receipt = take(&mut cells, 4).unwrap();
-            assert_eq!(algorithm.standing(&cells, T0).remaining, 0, "{algorithm:?}");
-            assert_eq!(take(&mut cells, 1), None, "{algorithm:?}");
-            algorithm.give_back(&mut cells, receipt, 4, T0);
-            assert_eq!(algorithm.standing(&cells, T0).remaining, 4, "{algorithm:?}");
-            let never = algorithm.take(&mut cells, 7, LIMIT + 1, T0);
+            asks(&mut cells, 6).unwrap();
+            let receipt = asks(&mut cells, 4).unwrap();
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            assert_eq!(asks(&mut cells, 1), None, "{algorithm:?}");
+            give_back(&algorithm, &mut cells, receipt, 4, T0);
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 4, "{algorithm:?}");
+            let never = take(&algorithm, &mut cells, 7, LIMIT + 1, T0);
             assert_eq!(never, Answer::Short { wait_ns: NEVER_NS }, "{algorithm:?}");
         }
     }
@@ -178,12 +178,12 @@ mod tests {
         for algorithm in all() {
             let mut cells = std::vec![Cell::NEW; algorithm.cells()];
             for _ in 0..3 {
-                algorithm.charge(&mut cells, 7, u32::MAX, T0);
+                charge(&algorithm, &mut cells, 7, u32::MAX, T0);
             }
-            assert_eq!(algorithm.standing(&cells, T0).remaining, 0, "{algorithm:?}");
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
             let later = T0 + 86_400 * SECOND_NS + SECOND_NS;
             assert!(cells.iter().all(|cell| cell.is_spent(later)), "{algorithm:?}");
-            assert_eq!(algorithm.standing(&cells, later).remaining, LIMIT, "{algorithm:?}");
+            assert_eq!(standing(&algorithm, &cells, later).remaining, LIMIT, "{algorithm:?}");
         }
     }
 
@@ -191,9 +191,9 @@ mod tests {
     fn a_bucket_leaves_the_word_beside_it_alone() {
         for algorithm in [all()[0], all()[4]] {
             let mut cells = [Cell { word: 42, ..Cell::NEW }];
-            algorithm.take(&mut cells, 0, 1, T0);
-            let receipt = algorithm.charge(&mut cells, 0, 1, T0);
-            algorithm.give_back(&mut cells, receipt, 1, T0);
+            take(&algorithm, &mut cells, 0, 1, T0);
+            let receipt = charge(&algorithm, &mut cells, 0, 1, T0);
+            give_back(&algorithm, &mut cells, receipt, 1, T0);
             assert_eq!(cells, [Cell { until: T0 + SECOND_NS / 10, word: 42 }]);
         }
     }
@@ -202,8 +202,8 @@ mod tests {
     fn without_a_cell_there_is_no_room() {
         for algorithm in all() {
             let never = Answer::Short { wait_ns: NEVER_NS };
-            assert_eq!(algorithm.take(&mut [], 0, 1, T0), never);
-            algorithm.give_back(&mut [], algorithm.charge(&mut [], 0, 1, T0), 1, T0);
+            assert_eq!(take(&algorithm, &mut [], 0, 1, T0), never);
+            give_back(&algorithm, &mut [], charge(&algorithm, &mut [], 0, 1, T0), 1, T0);
         }
     }
 }

@@ -3,71 +3,45 @@
 //! A cell's `until` is the end of its window, and the word what was used in it. Across the boundary of two
 //! windows up to twice the limit goes through in a moment.
 
-use super::{Answer, BoundsError, Cell, NEVER_NS, checked, window_end};
-use crate::decision::Standing;
-use crate::quota::TOKENS_MAX;
-use crate::time::Time;
+use weir_rules::algorithm::FixedWindow;
 
-/// At most `limit` in each window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedWindow {
-    limit: u32,
-    length_ns: u64,
+use super::cell::{Answer, Cell, NEVER_NS, window_end};
+use crate::decision::Standing;
+use weir_wire::time::Time;
+
+/// Asks for `n` at `now`, for a key that hashes to `hash`.
+pub fn take(window: &FixedWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
+    let taken = charge(window, cell, hash, n, now);
+    if taken.word <= u64::from(window.limit()) {
+        return Answer::Taken(taken);
+    }
+    let wait_ns = if n > window.limit() { NEVER_NS } else { taken.until.nanos_since(now) };
+    Answer::Short { wait_ns }
 }
 
-impl FixedWindow {
-    /// `limit`, 1 to [`TOKENS_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`](super::LENGTH_NS_MAX).
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
-            Err(error) => Err(error),
-        }
+/// Takes `n` at `now`, whether they are there or not. The end of the window forgets what was too much.
+#[must_use]
+pub fn charge(window: &FixedWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+    if cell.is_spent(now) {
+        return Cell { until: window_end(window.length_ns(), hash, now), word: u64::from(n) };
     }
+    Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
+}
 
-    /// The length of a window, in nanoseconds.
-    pub const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
+/// Gives back the `n` that a take or charge took, which came to `taken`; nothing if their window is
+/// over.
+#[must_use]
+pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
+    let given = if cell.until == taken.until { u64::from(n) } else { 0 };
+    Cell { word: cell.word.saturating_sub(given), ..cell }
+}
 
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// Asks for `n` at `now`, for a key that hashes to `hash`.
-    pub fn take(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
-        let taken = self.charge(cell, hash, n, now);
-        if taken.word <= u64::from(self.limit) {
-            return Answer::Taken(taken);
-        }
-        let wait_ns = if n > self.limit { NEVER_NS } else { taken.until.nanos_since(now) };
-        Answer::Short { wait_ns }
-    }
-
-    /// Takes `n` at `now`, whether they are there or not. The end of the window forgets what was too much.
-    #[must_use]
-    pub fn charge(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
-        if cell.is_spent(now) {
-            return Cell { until: window_end(self.length_ns, hash, now), word: u64::from(n) };
-        }
-        Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
-    }
-
-    /// Gives back the `n` that a take or charge took, which came to `taken`; nothing if their window is
-    /// over.
-    #[must_use]
-    pub fn give_back(&self, cell: Cell, taken: Cell, n: u32) -> Cell {
-        let given = if cell.until == taken.until { u64::from(n) } else { 0 };
-        Cell { word: cell.word.saturating_sub(given), ..cell }
-    }
-
-    /// What is left at `now`.
-    pub fn standing(&self, cell: Cell, now: Time) -> Standing {
-        let used = if cell.is_spent(now) { 0 } else { cell.word };
-        let used = u32::try_from(used).unwrap_or(u32::MAX);
-        let back_ns = if used == 0 { 0 } else { cell.until.nanos_since(now) };
-        Standing { remaining: self.limit.saturating_sub(used), more_ns: back_ns, full_ns: back_ns }
-    }
+/// What is left at `now`.
+pub fn standing(window: &FixedWindow, cell: Cell, now: Time) -> Standing {
+    let used = if cell.is_spent(now) { 0 } else { cell.word };
+    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    let back_ns = if used == 0 { 0 } else { cell.until.nanos_since(now) };
+    Standing { remaining: window.limit().saturating_sub(used), more_ns: back_ns, full_ns: back_ns }
 }
 
 #[cfg(test)]
@@ -86,12 +60,12 @@ mod tests {
     #[test]
     fn gives_its_limit_and_again_in_the_next_window() {
         let window = FixedWindow::new(5, 100).unwrap();
-        let cell = taken(window.take(Cell::NEW, 0, 5, T0));
-        assert_eq!(window.take(cell, 0, 1, T0 + 30), Answer::Short { wait_ns: 70 });
-        assert_eq!(window.standing(cell, T0 + 30), Standing { remaining: 0, more_ns: 70, full_ns: 70 });
-        let again = taken(window.take(cell, 0, 5, T0 + 100));
+        let cell = taken(take(&window, Cell::NEW, 0, 5, T0));
+        assert_eq!(take(&window, cell, 0, 1, T0 + 30), Answer::Short { wait_ns: 70 });
+        assert_eq!(standing(&window, cell, T0 + 30), Standing { remaining: 0, more_ns: 70, full_ns: 70 });
+        let again = taken(take(&window, cell, 0, 5, T0 + 100));
         assert_eq!(again, Cell { until: T0 + 200, word: 5 });
-        assert_eq!(window.take(Cell::NEW, 0, 6, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&window, Cell::NEW, 0, 6, T0), Answer::Short { wait_ns: NEVER_NS });
     }
 
     #[test]
@@ -99,21 +73,21 @@ mod tests {
         let window = FixedWindow::new(5, 100).unwrap();
         let mut cell = Cell::NEW;
         for _ in 0..3 {
-            cell = window.charge(cell, 0, u32::MAX, T0);
+            cell = charge(&window, cell, 0, u32::MAX, T0);
         }
-        assert_eq!(window.standing(cell, T0), Standing { remaining: 0, more_ns: 100, full_ns: 100 });
+        assert_eq!(standing(&window, cell, T0), Standing { remaining: 0, more_ns: 100, full_ns: 100 });
         cell.word = u64::MAX;
-        assert_eq!(window.charge(cell, 0, 1, T0).word, u64::MAX);
-        assert_eq!(window.take(cell, 0, 1, T0), Answer::Short { wait_ns: 100 });
+        assert_eq!(charge(&window, cell, 0, 1, T0).word, u64::MAX);
+        assert_eq!(take(&window, cell, 0, 1, T0), Answer::Short { wait_ns: 100 });
     }
 
     #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
         let window = FixedWindow::new(5, 100).unwrap();
-        let first = taken(window.take(Cell::NEW, 0, 3, T0));
-        assert_eq!(window.give_back(first, first, 3).word, 0);
-        let next = taken(window.take(first, 0, 5, T0 + 100));
-        assert_eq!(window.give_back(next, first, 3), next);
+        let first = taken(take(&window, Cell::NEW, 0, 3, T0));
+        assert_eq!(give_back(first, first, 3).word, 0);
+        let next = taken(take(&window, first, 0, 5, T0 + 100));
+        assert_eq!(give_back(next, first, 3), next);
     }
 
     proptest! {
@@ -134,14 +108,14 @@ mod tests {
                 // A table may drop it once it is spent.
                 cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
                 if act == 0 {
-                    cell = window.charge(cell, hash, n, at);
+                    cell = charge(&window, cell, hash, n, at);
                     *count += u64::from(n);
                 } else {
                     let fits = *count + u64::from(n) <= u64::from(limit);
-                    match window.take(cell, hash, n, at) {
+                    match take(&window, cell, hash, n, at) {
                         Answer::Taken(after) => {
                             prop_assert!(fits);
-                            cell = if act == 1 { window.give_back(after, after, n) } else { after };
+                            cell = if act == 1 { give_back(after, after, n) } else { after };
                             *count += if act == 1 { 0 } else { u64::from(n) };
                         }
                         Answer::Short { wait_ns } => {
@@ -150,7 +124,7 @@ mod tests {
                         }
                     }
                 }
-                let standing = window.standing(cell, at);
+                let standing = standing(&window, cell, at);
                 prop_assert_eq!(u64::from(standing.remaining), u64::from(limit).saturating_sub(*count));
                 prop_assert_eq!(standing.full_ns, if *count == 0 { 0 } else { left_ns });
             }
@@ -167,14 +141,14 @@ mod tests {
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {
-                let before = window.standing(cell, now).remaining;
+                let before = standing(&window, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(window.standing(cell, now).remaining <= before);
+                    prop_assert!(standing(&window, cell, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                if let Answer::Taken(after) = window.take(cell, hash, n, now) {
-                    cell = if gives_back { window.give_back(after, after, n) } else { after };
+                if let Answer::Taken(after) = take(&window, cell, hash, n, now) {
+                    cell = if gives_back { give_back(after, after, n) } else { after };
                     admitted += if gives_back { 0 } else { u64::from(n) };
                 }
                 let windows = latest.nanos_since(earliest).div_ceil(length) + 1;

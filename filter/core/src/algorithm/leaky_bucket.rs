@@ -4,18 +4,13 @@
 //! over (the virtual scheduling algorithm, ITU-T I.371, annex A). A request is told how long to wait for its
 //! own; nobody has to keep the queue.
 
-use super::{Answer, NEVER_NS, debt};
+use weir_rules::algorithm::LeakyBucket;
+
+use super::cell::{Answer, NEVER_NS};
+use super::debt;
 use crate::bucket::Bucket;
 use crate::decision::Standing;
-use crate::quota::{Quota, QuotaError};
-use crate::time::Time;
-
-/// One turn each `token_ns`, and a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyBucket {
-    /// A place for each that waits, and one for the one whose turn it is.
-    quota: Quota,
-}
+use weir_wire::time::Time;
 
 /// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,52 +21,35 @@ pub struct Turn {
     pub hold_ns: u64,
 }
 
-impl LeakyBucket {
-    /// A turn each `token_ns` nanoseconds, at least 1,000, and up to `queue` tokens waiting for theirs; fewer
-    /// than [`TOKENS_MAX`](crate::quota::TOKENS_MAX), and not for longer than
-    /// [`FILL_NS_MAX`](crate::quota::FILL_NS_MAX).
-    pub const fn new(token_ns: u64, queue: u32) -> Result<Self, QuotaError> {
-        match Quota::from_token_ns(token_ns, queue.saturating_add(1)) {
-            Ok(quota) => Ok(Self { quota }),
-            Err(error) => Err(error),
-        }
+/// Asks for a turn at `now` that takes as long as `n` usually do.
+pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Turn> {
+    if n > leaky.places() {
+        return Answer::Short { wait_ns: NEVER_NS };
     }
+    let begins = bucket.refilled().max(now);
+    let ends = begins + leaky.quota().token_ns().saturating_mul(u64::from(n));
+    match ends.nanos_since(now + leaky.quota().fill_ns()) {
+        0 => Answer::Taken(Turn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
+        wait_ns => Answer::Short { wait_ns },
+    }
+}
 
-    /// Tokens that have a place when nobody waits: the queue's, and one.
-    pub const fn places(&self) -> u32 {
-        self.quota.burst()
-    }
+/// Takes `n` turns at `now`, whether there is a place or not, as far ahead as a bucket's debt may go.
+#[must_use]
+pub fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
+    bucket.charged(leaky.quota(), n, now)
+}
 
-    /// Asks for a turn at `now` that takes as long as `n` usually do.
-    pub fn take(&self, bucket: Bucket, n: u32, now: Time) -> Answer<Turn> {
-        if n > self.places() {
-            return Answer::Short { wait_ns: NEVER_NS };
-        }
-        let begins = bucket.refilled().max(now);
-        let ends = begins + self.quota.token_ns().saturating_mul(u64::from(n));
-        match ends.nanos_since(now + self.quota.fill_ns()) {
-            0 => Answer::Taken(Turn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
-            wait_ns => Answer::Short { wait_ns },
-        }
-    }
+/// Gives back a turn of `n` that came to `taken`. Where another has a turn behind it, it passes
+/// unused: moved up, the next to come would share a turn.
+#[must_use]
+pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
+    if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
+}
 
-    /// Takes `n` turns at `now`, whether there is a place or not, as far ahead as a bucket's debt may go.
-    #[must_use]
-    pub fn charge(&self, bucket: Bucket, n: u32, now: Time) -> Bucket {
-        bucket.charged(&self.quota, n, now)
-    }
-
-    /// Gives back a turn of `n` that came to `taken`. Where another has a turn behind it, it passes
-    /// unused: moved up, the next to come would share a turn.
-    #[must_use]
-    pub fn give_back(&self, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
-        if bucket == taken { bucket.give_back(&self.quota, n) } else { bucket }
-    }
-
-    /// What is left at `now`: places.
-    pub fn standing(&self, bucket: Bucket, now: Time) -> Standing {
-        debt::standing(bucket, &self.quota, now)
-    }
+/// What is left at `now`: places.
+pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> Standing {
+    debt::standing(bucket, leaky.quota(), now)
 }
 
 #[cfg(test)]
@@ -92,42 +70,42 @@ mod tests {
     fn one_goes_at_once_and_the_queue_one_by_one() {
         let (leaky, mut bucket) = (LeakyBucket::new(TURN_NS, 3).unwrap(), Bucket::FULL);
         for hold_ns in [0, 1_000, 2_000, 3_000] {
-            let turn = turn(leaky.take(bucket, 1, T0));
+            let turn = turn(take(&leaky, bucket, 1, T0));
             assert_eq!(turn.hold_ns, hold_ns);
             bucket = turn.after;
         }
-        assert_eq!(leaky.take(bucket, 1, T0 + 1), Answer::Short { wait_ns: 999 });
-        assert_eq!(leaky.take(bucket, 5, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&leaky, bucket, 1, T0 + 1), Answer::Short { wait_ns: 999 });
+        assert_eq!(take(&leaky, bucket, 5, T0), Answer::Short { wait_ns: NEVER_NS });
         let expected = Standing { remaining: 0, more_ns: 999, full_ns: 3_999 };
-        assert_eq!(leaky.standing(bucket, T0 + 1), expected);
-        assert_eq!(turn(leaky.take(bucket, 1, T0 + 1_000)).hold_ns, 3_000);
+        assert_eq!(standing(&leaky, bucket, T0 + 1), expected);
+        assert_eq!(turn(take(&leaky, bucket, 1, T0 + 1_000)).hold_ns, 3_000);
     }
 
     #[test]
     fn without_a_queue_nobody_waits() {
         let leaky = LeakyBucket::new(TURN_NS, 0).unwrap();
-        let first = turn(leaky.take(Bucket::FULL, 1, T0));
-        assert_eq!(leaky.take(first.after, 1, T0 + 400), Answer::Short { wait_ns: 600 });
-        assert_eq!(turn(leaky.take(first.after, 1, T0 + TURN_NS)).hold_ns, 0);
+        let first = turn(take(&leaky, Bucket::FULL, 1, T0));
+        assert_eq!(take(&leaky, first.after, 1, T0 + 400), Answer::Short { wait_ns: 600 });
+        assert_eq!(turn(take(&leaky, first.after, 1, T0 + TURN_NS)).hold_ns, 0);
     }
 
     #[test]
     fn a_turn_is_given_back_only_by_the_last() {
         let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
-        let first = turn(leaky.take(Bucket::FULL, 1, T0)).after;
-        let second = turn(leaky.take(first, 2, T0)).after;
-        assert_eq!(leaky.give_back(second, first, 1), second);
-        assert_eq!(leaky.give_back(second, second, 2), first);
-        assert_eq!(turn(leaky.take(leaky.give_back(first, first, 1), 1, T0)).hold_ns, 0);
+        let first = turn(take(&leaky, Bucket::FULL, 1, T0)).after;
+        let second = turn(take(&leaky, first, 2, T0)).after;
+        assert_eq!(give_back(&leaky, second, first, 1), second);
+        assert_eq!(give_back(&leaky, second, second, 2), first);
+        assert_eq!(turn(take(&leaky, give_back(&leaky, first, first, 1), 1, T0)).hold_ns, 0);
     }
 
     #[test]
     fn a_charge_goes_beyond_the_queue() {
         let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
-        let charged = leaky.charge(Bucket::FULL, 6, T0);
-        assert_eq!(leaky.take(charged, 1, T0), Answer::Short { wait_ns: 3_000 });
+        let charged = charge(&leaky, Bucket::FULL, 6, T0);
+        assert_eq!(take(&leaky, charged, 1, T0), Answer::Short { wait_ns: 3_000 });
         let expected = Standing { remaining: 0, more_ns: 3_000, full_ns: 6_000 };
-        assert_eq!(leaky.standing(charged, T0), expected);
+        assert_eq!(standing(&leaky, charged, T0), expected);
     }
 
     proptest! {
@@ -146,7 +124,7 @@ mod tests {
                 let fits = |now: Time| {
                     busy_ns(now) + u64::from(n) * TURN_NS <= u64::from(queue + 1) * TURN_NS
                 };
-                match leaky.take(bucket, n, now) {
+                match take(&leaky, bucket, n, now) {
                     Answer::Taken(turn) => {
                         prop_assert!(fits(now));
                         prop_assert_eq!(turn.hold_ns, busy_ns(now));
@@ -162,7 +140,7 @@ mod tests {
                 ends.retain(|end| *end > now);
                 // A place is free when the tokens that are not done leave it so.
                 let places = usize::try_from(queue + 1).unwrap();
-                let standing = leaky.standing(bucket, now);
+                let standing = standing(&leaky, bucket, now);
                 prop_assert_eq!(usize::try_from(standing.remaining).unwrap(), places - ends.len());
                 prop_assert_eq!(standing.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
                 prop_assert_eq!(standing.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));
@@ -178,12 +156,12 @@ mod tests {
             let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
             let (mut bucket, mut now, mut over) = (Bucket::FULL, T0 + 1_000_000, Time::ZERO);
             for (step, n) in steps {
-                let before = leaky.standing(bucket, now).remaining;
+                let before = standing(&leaky, bucket, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(leaky.standing(bucket, now).remaining <= before);
+                    prop_assert!(standing(&leaky, bucket, now).remaining <= before);
                 }
-                if let Answer::Taken(turn) = leaky.take(bucket, n, now) {
+                if let Answer::Taken(turn) = take(&leaky, bucket, n, now) {
                     let leaves = now + turn.hold_ns;
                     prop_assert!(leaves >= over);
                     (over, bucket) = (leaves + u64::from(n) * TURN_NS, turn.after);

@@ -3,8 +3,8 @@
 //! `until` is the end of the window after the current one: from there on neither counts. The word's upper
 //! half is the previous count, its lower half the current one.
 
-use super::{Cell, window_end};
-use crate::time::Time;
+use super::cell::{Cell, window_end};
+use weir_wire::time::Time;
 
 /// Two counts, as they stand at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,106 +5,74 @@
 //! Cells are written with the earliest places first, so the first cells are spent first. Where N is odd, one
 //! place too many stays free for ever.
 
-use super::{Answer, BoundsError, CELLS_MAX, Cell, LOG_MAX, NEVER_NS, PLACES_PER_CELL, checked};
+use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
+
+use super::cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
 use crate::decision::Standing;
-use crate::time::Time;
+use weir_wire::time::Time;
 
-/// At most `limit` in any `length_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingLog {
-    limit: u32,
-    length_ns: u64,
-}
-
-impl SlidingLog {
-    /// `limit`, 1 to [`LOG_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`](super::LENGTH_NS_MAX).
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
-            Err(error) => Err(error),
+/// Asks for `n` at `now`. Of `cells`, those that were dropped are [`Cell::NEW`]; those beyond [`SlidingLog::cells`]
+/// are left alone, and too few are a lower limit. Taken, the cells are without them, and the answer is the time at which they
+/// come back; short, the cells are as they were.
+pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
+    let mut log = read(settings, cells);
+    match log.wait_ns(n, now) {
+        0 => {
+            let back_at = log.stamp(n, settings.length_ns(), now);
+            log.write(cells);
+            Answer::Taken(back_at)
         }
-    }
-
-    /// The length of the window, in nanoseconds.
-    pub const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// How many cells a key's log takes, 1 to [`CELLS_MAX`]: what every call wants, those that were dropped
-    /// as [`Cell::NEW`]. Cells beyond are left alone; too few are a lower limit.
-    pub const fn cells(&self) -> usize {
-        (self.limit as usize).div_ceil(PLACES_PER_CELL)
-    }
-
-    /// Asks for `n` at `now`. Taken, the cells are without them, and the answer is the time at which they
-    /// come back; short, the cells are as they were.
-    pub fn take(&self, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
-        let mut log = self.read(cells);
-        match log.wait_ns(n, now) {
-            0 => {
-                let back_at = log.stamp(n, self.length_ns, now);
-                log.write(cells);
-                Answer::Taken(back_at)
-            }
-            wait_ns => Answer::Short { wait_ns },
-        }
-    }
-
-    /// Takes `n` at `now`, whether they are there or not, and says when they come back. The places used
-    /// longest ago are used again: more than the limit is the limit, as no more than that can count.
-    pub fn charge(&self, cells: &mut [Cell], n: u32, now: Time) -> Time {
-        let mut log = self.read(cells);
-        let back_at = log.stamp(n, self.length_ns, now);
-        log.write(cells);
-        back_at
-    }
-
-    /// Gives back the `n` that a take or charge took, which come back at `back_at`; nothing of those whose
-    /// places were used again since.
-    pub fn give_back(&self, cells: &mut [Cell], back_at: Time, n: u32) {
-        let mut log = self.read(cells);
-        let given = usize::try_from(n).unwrap_or(usize::MAX);
-        let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
-        taken.take(given).for_each(|place| *place = Time::ZERO);
-        sort(log.places_mut());
-        log.write(cells);
-    }
-
-    /// What is left at `now`.
-    pub fn standing(&self, cells: &[Cell], now: Time) -> Standing {
-        let log = self.read(cells);
-        let free = log.places().iter().filter(|place| **place <= now).count();
-        let remaining = u32::try_from(free).unwrap_or(u32::MAX);
-        let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
-        Standing {
-            remaining,
-            more_ns: wait_ns(log.places().get(free)),
-            full_ns: wait_ns(log.places().last()),
-        }
-    }
-
-    fn read(&self, cells: &[Cell]) -> Log {
-        let mut log = Log { times: [Time::ZERO; PLACES_MAX], spare: 0, len: 0 };
-        let cells = cells.get(..self.cells()).unwrap_or(cells);
-        for (pair, cell) in log.times.chunks_exact_mut(PLACES_PER_CELL).zip(cells) {
-            pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
-        }
-        log.len = cells.len() * PLACES_PER_CELL;
-        // One place is kept free where the limit is odd; it is the first of the sorted.
-        log.spare = log.len.saturating_sub(usize::try_from(self.limit).unwrap_or(usize::MAX));
-        if let Some(times) = log.times.get_mut(..log.len) {
-            sort(times);
-        }
-        log
+        wait_ns => Answer::Short { wait_ns },
     }
 }
 
-const PLACES_MAX: usize = CELLS_MAX * PLACES_PER_CELL;
+/// Takes `n` at `now`, whether they are there or not, and says when they come back. The places used
+/// longest ago are used again: more than the limit is the limit, as no more than that can count.
+pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Time {
+    let mut log = read(settings, cells);
+    let back_at = log.stamp(n, settings.length_ns(), now);
+    log.write(cells);
+    back_at
+}
+
+/// Gives back the `n` that a take or charge took, which come back at `back_at`; nothing of those whose
+/// places were used again since.
+pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {
+    let mut log = read(settings, cells);
+    let given = usize::try_from(n).unwrap_or(usize::MAX);
+    let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
+    taken.take(given).for_each(|place| *place = Time::ZERO);
+    sort(log.places_mut());
+    log.write(cells);
+}
+
+/// What is left at `now`.
+pub fn standing(settings: &SlidingLog, cells: &[Cell], now: Time) -> Standing {
+    let log = read(settings, cells);
+    let free = log.places().iter().filter(|place| **place <= now).count();
+    let remaining = u32::try_from(free).unwrap_or(u32::MAX);
+    let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
+    Standing { remaining, more_ns: wait_ns(log.places().get(free)), full_ns: wait_ns(log.places().last()) }
+}
+
+fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {
+    let mut log = Log { times: [Time::ZERO; PLACES_MAX], spare: 0, len: 0 };
+    let cells = cells.get(..settings.cells()).unwrap_or(cells);
+    for (pair, cell) in log.times.chunks_exact_mut(LOGGED_PER_CELL).zip(cells) {
+        pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
+    }
+    log.len = cells.len() * LOGGED_PER_CELL;
+    // One place is kept free where the limit is odd; it is the first of the sorted.
+    log.spare = log.len.saturating_sub(usize::try_from(settings.limit()).unwrap_or(usize::MAX));
+    if let Some(times) = log.times.get_mut(..log.len) {
+        sort(times);
+    }
+    log
+}
+
+const PLACES_MAX: usize = CELLS_MAX * LOGGED_PER_CELL;
+
+const _: () = assert!(LOG_MAX as usize == PLACES_MAX);
 
 /// Every place, as the time from which it is free, earliest first.
 struct Log {
@@ -144,7 +112,7 @@ impl Log {
 
     fn write(&self, cells: &mut [Cell]) {
         let times = self.times.get(..self.len).unwrap_or_default();
-        for (pair, cell) in times.chunks_exact(PLACES_PER_CELL).zip(cells) {
+        for (pair, cell) in times.chunks_exact(LOGGED_PER_CELL).zip(cells) {
             if let [earlier, later] = pair {
                 *cell = Cell { until: *later, word: earlier.as_nanos() };
             }
@@ -174,13 +142,13 @@ mod tests {
     #[test]
     fn no_window_of_its_length_has_more_than_the_limit() {
         let (log, mut cells) = (SlidingLog::new(3, 100).unwrap(), [Cell::NEW; 2]);
-        assert_eq!(log.take(&mut cells, 1, T0), Answer::Taken(T0 + 100));
-        assert_eq!(log.take(&mut cells, 2, T0 + 99), Answer::Taken(T0 + 199));
-        assert_eq!(log.take(&mut cells, 1, T0 + 99), Answer::Short { wait_ns: 1 });
-        assert_eq!(log.standing(&cells, T0 + 99), Standing { remaining: 0, more_ns: 1, full_ns: 100 });
-        assert_eq!(log.take(&mut cells, 1, T0 + 100), Answer::Taken(T0 + 200));
-        assert_eq!(log.take(&mut cells, 2, T0 + 100), Answer::Short { wait_ns: 99 });
-        assert_eq!(log.take(&mut cells, 4, T0 + 100), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&log, &mut cells, 1, T0), Answer::Taken(T0 + 100));
+        assert_eq!(take(&log, &mut cells, 2, T0 + 99), Answer::Taken(T0 + 199));
+        assert_eq!(take(&log, &mut cells, 1, T0 + 99), Answer::Short { wait_ns: 1 });
+        assert_eq!(standing(&log, &cells, T0 + 99), Standing { remaining: 0, more_ns: 1, full_ns: 100 });
+        assert_eq!(take(&log, &mut cells, 1, T0 + 100), Answer::Taken(T0 + 200));
+        assert_eq!(take(&log, &mut cells, 2, T0 + 100), Answer::Short { wait_ns: 99 });
+        assert_eq!(take(&log, &mut cells, 4, T0 + 100), Answer::Short { wait_ns: NEVER_NS });
     }
 
     #[test]
@@ -188,7 +156,7 @@ mod tests {
         for limit in 1..=LOG_MAX {
             let log = SlidingLog::new(limit, 100).unwrap();
             let mut cells = [Cell::NEW; CELLS_MAX];
-            let taken = (0..40).filter(|_| matches!(log.take(&mut cells, 1, T0), Answer::Taken(_))).count();
+            let taken = (0..40).filter(|_| matches!(take(&log, &mut cells, 1, T0), Answer::Taken(_))).count();
             assert_eq!(taken, usize::try_from(limit).unwrap());
             assert_eq!(cells[0].word == 0, limit % 2 == 1, "{limit}");
             assert!(cells[log.cells()..].iter().all(|cell| *cell == Cell::NEW));
@@ -198,11 +166,11 @@ mod tests {
     #[test]
     fn too_few_cells_are_a_lower_limit_and_too_many_are_left_alone() {
         let log = SlidingLog::new(5, 100).unwrap();
-        assert_eq!(log.take(&mut [], 1, T0), Answer::Short { wait_ns: NEVER_NS });
-        assert_eq!(log.standing(&[Cell::NEW; 2], T0).remaining, 4);
+        assert_eq!(take(&log, &mut [], 1, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(standing(&log, &[Cell::NEW; 2], T0).remaining, 4);
         let other = Cell { until: T0 + 7, word: 3 };
         let mut cells = [Cell::NEW, Cell::NEW, Cell::NEW, other];
-        log.charge(&mut cells, u32::MAX, T0);
+        charge(&log, &mut cells, u32::MAX, T0);
         assert_eq!(cells[3], other);
     }
 
@@ -210,7 +178,7 @@ mod tests {
     fn cells_that_are_spent_may_be_dropped() {
         let (log, mut cells) = (SlidingLog::new(6, 100).unwrap(), [Cell::NEW; 3]);
         for at in 0..6 {
-            log.take(&mut cells, 1, T0 + at * 10);
+            take(&log, &mut cells, 1, T0 + at * 10);
         }
         let now = T0 + 135;
         let mut dropped = cells;
@@ -218,7 +186,7 @@ mod tests {
             *cell = Cell::NEW;
         }
         assert_ne!(dropped, cells);
-        assert_eq!(log.standing(&dropped, now), log.standing(&cells, now));
+        assert_eq!(standing(&log, &dropped, now), standing(&log, &cells, now));
     }
 
     #[test]
@@ -226,7 +194,7 @@ mod tests {
         let (log, time) = (SlidingLog::new(6, 100).unwrap(), |ns| T0 + ns);
         let cell = |word, until| Cell { until: time(until), word: time(word).as_nanos() };
         let cells = [cell(40, 50), Cell::NEW, cell(80, 90)];
-        assert_eq!(log.standing(&cells, time(45)), Standing { remaining: 3, more_ns: 5, full_ns: 45 });
+        assert_eq!(standing(&log, &cells, time(45)), Standing { remaining: 3, more_ns: 5, full_ns: 45 });
     }
 
     proptest! {
@@ -253,16 +221,16 @@ mod tests {
                     if n > limit { NEVER_NS } else { (0..=length).find(|w| fits(all, n, now + w)).unwrap() }
                 };
                 if act == 0 {
-                    log.charge(&mut cells, n, at);
+                    charge(&log, &mut cells, n, at);
                     all.extend(core::iter::repeat_n(now, count));
                 } else {
                     let before = cells;
-                    match log.take(&mut cells, n, at) {
+                    match take(&log, &mut cells, n, at) {
                         Answer::Taken(back_at) => {
                             prop_assert!(fits(&all, count, now));
                             if act == 1 {
-                                log.give_back(&mut cells, back_at, n);
-                                prop_assert_eq!(log.standing(&cells, at), log.standing(&before, at));
+                                give_back(&log, &mut cells, back_at, n);
+                                prop_assert_eq!(standing(&log, &cells, at), standing(&log, &before, at));
                             } else {
                                 all.extend(core::iter::repeat_n(now, count));
                             }
@@ -277,7 +245,7 @@ mod tests {
                 let more_ns = if remaining < limit { wait(&all, remaining + 1) } else { 0 };
                 let remaining = u32::try_from(remaining).unwrap();
                 let expected = Standing { remaining, more_ns, full_ns: wait(&all, limit) };
-                prop_assert_eq!(log.standing(&cells, at), expected);
+                prop_assert_eq!(standing(&log, &cells, at), expected);
             }
         }
 
@@ -292,13 +260,13 @@ mod tests {
             let (mut cells, mut now, mut admitted) = ([Cell::NEW; CELLS_MAX], T0 + 10_000, 0u64);
             let (mut earliest, mut latest, mut used) = (now, now, Time::ZERO);
             for (step, n) in steps {
-                let before = log.standing(&cells, now).remaining;
+                let before = standing(&log, &cells, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(log.standing(&cells, now).remaining <= before);
+                    prop_assert!(standing(&log, &cells, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                if let Answer::Taken(back_at) = log.take(&mut cells, n, now) {
+                if let Answer::Taken(back_at) = take(&log, &mut cells, n, now) {
                     used = used.max(now);
                     prop_assert!(back_at >= used + length);
                     admitted += u64::from(n);

@@ -6,93 +6,67 @@
 //! to twice the limit may go through in a window's length, though only by one that spent the window before
 //! at its end. Compared without rounding.
 
-use super::pair::Pair;
-use super::{Answer, BoundsError, Cell, NEVER_NS, checked};
-use crate::decision::Standing;
-use crate::quota::TOKENS_MAX;
-use crate::time::Time;
+use weir_rules::algorithm::SlidingWindow;
 
-/// At most `limit` in any `length_ns`, the window before taken for even.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingWindow {
-    limit: u32,
-    length_ns: u64,
+use super::cell::{Answer, Cell, NEVER_NS};
+use super::pair::Pair;
+use crate::decision::Standing;
+use weir_wire::time::Time;
+
+/// Asks for `n` at `now`, for a key that hashes to `hash`.
+pub fn take(window: &SlidingWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
+    let pair = Pair::at(cell, window.length_ns(), hash, now);
+    match wait_ns(window, pair, n, now) {
+        0 => Answer::Taken(pair.plus(n).cell()),
+        wait_ns => Answer::Short { wait_ns },
+    }
 }
 
-impl SlidingWindow {
-    /// `limit`, 1 to [`TOKENS_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`](super::LENGTH_NS_MAX).
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
-            Err(error) => Err(error),
-        }
-    }
+/// Takes `n` at `now`, whether they are there or not; what is too much is forgotten with its window.
+#[must_use]
+pub fn charge(window: &SlidingWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+    Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
+}
 
-    /// The length of a window, in nanoseconds.
-    pub const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
+/// Gives back the `n` that a take or charge took, which came to `taken`; nothing if both windows have
+/// moved on.
+#[must_use]
+pub fn give_back(window: &SlidingWindow, cell: Cell, taken: Cell, n: u32) -> Cell {
+    Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
+}
 
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
+/// What is left at `now`.
+pub fn standing(window: &SlidingWindow, cell: Cell, now: Time) -> Standing {
+    let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
+        return Standing { remaining: window.limit(), more_ns: 0, full_ns: 0 };
+    };
+    let covered_ns = u128::from(pair.ends(window.length_ns()).nanos_since(now).min(window.length_ns()));
+    let weighted = (u128::from(pair.previous) * covered_ns).div_ceil(u128::from(window.length_ns()));
+    let used = weighted + u128::from(pair.current);
+    let remaining = window.limit().saturating_sub(u32::try_from(used).unwrap_or(u32::MAX));
+    Standing {
+        remaining,
+        more_ns: if remaining < window.limit() { wait_ns(window, pair, remaining + 1, now) } else { 0 },
+        full_ns: wait_ns(window, pair, window.limit(), now),
     }
+}
 
-    /// Asks for `n` at `now`, for a key that hashes to `hash`.
-    pub fn take(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
-        let pair = Pair::at(cell, self.length_ns, hash, now);
-        match self.wait_ns(pair, n, now) {
-            0 => Answer::Taken(pair.plus(n).cell()),
-            wait_ns => Answer::Short { wait_ns },
-        }
+/// Nanoseconds from `now` until `n` fit.
+fn wait_ns(window: &SlidingWindow, pair: Pair, n: u32, now: Time) -> u64 {
+    let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
+    // Either the previous window fades until they fit, or the current one has to, once it is previous.
+    let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
+        Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
+        None => (pair.until, pair.current, room_without),
+    };
+    let room_ns = u128::from(room) * u128::from(window.length_ns());
+    let covered_ns = fades_until.nanos_since(now).min(window.length_ns());
+    if u128::from(count) * u128::from(covered_ns) <= room_ns {
+        return 0;
     }
-
-    /// Takes `n` at `now`, whether they are there or not; what is too much is forgotten with its window.
-    #[must_use]
-    pub fn charge(&self, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
-        Pair::at(cell, self.length_ns, hash, now).plus(n).cell()
-    }
-
-    /// Gives back the `n` that a take or charge took, which came to `taken`; nothing if both windows have
-    /// moved on.
-    #[must_use]
-    pub fn give_back(&self, cell: Cell, taken: Cell, n: u32) -> Cell {
-        Pair::stored(cell).minus(n, taken.until, self.length_ns).cell()
-    }
-
-    /// What is left at `now`.
-    pub fn standing(&self, cell: Cell, now: Time) -> Standing {
-        let Some(pair) = Pair::live(cell, self.length_ns, now) else {
-            return Standing { remaining: self.limit, more_ns: 0, full_ns: 0 };
-        };
-        let covered_ns = u128::from(pair.ends(self.length_ns).nanos_since(now).min(self.length_ns));
-        let weighted = (u128::from(pair.previous) * covered_ns).div_ceil(u128::from(self.length_ns));
-        let used = weighted + u128::from(pair.current);
-        let remaining = self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX));
-        Standing {
-            remaining,
-            more_ns: if remaining < self.limit { self.wait_ns(pair, remaining + 1, now) } else { 0 },
-            full_ns: self.wait_ns(pair, self.limit, now),
-        }
-    }
-
-    /// Nanoseconds from `now` until `n` fit.
-    fn wait_ns(&self, pair: Pair, n: u32, now: Time) -> u64 {
-        let Some(room_without) = self.limit.checked_sub(n) else { return NEVER_NS };
-        // Either the previous window fades until they fit, or the current one has to, once it is previous.
-        let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
-            Some(room) => (pair.ends(self.length_ns), pair.previous, room),
-            None => (pair.until, pair.current, room_without),
-        };
-        let room_ns = u128::from(room) * u128::from(self.length_ns);
-        let covered_ns = fades_until.nanos_since(now).min(self.length_ns);
-        if u128::from(count) * u128::from(covered_ns) <= room_ns {
-            return 0;
-        }
-        // Less than the length, as the count is more than the room.
-        let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
-        fades_until.nanos_since(now + fits_before_ns)
-    }
+    // Less than the length, as the count is more than the room.
+    let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
+    fades_until.nanos_since(now + fits_before_ns)
 }
 
 #[cfg(test)]
@@ -100,6 +74,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use weir_rules::algorithm::LENGTH_NS_MAX;
+    use weir_wire::quota::TOKENS_MAX;
 
     const T0: Time = Time::from_nanos(1_000);
 
@@ -111,14 +87,14 @@ mod tests {
     #[test]
     fn the_window_before_fades() {
         let window = SlidingWindow::new(10, 100).unwrap();
-        let cell = taken(window.take(Cell::NEW, 0, 10, T0 + 90));
+        let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
         // Nothing of the current window goes before it has ended; then a tenth of it goes each 10 ns.
-        assert_eq!(window.take(cell, 0, 1, T0 + 90), Answer::Short { wait_ns: 20 });
-        assert_eq!(window.standing(cell, T0 + 130), Standing { remaining: 3, more_ns: 10, full_ns: 70 });
-        let cell = taken(window.take(cell, 0, 3, T0 + 130));
-        assert_eq!(window.take(cell, 0, 1, T0 + 130), Answer::Short { wait_ns: 10 });
-        assert_eq!(window.take(cell, 0, 10, T0 + 130), Answer::Short { wait_ns: 170 });
-        assert_eq!(window.take(cell, 0, 11, T0 + 130), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&window, cell, 0, 1, T0 + 90), Answer::Short { wait_ns: 20 });
+        assert_eq!(standing(&window, cell, T0 + 130), Standing { remaining: 3, more_ns: 10, full_ns: 70 });
+        let cell = taken(take(&window, cell, 0, 3, T0 + 130));
+        assert_eq!(take(&window, cell, 0, 1, T0 + 130), Answer::Short { wait_ns: 10 });
+        assert_eq!(take(&window, cell, 0, 10, T0 + 130), Answer::Short { wait_ns: 170 });
+        assert_eq!(take(&window, cell, 0, 11, T0 + 130), Answer::Short { wait_ns: NEVER_NS });
     }
 
     #[test]
@@ -126,44 +102,44 @@ mod tests {
         let window = SlidingWindow::new(TOKENS_MAX, 100).unwrap();
         let mut cell = Cell::NEW;
         for _ in 0..3 {
-            cell = window.charge(cell, 0, u32::MAX, T0);
+            cell = charge(&window, cell, 0, u32::MAX, T0);
         }
         assert_eq!(cell, Cell { until: T0 + 200, word: u64::from(u32::MAX) });
-        assert_eq!(window.standing(cell, T0).remaining, 0);
-        assert_eq!(window.take(cell, 0, TOKENS_MAX, T0), Answer::Short { wait_ns: 200 });
+        assert_eq!(standing(&window, cell, T0).remaining, 0);
+        assert_eq!(take(&window, cell, 0, TOKENS_MAX, T0), Answer::Short { wait_ns: 200 });
     }
 
     #[test]
     fn the_longest_window_and_the_highest_limit_do_not_overflow() {
-        let window = SlidingWindow::new(TOKENS_MAX, super::super::LENGTH_NS_MAX).unwrap();
-        let cell = taken(window.take(Cell::NEW, u64::MAX, TOKENS_MAX, T0));
-        let Answer::Short { wait_ns } = window.take(cell, 0, 1, T0) else { panic!("full") };
-        assert!(matches!(window.take(cell, 0, 1, T0 + (wait_ns - 1)), Answer::Short { wait_ns: 1 }));
-        assert!(matches!(window.take(cell, 0, 1, T0 + wait_ns), Answer::Taken(_)));
+        let window = SlidingWindow::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
+        let cell = taken(take(&window, Cell::NEW, u64::MAX, TOKENS_MAX, T0));
+        let Answer::Short { wait_ns } = take(&window, cell, 0, 1, T0) else { panic!("full") };
+        assert!(matches!(take(&window, cell, 0, 1, T0 + (wait_ns - 1)), Answer::Short { wait_ns: 1 }));
+        assert!(matches!(take(&window, cell, 0, 1, T0 + wait_ns), Answer::Taken(_)));
     }
 
     #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
         let window = SlidingWindow::new(10, 100).unwrap();
-        let first = taken(window.take(Cell::NEW, 0, 4, T0));
-        let second = taken(window.take(first, 0, 5, T0 + 150));
-        assert_eq!(window.give_back(second, first, 4).word, 5);
-        assert_eq!(window.give_back(second, second, 5).word, 4 << 32);
-        let third = taken(window.take(second, 0, 5, T0 + 250));
-        assert_eq!(window.give_back(third, first, 4), third);
+        let first = taken(take(&window, Cell::NEW, 0, 4, T0));
+        let second = taken(take(&window, first, 0, 5, T0 + 150));
+        assert_eq!(give_back(&window, second, first, 4).word, 5);
+        assert_eq!(give_back(&window, second, second, 5).word, 4 << 32);
+        let third = taken(take(&window, second, 0, 5, T0 + 250));
+        assert_eq!(give_back(&window, third, first, 4), third);
     }
 
     #[test]
     fn a_time_before_the_windows_of_a_cell_is_the_beginning_of_its_current_one() {
         let window = SlidingWindow::new(10, 100).unwrap();
-        let first = taken(window.take(Cell::NEW, 0, 4, T0));
-        let second = taken(window.take(first, 0, 2, T0 + 100));
+        let first = taken(take(&window, Cell::NEW, 0, 4, T0));
+        let second = taken(take(&window, first, 0, 2, T0 + 100));
         for back_ns in [0, 1, 250] {
             let now = Time::from_nanos(T0.as_nanos() + 100 - back_ns);
-            assert_eq!(window.standing(second, now).remaining, 4, "{back_ns}");
-            assert!(matches!(window.take(second, 0, 4, now), Answer::Taken(_)), "{back_ns}");
+            assert_eq!(standing(&window, second, now).remaining, 4, "{back_ns}");
+            assert!(matches!(take(&window, second, 0, 4, now), Answer::Taken(_)), "{back_ns}");
             // 25 ns into the window, one of the four has faded.
-            assert_eq!(window.take(second, 0, 5, now), Answer::Short { wait_ns: back_ns + 25 });
+            assert_eq!(take(&window, second, 0, 5, now), Answer::Short { wait_ns: back_ns + 25 });
         }
     }
 
@@ -207,13 +183,13 @@ mod tests {
                 // A table may drop it once it is spent.
                 cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
                 if act == 0 {
-                    cell = window.charge(cell, hash, n, at);
+                    cell = charge(&window, cell, hash, n, at);
                     *model.counts.entry(index).or_default() += u64::from(n);
                 } else {
-                    match window.take(cell, hash, n, at) {
+                    match take(&window, cell, hash, n, at) {
                         Answer::Taken(after) if act == 1 => {
                             prop_assert!(model.fits(n, now));
-                            cell = window.give_back(after, after, n);
+                            cell = give_back(&window, after, after, n);
                         }
                         Answer::Taken(after) => {
                             prop_assert!(model.fits(n, now));
@@ -226,7 +202,7 @@ mod tests {
                 let remaining = (1..=limit).rev().find(|&n| model.fits(n, now)).unwrap_or(0);
                 let more_ns = if remaining < limit { model.wait(remaining + 1, now) } else { 0 };
                 let expected = Standing { remaining, more_ns, full_ns: model.wait(limit, now) };
-                prop_assert_eq!(window.standing(cell, at), expected);
+                prop_assert_eq!(standing(&window, cell, at), expected);
             }
         }
 
@@ -241,22 +217,22 @@ mod tests {
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {
-                let before = window.standing(cell, now).remaining;
+                let before = standing(&window, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(window.standing(cell, now).remaining <= before);
+                    prop_assert!(standing(&window, cell, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                match window.take(cell, hash, n, now) {
+                match take(&window, cell, hash, n, now) {
                     Answer::Taken(after) => {
-                        cell = if gives_back { window.give_back(after, after, n) } else { after };
+                        cell = if gives_back { give_back(&window, after, after, n) } else { after };
                         admitted += if gives_back { 0 } else { u64::from(n) };
                     }
                     Answer::Short { wait_ns: NEVER_NS } => prop_assert!(n > limit),
                     Answer::Short { wait_ns } => {
-                        let sooner = window.take(cell, hash, n, now + (wait_ns - 1));
+                        let sooner = take(&window, cell, hash, n, now + (wait_ns - 1));
                         prop_assert_eq!(sooner, Answer::Short { wait_ns: 1 });
-                        let then = window.take(cell, hash, n, now + wait_ns);
+                        let then = take(&window, cell, hash, n, now + wait_ns);
                         prop_assert!(matches!(then, Answer::Taken(_)));
                     }
                 }

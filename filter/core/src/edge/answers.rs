@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use super::effect::Answer;
 use super::site::Site;
 use crate::decision::Standing;
-use crate::request::{Attribute, Request};
 use crate::response::{
     Answers, BLOCKED_BODY, BLOCKED_MESSAGE, BLOCKED_STATUS, DENIED_STATUS, blocked_headers, is_grpc,
 };
-use crate::rules::Rule;
-use crate::template::Numbers;
+use weir_rules::Rule;
+use weir_rules::request::{Attribute, Request};
+use weir_rules::template::Numbers;
 
 /// A rule's answers. What a limited client was told last is kept: in a flood the next is told the same, as its numbers
 /// are whole seconds.

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use super::site::Site;
 use crate::counters::Counters;
-use crate::time::Time;
-use crate::wire::Running;
+use weir_wire::messages::Running;
+use weir_wire::time::Time;
 
 /// What is to become of a request.
 pub struct Decided<'a> {
@@ -61,7 +61,7 @@ pub struct Call {
     pub number: u64,
     /// The path, with its query.
     pub path: String,
-    /// The body, a report ([`crate::wire::CONTENT_TYPE`]).
+    /// The body, a report ([`weir_wire::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
     /// For how long to wait for the answer, in milliseconds.
     pub timeout_ms: u32,

@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// The most requests of one worker that are held at once; any beyond go on without waiting.
 const HELD_MAX: usize = 10_000;

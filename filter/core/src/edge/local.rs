@@ -9,7 +9,7 @@ use crate::limiter::TableIdentity;
 use crate::response::Header;
 use crate::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// A site in this program's own memory, for workers that run one at a time: for simulations, examples and tests.
 pub struct LocalSite {

@@ -13,8 +13,8 @@
 //!
 //! ```
 //! use weir_limiter::edge::{Edge, HostRules, LocalSite, Open, Step};
-//! use weir_limiter::request::{Attribute, Request};
-//! use weir_limiter::time::Time;
+//! use weir_rules::request::{Attribute, Request};
+//! use weir_wire::time::Time;
 //!
 //! /// A request, as far as the rules below ask for it.
 //! struct Get(&'static str);
@@ -64,15 +64,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::config::{Config, SyncConfig};
 use crate::counters::Counters;
-use crate::document::DOCUMENT_BYTES_MAX;
 use crate::ladder::Step as LadderStep;
 use crate::limiter::{Limiter, Reporter};
-use crate::reading::ConfigError;
-use crate::rules::RuleSet;
-use crate::time::Time;
-use crate::wire::POP_NAME_MAX;
+use crate::slot::slots_for;
 use answers::{Blocked, GrpcSigns, RuleAnswers};
 use effect::Turn;
 pub use effect::{Answer, Answered, Call, Decided, Effect, Level, Note, Step, Unread};
@@ -81,6 +76,12 @@ pub use local::LocalSite;
 use pushed::Pushed;
 pub use requests::{Open, Response};
 pub use site::{Heard, HostRules, RulesWord, Shared, Site, is_time_to_greet};
+use weir_rules::RuleSet;
+use weir_rules::config::{Config, SyncConfig};
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_rules::reading::ConfigError;
+use weir_wire::messages::POP_NAME_MAX;
+use weir_wire::time::Time;
 
 /// The most bytes of an answer to a call that a host needs to read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
@@ -168,7 +169,7 @@ impl Edge {
             }
         }
         reports::note_heard(&mut limiter, site);
-        site.open(config.slots);
+        site.open(slots_for(config.addresses));
         let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         Self {
             limiter,

@@ -15,9 +15,9 @@ use super::reports::too_large;
 use super::site::{RulesWord, Site};
 use super::{ANSWER_BYTES_MAX, Edge, texts};
 use crate::counters::Counters;
-use crate::document;
-use crate::rules::RuleSet;
-use crate::wire::{RULES_PATH, Running};
+use weir_rules::RuleSet;
+use weir_rules::document;
+use weir_wire::messages::{RULES_PATH, Running};
 
 /// How long the fetch of a rule set may take, in milliseconds.
 const FETCH_TIMEOUT_MS: u32 = 5_000;

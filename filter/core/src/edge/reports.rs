@@ -9,8 +9,8 @@ use super::effect::{Answered, Effect, Level, Turn, Unread};
 use super::site::{Heard, Site};
 use crate::ladder::{Ladder, Step};
 use crate::limiter::{Limiter, Purpose};
-use crate::time::Time;
-use crate::wire::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
+use weir_wire::time::Time;
 
 impl Edge {
     /// Sends what there is to report, if anything.

@@ -10,10 +10,10 @@ use super::site::Site;
 use super::{Edge, reports};
 use crate::decision::{Decision, Reason, Standing};
 use crate::limiter::{Afterwards, What};
-use crate::request::Request;
-use crate::rules::after::After;
-use crate::time::Time;
-use crate::wire::{Message, REPORT_PATH, Report};
+use weir_rules::after::After;
+use weir_rules::request::Request;
+use weir_wire::messages::{Message, REPORT_PATH, Report};
+use weir_wire::time::Time;
 
 /// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
 const WAITS_MAX: u8 = 2;

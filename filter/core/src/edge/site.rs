@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use crate::limiter::TableIdentity;
 use crate::response::Header;
-use crate::rules::RuleSet;
 use crate::table::Slots;
-use crate::time::Time;
+use weir_rules::RuleSet;
+use weir_wire::time::Time;
 
 /// What was heard of weir-sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

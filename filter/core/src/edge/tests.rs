@@ -7,9 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::request::{Attribute, Request};
-use crate::time::SECOND_NS;
-use crate::wire::{Allowance, Leased, Message, REPORT_PATH, Reply, Report, Running};
+use weir_rules::request::{Attribute, Request};
+use weir_wire::messages::{Allowance, Leased, Message, REPORT_PATH, Reply, Report, Running};
+use weir_wire::time::SECOND_NS;
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 const INTERVAL_NS: u64 = SECOND_NS / 4;

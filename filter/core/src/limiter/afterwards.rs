@@ -7,14 +7,15 @@ use super::cells::{Cells, algorithm_at};
 use super::judge::{after_taking, parts_of};
 use super::watched::Updated;
 use super::{Hit, Limiter};
-use crate::algorithm::{Algorithm, Cell, Receipt};
+use crate::algorithm::{self, Cell, Receipt};
 use crate::bucket::Bucket;
 use crate::counters::Event;
-use crate::key::KeyValue;
-use crate::rules::after::After;
 use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
 use crate::table::Slots;
-use crate::time::Time;
+use weir_rules::after::After;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::key::KeyValue;
+use weir_wire::time::Time;
 
 /// Something to be done once, when a request that was let through ends.
 ///
@@ -74,7 +75,7 @@ impl Limiter {
         let What::Release { receipt, cost } = done.what else { return };
         let released = self.change_slot(done.slot, slots, |slot| {
             let mut cells = Cells::at(slot, done.tag, 1);
-            done.algorithm.give_back(cells.all_mut(), receipt, cost, now);
+            algorithm::give_back(&done.algorithm, cells.all_mut(), receipt, cost, now);
             cells.store(slot, now)
         });
         if matches!(released, Updated::Failed) {
@@ -122,7 +123,7 @@ fn charge_bucket(
     // Under a lease the bucket refills more slowly, by being charged for more.
     let times = parts_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
-    done.algorithm.charge(&mut cells, done.tag.bits(), cost.saturating_mul(times), now);
+    algorithm::charge(&done.algorithm, &mut cells, done.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
     let after = Bucket::full_at(cell.until);
     let entry = after_taking(known, after, unheard, cost, now);
@@ -138,6 +139,6 @@ fn charge_bucket(
 fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     let algorithm = algorithm_at(done.tag, &done.algorithm);
     let mut cells = Cells::at(slot, done.tag, algorithm.cells());
-    algorithm.charge(cells.all_mut(), done.tag.bits(), cost, now);
+    algorithm::charge(&algorithm, cells.all_mut(), done.tag.bits(), cost, now);
     cells.store(slot, now)
 }

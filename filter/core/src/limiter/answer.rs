@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use super::judge::Verdict;
 use super::ruling::Ruling;
 use super::{DENIED_WAIT_NS, Hit, Limiter};
-use crate::algorithm::Algorithm;
 use crate::counters::Event;
 use crate::decision::{Outcome, Standing};
 use crate::deny_cache::Denial;
 use crate::slot::Slot;
 use crate::table::Slots;
-use crate::time::Time;
+use weir_rules::algorithm::Algorithm;
+use weir_wire::time::Time;
 
 impl Limiter {
     pub(super) fn allow(&mut self, hits: &[Hit]) -> Ruling {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::Limiter;
 use super::draw::DRAWS_MAX;
 use super::saying::Told;
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;

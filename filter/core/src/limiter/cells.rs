@@ -4,9 +4,10 @@
 use super::judge::{Judged, Verdict};
 use super::terms::Terms;
 use super::{Hit, Limiter};
-use crate::algorithm::{Algorithm, Answer, CELLS_MAX, Cell};
+use crate::algorithm::{self, Answer, CELLS_MAX, Cell};
 use crate::slot::{Cold, Entry, Slot, Tag};
-use crate::time::{SECOND_NS, Time};
+use weir_rules::algorithm::Algorithm;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// What a client is told to wait for whose cells there is no room, in nanoseconds.
 const ROOM_WAIT_NS: u64 = SECOND_NS;
@@ -104,8 +105,8 @@ impl Limiter {
         now: Time,
     ) -> Option<Judged> {
         let algorithm = &algorithm_at(cells.tag, algorithm);
-        let taken = algorithm.take(cells.all_mut(), hit.tag.bits(), hit.cost, now);
-        let standing = algorithm.standing(cells.all(), now);
+        let taken = algorithm::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
+        let standing = algorithm::standing(algorithm, cells.all(), now);
         match taken {
             Answer::Taken(taken) => {
                 let evicted = cells.store(slot, now)?;
@@ -126,7 +127,7 @@ impl Limiter {
         let Some(taken) = hit.judged.taken else { return };
         let algorithm = &algorithm_at(hit.judged.tag, algorithm);
         let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
-        algorithm.give_back(cells.all_mut(), taken.receipt, hit.cost, now);
+        algorithm::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);
         // They were there, so they have their room.
         let _ = cells.store(slot, now);
     }

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use super::{Hit, Limiter};
 use crate::counters::Event;
-use crate::rules::Rule;
 use crate::slot::{Entry, Slot, Watched};
 use crate::table::Slots;
-use crate::time::Time;
+use weir_rules::Rule;
+use weir_wire::time::Time;
 
 impl Limiter {
     /// Counts the request for its key, once, if the key is watched.

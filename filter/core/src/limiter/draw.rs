@@ -18,12 +18,12 @@ use super::wish::chunk_of;
 use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
-use crate::key::KeyValue;
-use crate::request::Request;
 use crate::slot::{Cold, Tag, Unheard, Watched};
 use crate::table::Slots;
-use crate::time::{SECOND_NS, Time};
-use crate::wire::{Message, Reply, Report, WireError};
+use weir_rules::key::KeyValue;
+use weir_rules::request::Request;
+use weir_wire::messages::{Message, Reply, Report, WireError};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// The most requests of one worker that wait at once; any beyond are decided without asking.
 pub const DRAWS_MAX: usize = 1_000;

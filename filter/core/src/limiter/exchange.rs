@@ -7,8 +7,8 @@ use super::penalty::BoxedHere;
 use super::versions::Versions;
 use super::{Limiter, Reporter};
 use crate::ladder::{FALLBACK_NS, Ladder};
-use crate::time::Time;
-use crate::wire::{self, Boxed, POPS_MAX, Report, WORKERS_MAX};
+use weir_wire::messages::{self, Boxed, POPS_MAX, Report, WORKERS_MAX};
+use weir_wire::time::Time;
 
 /// The most bytes of keys that a POP's workers report in a second, and at once. What is not said now is said later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
@@ -32,7 +32,7 @@ pub(super) struct Exchange {
     /// What it may say now, in bytes, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
-    /// Keys that were boxed here; at most [`wire::BOXED_MAX`].
+    /// Keys that were boxed here; at most [`messages::BOXED_MAX`].
     pub(super) boxed: Vec<BoxedHere>,
     /// Counts the epochs of requests whose keys have no place.
     epochs: u32,
@@ -126,8 +126,8 @@ impl Exchange {
     /// The next report, of these keys.
     pub(super) fn next(
         &mut self,
-        rules: Vec<wire::Rule>,
-        keys: Vec<wire::Key>,
+        rules: Vec<messages::Rule>,
+        keys: Vec<messages::Key>,
         boxed: Vec<Boxed>,
         now: Time,
     ) -> Report {

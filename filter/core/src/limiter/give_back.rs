@@ -7,7 +7,7 @@ use super::{Hit, Limiter};
 use crate::counters::Event;
 use crate::slot::{Entry, Slot};
 use crate::table::{Loaded, Slots, WriteError};
-use crate::time::Time;
+use weir_wire::time::Time;
 
 impl Limiter {
     /// Gives back what the hits took in those of these slots that were written.

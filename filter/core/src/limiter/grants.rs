@@ -7,14 +7,14 @@ use super::saying::Told;
 use super::watched::{Place, Updated};
 use super::wish::rest_until;
 use crate::counters::Event;
-use crate::key::KeyValue;
-use crate::quota::{Quota, TOKENS_MAX};
-use crate::rules::NO_RULE;
 use crate::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::Slots;
-use crate::time::Time;
 use crate::watch::WatchList;
-use crate::wire::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+use weir_rules::NO_RULE;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::time::Time;
 
 /// The longest that a key is believed to have no tokens, in milliseconds: more than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;

@@ -1,9 +1,9 @@
 //! Looking at a key's local state without changing it: for simulations and tests.
 
 use super::{Limiter, slot_of};
-use crate::key::KeyValue;
 use crate::slot::{Entry, Slot, Tag};
 use crate::table::{Loaded, Slots};
+use weir_rules::key::KeyValue;
 
 impl Limiter {
     /// The entry of the key whose canonical bytes are `value` under the rule at `rule`; none where the

@@ -1,7 +1,7 @@
 //! When refused clients are told to return: not all at once.
 
 use super::{Hit, Limiter};
-use crate::time::{SECOND_NS, Time};
+use weir_wire::time::{SECOND_NS, Time};
 
 impl Limiter {
     /// By how many seconds to raise the `Retry-After` of the rule at `rule`, which refused one of these `hits`, at

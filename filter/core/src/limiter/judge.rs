@@ -3,16 +3,17 @@
 use super::penalty::boxed_until;
 use super::terms::Terms;
 use super::{Hit, Limiter};
-use crate::algorithm::{Algorithm, Taken};
+use crate::algorithm::Taken;
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
-use crate::rules::cost::Cost;
-use crate::sharing::WhenUnsynced;
 use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
 use crate::table::Loaded;
-use crate::time::{SECOND_NS, Time};
-use crate::wire::AdmitRatio;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// What a thinned key is told to wait beside what its ratio says: until its demand has left the window
 /// that it is measured over (0.5 s) and the next grant has come (0.25 s).

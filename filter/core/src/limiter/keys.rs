@@ -4,11 +4,12 @@ use core::net::IpAddr;
 
 use alloc::vec::Vec;
 
-use crate::fleet_secret::FleetSecret;
-use crate::key::{KeyHash, KeyValue, Secret};
-use crate::request::Fetched;
-use crate::rules::RuleSet;
-use crate::rules::key_spec::{KeySpec, MissingPart};
+use crate::key::{KeyHash, Secret};
+use weir_rules::RuleSet;
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::KeyValue;
+use weir_rules::key_spec::{KeySpec, MissingPart};
+use weir_rules::request::Fetched;
 
 /// Names one of the keys that a rule set counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

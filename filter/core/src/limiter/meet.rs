@@ -7,12 +7,12 @@ use super::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::counters::Event;
 use crate::decision::Standing;
 use crate::key::KeyHash;
-use crate::request::{Fetched, Request};
-use crate::rules::Listed;
-use crate::rules::key_spec::{Missing, MissingPart};
-use crate::rules::mode::Mode;
 use crate::slot::Tag;
-use crate::time::Time;
+use weir_rules::Listed;
+use weir_rules::key_spec::{Missing, MissingPart};
+use weir_rules::mode::Mode;
+use weir_rules::request::{Fetched, Request};
+use weir_wire::time::Time;
 
 /// What there is to be done about a request once its rules are known.
 pub(super) enum Met {

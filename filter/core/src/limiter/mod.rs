@@ -43,20 +43,20 @@ use alloc::vec::Vec;
 use crate::counters::{Counters, Event};
 use crate::decision::{Decision, Outcome, Reason, Standing};
 use crate::deny_cache::DenyCache;
-use crate::fleet_secret::FleetSecret;
 use crate::key::Secret;
 use crate::ladder::Step;
-use crate::request::{Request, Values};
-use crate::rules::RuleSet;
-use crate::rules::matching::Bits;
 use crate::slot::{Slot, Tag};
 use crate::table::{Loaded, Slots, WriteError};
-use crate::time::{SECOND_NS, Time};
 use crate::watch::WatchList;
 pub use afterwards::{Afterwards, What};
 pub use draw::DRAWS_MAX;
 use draw::{Ended, InHand};
 use exchange::Exchange;
+use weir_rules::RuleSet;
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::matching::Bits;
+use weir_rules::request::{Request, Values};
+use weir_wire::time::{SECOND_NS, Time};
 
 pub use calls::{Purpose, REPORTS_MAX};
 use judge::Judged;
@@ -85,7 +85,7 @@ pub struct TableIdentity {
 /// What this worker is called in reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// The POP's name, the same for all its workers; 1 to [`crate::wire::POP_NAME_MAX`] bytes.
+    /// The POP's name, the same for all its workers; 1 to [`weir_wire::messages::POP_NAME_MAX`] bytes.
     pub pop: alloc::string::String,
     /// A random name of this worker.
     pub worker: u64,
@@ -374,7 +374,7 @@ impl Limiter {
         true
     }
 
-    fn rule(&self, rule: u16) -> Option<&crate::rules::Rule> {
+    fn rule(&self, rule: u16) -> Option<&weir_rules::Rule> {
         self.rules.rules().get(usize::from(rule))
     }
 }

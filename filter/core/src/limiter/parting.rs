@@ -13,7 +13,7 @@ use super::calls::Purpose;
 use super::grants::unsay;
 use crate::counters::Event;
 use crate::table::Slots;
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// The most that all workers that ended leave, in bytes. What is beyond waits for the next request for its key.
 pub const PARTING_BYTES_MAX: usize = 64 * 1024;

@@ -9,14 +9,14 @@ use alloc::vec::Vec;
 use super::exchange::Exchange;
 use super::watched::{Place, Updated};
 use super::{Hit, Limiter};
-use crate::algorithm::{Answer, Cell};
+use crate::algorithm::{Answer, Cell, fixed_window};
 use crate::counters::Event;
-use crate::key::KeyValue;
-use crate::rules::penalty::Penalty;
 use crate::slot::{Cold, Entry, Slot, Tag};
 use crate::table::Slots;
-use crate::time::Time;
-use crate::wire::{BOXED_MAX, Boxed, Reply};
+use weir_rules::key::KeyValue;
+use weir_rules::penalty::Penalty;
+use weir_wire::messages::{BOXED_MAX, Boxed, Reply};
+use weir_wire::time::Time;
 
 /// Which of the tags that belong to a key its limited requests are counted under; a log's cells come before.
 const STRIKES: u8 = 8;
@@ -52,10 +52,11 @@ impl Limiter {
         let changed = self.change_slot(hit.slot, slots, |slot| {
             let tag = hit.tag.beside(STRIKES);
             let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
-            let Answer::Taken(after) = penalty.strikes.take(known, hit.tag.bits(), 1, now) else {
+            let Answer::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
+            else {
                 return None;
             };
-            let is_over = penalty.strikes.standing(after, now).remaining == 0;
+            let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
             // Once out of the box, it begins anew.
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use super::Limiter;
 use super::terms::Terms;
-use crate::rules::{NO_RULE, RuleSet};
-use crate::time::Time;
-use crate::wire::Running;
+use weir_rules::{NO_RULE, RuleSet};
+use weir_wire::messages::Running;
+use weir_wire::time::Time;
 
 impl Limiter {
     /// Puts `rules` in force from now on.

@@ -16,9 +16,9 @@ use super::wish::{Want, Wish, chunk_of};
 use crate::counters::Event;
 use crate::slot::Tag;
 use crate::table::Slots;
-use crate::time::{SECOND_NS, Time};
 use crate::watch::bytes_of;
-use crate::wire::{self, KEYS_MAX, Report};
+use weir_wire::messages::{self, KEYS_MAX, Report};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
@@ -81,8 +81,8 @@ impl Limiter {
         Some(report)
     }
 
-    fn wire_rule(&self, rule: u16) -> Option<wire::Rule> {
-        self.rule(rule).map(|rule| wire::Rule {
+    fn wire_rule(&self, rule: u16) -> Option<messages::Rule> {
+        self.rule(rule).map(|rule| messages::Rule {
             name: rule.name.clone(),
             quota: rule.quota,
             sharing: rule.sharing.clone(),

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::watched::Place;
-use crate::rules::NO_RULE;
 use crate::slot::{Tag, Watched};
-use crate::time::Time;
-use crate::wire::{self, Boxed};
+use weir_rules::NO_RULE;
+use weir_wire::messages::{self, Boxed};
+use weir_wire::time::Time;
 
 /// What a report said of one key.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Told {
 pub(super) struct Saying {
     /// The rules that keys refer to.
     pub(super) rules: Vec<u16>,
-    pub(super) keys: Vec<wire::Key>,
+    pub(super) keys: Vec<messages::Key>,
     pub(super) told: Vec<Told>,
     /// Boxed keys, with their rules' indices in the limiter.
     pub(super) boxed: Vec<Boxed>,
@@ -91,7 +91,7 @@ impl Saying {
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
         // Another worker may have admitted before this one had anything to say.
         let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
-        self.keys.push(wire::Key {
+        self.keys.push(messages::Key {
             rule,
             value: value.to_vec(),
             epoch: watched.epoch,

@@ -3,7 +3,7 @@
 use super::judge::Verdict;
 use super::{Limiter, Scratch};
 use crate::table::Slots;
-use crate::time::Time;
+use weir_wire::time::Time;
 
 impl Limiter {
     /// Judges, for a request that goes through, what the rules in shadow would have said. Whatever that is, it

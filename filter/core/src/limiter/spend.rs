@@ -5,9 +5,9 @@ use super::terms::Terms;
 use super::{Asked, Hit, Limiter};
 use crate::bucket::Bucket;
 use crate::decision::Standing;
-use crate::sharing::WhenUnsynced;
 use crate::slot::{BAR_STEP_NS, Entry, Lodging, Slot};
-use crate::time::{SECOND_NS, Time};
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// A strict rule's key for which there was no token, and no word of when there will be one, is not asked for again
 /// sooner than a token comes, or this, in nanoseconds.

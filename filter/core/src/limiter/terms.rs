@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 use super::keys::{KeyId, Keys};
-use crate::algorithm::Algorithm;
 use crate::key::Secret;
-use crate::quota::Quota;
-use crate::rules::cost::Cost;
-use crate::rules::mode::{Enforcement, Mode};
-use crate::rules::{Rule, RuleSet};
-use crate::sharing::WhenUnsynced;
 use crate::slot::{Tag, Unheard};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+use weir_rules::mode::{Enforcement, Mode};
+use weir_rules::{Rule, RuleSet};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::WhenUnsynced;
 
 /// A rule, as hits are found and judged by it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
@@ -40,9 +40,8 @@ impl Terms {
     /// Those of every rule, in the rules' order, and the keys that they count by.
     pub(super) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
         let (keys, ids) = Keys::of(rules, secret);
-        let named = rules.salts(secret).into_iter().zip(ids);
-        let of = |(rule, (salt, key))| Self::of_rule(rule, key, salt, is_in_fleet);
-        (keys, rules.rules().iter().zip(named).map(of).collect())
+        let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
+        (keys, rules.rules().iter().zip(ids).map(of).collect())
     }
 
     /// What a POP gives before the fleet has heard of a key, where its quota is cut in so many parts.
@@ -80,4 +79,10 @@ impl Terms {
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
         }
     }
+}
+
+/// A tag that keeps the buckets of one key under several rules apart.
+fn salt(rule: &Rule, secret: &Secret) -> u64 {
+    let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
+    Tag::salt(secret.hash(&rule.identity()).tag, is_cell)
 }

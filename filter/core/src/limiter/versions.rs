@@ -1,7 +1,7 @@
 //! Which rule set the fleet is to run, and which one this worker does.
 
-use crate::time::{SECOND_NS, Time};
-use crate::wire::Running;
+use weir_wire::messages::Running;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// For so long after a worker began to run a version it does not hear of an older one, in nanoseconds:
 /// a weir-sync that has not heard of the newer one yet must not take the POP back.

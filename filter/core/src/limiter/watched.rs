@@ -5,7 +5,7 @@ use super::exchange::Exchange;
 use crate::counters::Event;
 use crate::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
 use crate::table::{Loaded, Slots};
-use crate::time::Time;
+use weir_wire::time::Time;
 
 /// How often a change that meets another worker's is made again. What it could not change is tried
 /// again at the next report.

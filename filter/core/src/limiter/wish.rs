@@ -5,9 +5,9 @@
 //! a small part of it stays on hand while its key is asked for at all, so that a steady client hardly ever
 //! waits. It is given back shortly before the lease ends, if nobody asked.
 
-use crate::quota::Quota;
 use crate::slot::Watched;
-use crate::time::{SECOND_NS, Time};
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
 /// less often, a token that it does not use in time is worth more than the pause it saves.

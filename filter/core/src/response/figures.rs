@@ -1,11 +1,11 @@
 //! The figures of an answer: whole seconds, what is left, and in which unit.
 
-use crate::algorithm::Algorithm;
 use crate::decision::Standing;
-use crate::rules::after::After;
-use crate::rules::{Reset, Rule};
-use crate::template::Numbers;
-use crate::time::SECOND_NS;
+use weir_rules::after::After;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::template::Numbers;
+use weir_rules::{Reset, Rule};
+use weir_wire::time::SECOND_NS;
 
 /// What an answer tells of `standing`, to a client that is also to wait for `jitter_s`.
 pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {

@@ -1,9 +1,9 @@
 //! What clients are told.
 
 use super::*;
-use crate::reading::Errors;
-use crate::rules::RuleSet;
 use serde_json::json;
+use weir_rules::RuleSet;
+use weir_rules::reading::Errors;
 
 fn rule(response: &serde_json::Value) -> Rule {
     let (mut errors, value) = (

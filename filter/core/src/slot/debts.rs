@@ -20,8 +20,8 @@
 use super::entry::Tag;
 use super::layout::{DEBTS_MAX, Slot};
 use crate::bucket::Bucket;
-use crate::time::Time;
 use core::cmp::Reverse;
+use weir_wire::time::Time;
 
 /// Bits of a debt, from the highest: its label, the size of its steps, and its time in steps.
 const LABEL_SHIFT: u32 = 12;
@@ -221,9 +221,9 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::SECOND_NS;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS + 12_345);
 
@@ -241,7 +241,7 @@ mod tests {
                 assert!(told >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
             }
         }
-        const { assert!(DEBT_NS_MAX > crate::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
+        const { assert!(DEBT_NS_MAX > weir_wire::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
     }
 
     #[test]

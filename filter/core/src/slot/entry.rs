@@ -3,10 +3,10 @@
 use crate::FIBONACCI;
 use crate::algorithm::Cell;
 use crate::bucket::Bucket;
-use crate::quota::{Quota, TOKENS_MAX};
 use crate::share::Share;
-use crate::time::{SECOND_NS, Time};
-use crate::wire::{AdmitRatio, Grant, PARTS_MAX};
+use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
+use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
 
 /// How long counts that were never confirmed keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;

@@ -24,10 +24,10 @@ use xxhash_rust::xxh64::xxh64;
 use super::debts::Debt;
 use super::entry::{Cold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
 use crate::bucket::Bucket;
-use crate::quota::TOKENS_MAX;
 use crate::share::Share;
-use crate::time::Time;
-use crate::wire::{AdmitRatio, PARTS_MAX};
+use weir_wire::messages::{AdmitRatio, PARTS_MAX};
+use weir_wire::quota::TOKENS_MAX;
+use weir_wire::time::Time;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;

@@ -25,13 +25,18 @@ pub use layout::{SLOT_BYTES, Slot};
 pub use strict::BAR_STEP_NS;
 
 use crate::bucket::Bucket;
-use crate::time::Time;
 use core::cmp::Reverse;
 use debts::Owed;
 use layout::{UNITS, WATCHED_UNITS};
+use weir_wire::time::Time;
 
 /// Cold keys that have places.
 pub const KEYS_PER_SLOT: usize = UNITS;
+
+/// How many slots have room for so many keys.
+pub fn slots_for(keys: u32) -> u32 {
+    u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
+}
 
 /// Units that only overflow cells may keep: one cell for each of so many rules.
 const OVERFLOW_UNITS: usize = 2;

@@ -1,8 +1,8 @@
 //! A strict rule's key: the tokens that were paid for, and until when they may be spent.
 
 use super::entry::{Moment, STEP_BITS, Watched, epoch_of, stepped};
-use crate::time::{SECOND_NS, Time};
-use crate::wire::AdmitRatio;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// How exactly it is known when there will be tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
@@ -128,9 +128,9 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quota;
     use crate::slot::{Cold, Entry, Slot, Tag, Unheard};
-    use crate::time::SECOND_NS;
+    use weir_wire::quota::Quota;
+    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1 << 40);
 

@@ -1,12 +1,12 @@
 use super::entry::{COUNT_MAX, STEP_BITS, UNCONFIRMED_NS_MAX, epoch_of};
 use super::*;
 use crate::bucket::Bucket;
-use crate::quota::{Period, Quota, Rate};
 use crate::share::Share;
-use crate::time::SECOND_NS;
-use crate::wire::AdmitRatio;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::time::SECOND_NS;
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

@@ -1,9 +1,9 @@
 //! One watched key, as one worker knows it: what it was asked for, what of that is said, and when more is due.
 
-use crate::key::KeyValue;
 use crate::slot::Tag;
-use crate::time::{SECOND_NS, Time};
-use crate::wire::AdmitRatio;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// A warm key is reported this often, in nanoseconds.
 const WARM_NS: u64 = 2 * SECOND_NS;

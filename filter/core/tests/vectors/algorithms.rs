@@ -5,13 +5,11 @@
 //! `until:word` in decimal and hexadecimal.
 
 use serde_json::Value;
-use weir_limiter::algorithm::{
-    Algorithm, Answer, CELLS_MAX, Cell, Concurrency, FixedWindow, LeakyBucket, NEVER_NS, Receipt, SlidingLog,
-    SlidingWindow,
-};
+use weir_limiter::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_limiter::decision::Standing;
-use weir_limiter::quota::Quota;
-use weir_limiter::time::Time;
+use weir_rules::algorithm::{Algorithm, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -45,22 +43,23 @@ impl Key {
 
     fn does(&mut self, what: &str, now: Time, n: u32) -> String {
         match what {
-            "take" => match self.algorithm.take(&mut self.cells, self.hash, n, now) {
+            "take" => match algorithm::take(&self.algorithm, &mut self.cells, self.hash, n, now) {
                 Answer::Taken(taken) if taken.hold_ns == 0 => self.took(taken.receipt),
                 Answer::Taken(taken) => format!("held {} {}", taken.hold_ns, self.took(taken.receipt)),
                 Answer::Short { wait_ns: NEVER_NS } => "never".into(),
                 Answer::Short { wait_ns } => format!("short {wait_ns}"),
             },
             "charge" => {
-                let receipt = self.algorithm.charge(&mut self.cells, self.hash, n, now);
+                let receipt = algorithm::charge(&self.algorithm, &mut self.cells, self.hash, n, now);
                 self.took(receipt)
             }
             "give_back" => {
-                self.algorithm.give_back(&mut self.cells, self.receipt, n, now);
+                algorithm::give_back(&self.algorithm, &mut self.cells, self.receipt, n, now);
                 self.took(self.receipt)
             }
             "standing" => {
-                let Standing { remaining, more_ns, full_ns } = self.algorithm.standing(&self.cells, now);
+                let Standing { remaining, more_ns, full_ns } =
+                    algorithm::standing(&self.algorithm, &self.cells, now);
                 format!("{remaining} {more_ns} {full_ns}")
             }
             other => panic!("{other}"),

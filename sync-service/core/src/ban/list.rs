@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_limiter::wire::{BOXED_MS_MAX, RULE_NAME_MAX};
+use weir_wire::messages::{BOXED_MS_MAX, RULE_NAME_MAX};
 
 use crate::budget::BudgetId;
 use crate::text::{Hex, TextError, value_of};

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use weir_limiter::calendar::{Calendar, Window};
-use weir_limiter::quota::Quota;
-use weir_limiter::wire::Leased;
+use weir_wire::calendar::{Calendar, Window};
+use weir_wire::messages::Leased;
+use weir_wire::quota::Quota;
 
 use super::price_ns;
 use crate::budget::{BudgetId, COUNT_MAX};

@@ -1,9 +1,9 @@
 //! A key that is hot or rests, as a region knows it.
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{AdmitRatio, Grant};
+use weir_wire::messages::{AdmitRatio, Grant};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
 
 use super::list::HotKey;
 use crate::budget::BudgetId;

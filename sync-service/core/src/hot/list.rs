@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::{FLOORS_MAX, Floor, Sharing};
-use weir_limiter::wire::RULE_NAME_MAX;
+use weir_wire::messages::RULE_NAME_MAX;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::{FLOORS_MAX, Floor, Sharing};
 
 use crate::budget::BudgetId;
 use crate::heat::RANK_MAX;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::string::ToString;
-    use weir_limiter::wire::KEY_BYTES_MAX;
+    use weir_wire::messages::KEY_BYTES_MAX;
 
     fn floor() -> impl Strategy<Value = Floor> {
         ("[a-z0-9_-]{1,64}", 1..=3_u8).prop_map(|(region, percent)| Floor { region, percent })

@@ -14,10 +14,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::sharing::Sharing;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{Pushed, Report};
+use weir_wire::messages::{Pushed, Report};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
 
 use known::{HOT_NS, Known};
 use told::Notes;

@@ -8,9 +8,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_limiter::quota::Quota;
-use weir_limiter::time::{SECOND_NS, Time};
-use weir_limiter::wire::{AdmitRatio, Grant, KEYS_MAX, POPS_MAX, Report};
+use weir_wire::messages::{AdmitRatio, Grant, KEYS_MAX, POPS_MAX, Report};
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
 
 use super::known::Known;
 use crate::budget::BudgetId;

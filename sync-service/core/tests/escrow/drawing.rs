@@ -2,8 +2,8 @@
 
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::escrow::{ASK_AGAIN_US, Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::{LEASE_US, SECOND_US, draw, quota};
 

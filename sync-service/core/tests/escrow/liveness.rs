@@ -1,7 +1,7 @@
 //! What a strict budget has can be spent: the price of being strict is small where messages go through.
 
 use weir_budget::escrow::Escrow;
-use weir_limiter::quota::{Period, Quota};
+use weir_wire::quota::{Period, Quota};
 
 use crate::pop::{Pop, Report};
 use crate::{SECOND_US, draw, quota};

@@ -5,13 +5,12 @@ mod drawing;
 mod liveness;
 mod overshoot;
 mod pop;
-mod unplaced;
 mod window;
 mod windows;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{Claim, Draw, Law};
-use weir_limiter::quota::{Period, Quota, Rate};
+use weir_wire::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;
 /// The lease in these tests, in microseconds.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use weir_budget::escrow::{DRIFT_PART, Escrow};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::pop::{Pop, Report};
 use crate::{LEASE_US, SECOND_US, draw, quota};

@@ -4,9 +4,9 @@ use weir_budget::escrow::{
     CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, Law, NO_LEASE, WINDOW_ASK_AGAIN_US,
     WINDOW_KEPT_US, WINDOW_TOKEN_NS,
 };
-use weir_limiter::calendar::{Calendar, DAY_US, Window};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
+use weir_wire::calendar::{Calendar, DAY_US, Window};
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::{SECOND_US, draw, quota};
 

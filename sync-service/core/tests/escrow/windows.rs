@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use weir_budget::escrow::{DRIFT_PART, Draw, Escrow, Law, WINDOW_TOKEN_NS};
-use weir_limiter::calendar::{Calendar, DAY_US};
-use weir_limiter::quota::{Period, Quota};
-use weir_limiter::wire::Leased;
+use weir_wire::calendar::{Calendar, DAY_US};
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
 
 use crate::pop::{Pop, Report};
 use crate::{SECOND_US, draw, quota};

@@ -1,12 +1,12 @@
 //! In words: how much a rule allows, how that is counted, and what a request takes of it.
 
 use serde_json::Value;
-use weir_limiter::algorithm::Algorithm;
-use weir_limiter::quota::Rate;
-use weir_limiter::rules::Rule;
-use weir_limiter::rules::after::After;
-use weir_limiter::rules::cost::Cost;
-use weir_limiter::time::SECOND_NS;
+use weir_rules::Rule;
+use weir_rules::after::After;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+use weir_wire::quota::Rate;
+use weir_wire::time::SECOND_NS;
 
 use super::condition::plain;
 

@@ -1,10 +1,10 @@
 //! In words: whether a rule is enforced, how POPs share it, and what it answers.
 
 use serde_json::Value;
-use weir_limiter::algorithm::Algorithm;
-use weir_limiter::rules::mode::Mode;
-use weir_limiter::rules::{Reset, Response, Rule};
-use weir_limiter::sharing::{Sharing, WhenUnsynced};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::mode::Mode;
+use weir_rules::{Reset, Response, Rule};
+use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 use super::amount::{article, span, written_span};
 use super::condition::named;

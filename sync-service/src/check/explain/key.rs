@@ -1,9 +1,9 @@
 //! Keys in words.
 
 use serde_json::Value;
-use weir_limiter::address::Prefixes;
-use weir_limiter::rules::Rule;
-use weir_limiter::rules::key_spec::Missing;
+use weir_rules::Rule;
+use weir_rules::address::Prefixes;
+use weir_rules::key_spec::Missing;
 
 use super::condition::plain;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use weir_limiter::rules::matching::Folding;
+use weir_rules::matching::Folding;
 
 use crate::check::explain::condition::plain;
 

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use weir_budget::budget::BudgetId;
     use weir_budget::escrow::{Claim, ENDED_KEPT_US, Law};
-    use weir_limiter::quota::{Period, Quota, Rate};
+    use weir_wire::quota::{Period, Quota, Rate};
 
     const LEASE_US: u64 = 640_000;
     const HELD_US: u64 = 650_000;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use redis::Pipeline;
 use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
-use weir_limiter::wire::BOXED_MS_MAX;
+use weir_wire::messages::BOXED_MS_MAX;
 
 use super::with_maxima;
 

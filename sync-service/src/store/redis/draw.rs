@@ -6,7 +6,7 @@ use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
     WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
 };
-use weir_limiter::wire::Leased;
+use weir_wire::messages::Leased;
 
 use super::{COUNT_MAX, StoreError, deficit, escrow_key, with_maxima};
 

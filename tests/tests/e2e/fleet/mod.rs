@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
 use weir_budget::bound;
-use weir_limiter::quota::{Period, Quota, Rate};
-use weir_limiter::sharing::{Sharing, WhenUnsynced};
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
 use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, Shape, TIMEOUT};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;

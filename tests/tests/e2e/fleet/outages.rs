@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use weir_limiter::sharing::WhenUnsynced;
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::Run;
 use weir_tests::fleet::scenario::{AT_BROKEN, EVEN};
 use weir_tests::fleet::{BROKEN, Fault, Outage};
+use weir_wire::sharing::WhenUnsynced;
 
 use super::{
     BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::bucket::Take;
-use crate::wire::Leased;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
+use weir_wire::messages::Leased;
 
 const LEASE_MS: u32 = 2_000;
 
@@ -19,7 +19,7 @@ fn client(n: u32) -> Client {
 
 /// A weir-sync with tokens for everybody.
 fn answer_all(report: &Report) -> Vec<u8> {
-    let lease = |key: &crate::wire::Key| match key.ahead {
+    let lease = |key: &weir_wire::messages::Key| match key.ahead {
         0 => Leased::NONE,
         ahead => Leased::of(key.admitted + u64::from(ahead), LEASE_MS),
     };
@@ -69,7 +69,7 @@ fn crowded() -> (Limiter, LocalSlots) {
 }
 
 fn leased(report: &Report, charged: u64) -> Vec<u8> {
-    let lease = |key: &crate::wire::Key| match key.ahead {
+    let lease = |key: &weir_wire::messages::Key| match key.ahead {
         0 => Leased::NONE,
         _ => Leased::of(charged, LEASE_MS),
     };
@@ -117,9 +117,9 @@ fn a_place_is_free_again_once_its_lease_is_over() {
     let (mut limiter, mut slots) = crowded();
     for (n, expected, now) in [(200, false, T0 + 1_900 * MS), (201, true, T0 + 2_000 * MS)] {
         assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, now), Outcome::Allow);
-        let value = crate::key::KeyValue::of_address(
+        let value = weir_rules::key::KeyValue::of_address(
             core::net::Ipv4Addr::from_bits(n).into(),
-            crate::address::Prefixes { ipv4: 32, ipv6: 64 },
+            weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
         );
         let (.., place) = limiter.find("login", value.as_bytes(), 1).unwrap();
         let mut slot = Slot::empty();
@@ -147,9 +147,9 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
     let grants = vec![Allowance::Warm; report.keys.len()];
     let reply = Reply { sequence: report.sequence, pops: 5, settled: true, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
-    let value = crate::key::KeyValue::of_address(
+    let value = weir_rules::key::KeyValue::of_address(
         core::net::Ipv4Addr::from_bits(n).into(),
-        crate::address::Prefixes { ipv4: 32, ipv6: 64 },
+        weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
     );
     let key = report.keys.iter().find(|key| key.value == value.as_bytes())?;
     Some((key.admitted, key.unconfirmed))

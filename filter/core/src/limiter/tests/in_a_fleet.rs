@@ -1,11 +1,11 @@
 //! What a POP does with what the fleet tells it, and without.
 
 use super::*;
-use crate::address::Prefixes;
 use crate::bucket::Take;
-use crate::key::KeyValue;
 use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
-use crate::wire::POPS_MAX;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::POPS_MAX;
 
 /// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
@@ -65,7 +65,7 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
     let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
     let quota = limiter.rules().rules()[0].quota;
     let grant = grant(1, 1, 50_000);
-    let pushed = crate::wire::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
+    let pushed = weir_wire::messages::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
     let reply = Reply {
         sequence: greeting.sequence,
         pops: 1_000,

@@ -153,7 +153,7 @@ fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
     let rule_set = rules(&widened());
     let [rule, first, second] = rule_set.rules() else { panic!("three rules") };
     assert_eq!([&*rule.name, &*first.name, &*second.name], ["r", "r.w1", "r.w2"]);
-    assert_eq!([rule, first, second].map(crate::rules::Rule::is_written), [true, false, false]);
+    assert_eq!([rule, first, second].map(weir_rules::Rule::is_written), [true, false, false]);
     assert_eq!([rule, first, second].map(|rule| rule.quota.burst()), [5, 20, 40]);
     let per_token = [rule, first, second].map(|rule| rule.quota.token_ns());
     assert_eq!(per_token, [12 * SECOND_NS, 3 * SECOND_NS, 1_500 * MS]);

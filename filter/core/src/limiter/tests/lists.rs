@@ -1,8 +1,8 @@
 //! What stands above the rules: the lists, and the switch.
 
 use super::*;
-use crate::config::Config;
 use std::string::ToString;
+use weir_rules::config::Config;
 
 struct To(&'static str);
 

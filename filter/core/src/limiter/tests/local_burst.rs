@@ -1,9 +1,9 @@
 //! A local burst below the burst: what a POP reports of a key that it gives less than the quota has.
 
 use super::*;
-use crate::address::Prefixes;
-use crate::key::KeyValue;
-use crate::wire::Pushed;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::Pushed;
 
 /// 100/s with a burst of 1,000, of which a POP that has heard of `pops` gives ten unheard.
 fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {

@@ -1,8 +1,8 @@
 //! Quotas of the calendar: long leases, few pauses, and silence until the next window.
 
 use super::*;
-use crate::wire::Leased;
 use std::format;
+use weir_wire::messages::Leased;
 
 const MINUTE: u64 = 60_000 * MS;
 const LEASE_MS: u32 = 600_000;
@@ -191,6 +191,6 @@ fn a_crowded_worker_holds_nothing_for_keys_that_do_not_ask() {
         limiter.decide_again(true, &mut Client(from), &mut slots, T0);
     }
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!(report.keys.len(), crate::wire::KEYS_MAX);
+    assert_eq!(report.keys.len(), weir_wire::messages::KEYS_MAX);
     assert!(report.keys.iter().all(|key| (key.admitted, key.ahead) == (1, 0)));
 }

@@ -25,7 +25,7 @@ fn with(lists: &Value) -> Limiter {
     ]});
     document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
     let mut errors = Errors::default();
-    let rules = crate::document::read(&document, &mut errors);
+    let rules = weir_rules::document::read(&document, &mut errors);
     limiter(errors.into_result(rules).unwrap(), None)
 }
 

@@ -1,7 +1,7 @@
 //! Rules that are replaced while requests come, reports are under way and requests wait.
 
 use super::*;
-use crate::wire::{Leased, Pushed, Running};
+use weir_wire::messages::{Leased, Pushed, Running};
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
     json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst})

@@ -143,7 +143,7 @@ fn an_answer_that_never_comes_is_given_up() {
     let first = limiter.report(&mut slots, false, T0).unwrap();
     let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
     // The same counts, and since when they wait to be heard.
-    let waiting = crate::wire::Key { span_ms: 10_000, ..first.keys[0].clone() };
+    let waiting = weir_wire::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
     assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::limiter::What;
 use crate::slot::Slot;
-use crate::wire::Boxed;
 use std::format;
+use weir_wire::messages::Boxed;
 
 fn one(fields: &Value) -> Limiter {
     limiter(rules(&json!([with(fields)])), None)

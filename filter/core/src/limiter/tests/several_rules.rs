@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::Take;
-use crate::quota::Quota;
+use weir_wire::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
 struct At(&'static str);

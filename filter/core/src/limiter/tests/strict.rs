@@ -1,7 +1,7 @@
 //! Strict rules: only tokens that were paid for are spent.
 
 use super::*;
-use crate::wire::Leased;
+use weir_wire::messages::Leased;
 
 fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true,

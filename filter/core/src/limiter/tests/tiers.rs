@@ -1,9 +1,9 @@
 //! Tiers: another quota, or none, for some of a rule's requests.
 
 use super::*;
-use crate::reading::ERRORS_MAX;
 use std::string::ToString;
 use std::vec::Vec;
+use weir_rules::reading::ERRORS_MAX;
 
 /// A request of one client with this plan.
 struct Plan(&'static str);

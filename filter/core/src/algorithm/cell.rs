@@ -1,0 +1,93 @@
+//! The state of one key under any algorithm, and what asking it for room comes to.
+
+use weir_wire::time::Time;
+
+/// The most cells a key's state takes.
+pub const CELLS_MAX: usize = 8;
+/// The wait for what never fits: it costs more than the limit.
+pub const NEVER_NS: u64 = u64::MAX;
+
+/// The state of one key: 16 bytes, what a slot's entry holds beside its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// From here on it holds nothing: it may be dropped, and reads as new.
+    pub until: Time,
+    /// What it holds; each algorithm has its own use for it.
+    pub word: u64,
+}
+
+impl Cell {
+    /// A key nobody has seen.
+    pub const NEW: Self = Self { until: Time::ZERO, word: 0 };
+
+    /// Whether it holds nothing at `now`.
+    pub fn is_spent(self, now: Time) -> bool {
+        self.until <= now
+    }
+}
+
+/// What asking for room comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// There is room; this is the state with it taken.
+    Taken(T),
+    /// There is not.
+    Short {
+        /// Nanoseconds until the same request fits, if nobody else takes any; [`NEVER_NS`] if it costs more
+        /// than the limit.
+        wait_ns: u64,
+    },
+}
+
+impl<T> Answer<T> {
+    /// The same answer, with `f` of what was taken.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Self::Taken(taken) => Answer::Taken(f(taken)),
+            Self::Short { wait_ns } => Answer::Short { wait_ns },
+        }
+    }
+}
+
+/// The end of the window that `now` is in, of a key that hashes to `hash`.
+///
+/// Windows begin at different times for different keys, evenly spread over a length, so that not every
+/// client's starts again at once.
+pub(super) fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
+    let scaled = (u128::from(hash) * u128::from(length_ns)) >> u64::BITS;
+    // Below the length, which fits.
+    let offset_ns = u64::try_from(scaled).unwrap_or(0);
+    // Bounds forbid a length of zero.
+    let into_ns = (now + offset_ns).as_nanos() % length_ns.max(1);
+    now + (length_ns - into_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::time::SECOND_NS;
+
+    #[test]
+    fn windows_of_keys_are_spread_evenly_over_the_length() {
+        let (length, now) = (60 * SECOND_NS, Time::from_nanos(12_345 * SECOND_NS));
+        let mut tenths = [0; 10];
+        for n in 0..1_000u64 {
+            let end = window_end(length, n.wrapping_mul(crate::FIBONACCI), now);
+            assert!(now < end && end <= now + length);
+            tenths[usize::try_from((end.nanos_since(now) - 1) * 10 / length).unwrap()] += 1;
+        }
+        assert!(tenths.iter().all(|&count| (80..=120).contains(&count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn windows_of_one_key_follow_each_other() {
+        for hash in [0, 1 << 63, u64::MAX] {
+            let mut end = window_end(100, hash, Time::ZERO);
+            for _ in 0..1_000 {
+                assert_eq!(window_end(100, hash, end), end + 100);
+                assert_eq!(window_end(100, hash, end + 99), end + 100);
+                end += 100;
+            }
+        }
+    }
+}

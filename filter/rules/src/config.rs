@@ -1,0 +1,270 @@
+//! Plugin configuration, checked: rules, the table's size, the exchange with weir-sync.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use crate::RuleSet;
+use crate::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
+use crate::reading::{ConfigError, Errors, Fields};
+use crate::struct_value;
+use weir_wire::messages::POP_NAME_MAX;
+use weir_wire::sharing::{Sharing, WhenUnsynced};
+
+/// Addresses tracked where the configuration does not say: their slots, and the keys beside them, fit a store of 4,096
+/// keys, which is what the crate proxy-wasm-host has.
+const ADDRESSES_DEFAULT: u32 = 65_000;
+/// The most addresses a table may track: 512 MiB of slots.
+const ADDRESSES_MAX: u32 = 16_777_216;
+/// The longest name of a cluster, and the longest token, in bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// A plugin's configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// The rules.
+    pub rules: RuleSet,
+    /// How many addresses the table tracks.
+    pub addresses: u32,
+    /// The exchange with weir-sync; without it the POP is on its own.
+    pub sync: Option<SyncConfig>,
+    /// Whether the decision and its rule are noted in the host's filter state, for access logs.
+    pub filter_state: bool,
+}
+
+/// The exchange with weir-sync.
+#[derive(Clone, Debug)]
+pub struct SyncConfig {
+    /// The host's name for weir-sync: a cluster (Envoy) or `host:port` (nginx).
+    pub cluster: String,
+    /// This POP's name; the host's node id where absent.
+    pub pop: Option<String>,
+    /// Shared with weir-sync.
+    pub token: Option<String>,
+    /// What hides the parts of keys but addresses; from `key_secret`, else from the token.
+    pub key_secret: FleetSecret,
+    /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
+    pub interval_ms: u32,
+    /// How long a report waits for its answer, in milliseconds; so does a request of a strict rule.
+    pub timeout_ms: u32,
+    /// After so much silence rules go by their `when_unsynced`, in milliseconds.
+    pub fallback_after_ms: u32,
+}
+
+impl Config {
+    /// Reads plugin configuration, JSON or a `google.protobuf.Struct`; every error with its place.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Errors::default();
+        let json = serde_json::from_slice::<Value>(bytes);
+        let value = match json.or_else(|error| struct_value::decode(bytes).ok_or(error)) {
+            Ok(value) => value,
+            Err(error) => {
+                errors.note("", format!("expected JSON or a google.protobuf.Struct: {error}"));
+                return errors.into_result(None);
+            }
+        };
+        let config = read(&value, &mut errors);
+        errors.into_result(config)
+    }
+
+    /// Whether parts of keys leave the POP under a hash that everybody can make.
+    pub fn keys_are_unkeyed(&self) -> bool {
+        let is_unkeyed = |sync: &SyncConfig| sync.key_secret == FleetSecret::UNKEYED;
+        self.sync.as_ref().is_some_and(is_unkeyed)
+            && self.rules.rules().iter().any(|rule| rule.key.is_hashed())
+    }
+}
+
+fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
+    let mut fields = Fields::of(value, "", errors)?;
+    let rules = RuleSet::read(&mut fields, errors);
+    let addresses = match fields.take("table") {
+        Some(table) => addresses(table, errors),
+        None => Some(ADDRESSES_DEFAULT),
+    };
+    let sync = fields.take("sync").map(|value| sync(value, errors));
+    let filter_state = fields.boolean("filter_state", errors).unwrap_or(false);
+    fields.finish(errors);
+    if let (Some(rules), None) = (&rules, &sync) {
+        note_what_needs_sync(rules, errors);
+    }
+    Some(Config { rules: rules?, addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
+}
+
+/// What a rule says of the fleet has no meaning for a POP on its own.
+fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
+    for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
+        let (i, default) = (rule.place(), Sharing::of(rule.quota));
+        for (field, is_said) in [
+            ("algorithm", rule.sharing.calendar.is_some()),
+            ("strict", rule.sharing.strict && rule.sharing.calendar.is_none()),
+            ("local_burst", rule.sharing.local_burst != default.local_burst),
+            ("floors", rule.sharing.floors != default.floors),
+            ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),
+        ] {
+            if is_said {
+                errors
+                    .note(&format!("rules[{i}].{field}"), "expected a sync section beside it: there is none");
+            }
+        }
+    }
+}
+
+fn addresses(value: &Value, errors: &mut Errors) -> Option<u32> {
+    let mut fields = Fields::of(value, "table", errors)?;
+    let addresses = fields.number("addresses", 1..=ADDRESSES_MAX, errors);
+    fields.finish(errors);
+    Some(addresses.unwrap_or(ADDRESSES_DEFAULT))
+}
+
+fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
+    let mut fields = Fields::of(value, "sync", errors)?;
+    let cluster_given = fields.require("cluster", "the cluster of weir-sync", errors).is_some();
+    let cluster = cluster_given.then(|| fields.text("cluster", TEXT_BYTES_MAX, errors)).flatten();
+    let pop = fields.text("pop", POP_NAME_MAX, errors).map(str::to_owned);
+    let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
+    let key_secret = key_secret(&mut fields, token.as_deref(), errors);
+    let interval_ms = fields.number("interval_ms", 50..=500, errors).unwrap_or(250);
+    let timeout_ms = fields.number("timeout_ms", 1..=5_000, errors).unwrap_or(1_000);
+    let fallback_after_ms = fields.number("fallback_after_ms", 1_000..=60_000, errors).unwrap_or(5_000);
+    fields.finish(errors);
+    let cluster = cluster?.to_owned();
+    Some(SyncConfig { cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms })
+}
+
+fn key_secret(fields: &mut Fields<'_>, token: Option<&str>, errors: &mut Errors) -> FleetSecret {
+    let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX, errors);
+    if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
+        let expected = format!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
+        errors.note(&fields.place("key_secret"), expected);
+    }
+    text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn errors(json: &str) -> Vec<String> {
+        Config::parse(json.as_bytes()).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_least_there_is() {
+        let json = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]}"#;
+        let config = Config::parse(json).unwrap();
+        assert_eq!((config.addresses, config.sync.is_none()), (65_000, true));
+        assert_eq!(config.rules.rules()[0].quota.burst(), 5);
+    }
+
+    #[test]
+    fn what_is_said_of_the_fleet_needs_one() {
+        let found = errors(
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2,
+                "floors": {"eu": 5}, "when_unsynced": "deny"},
+                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
+        );
+        let fields = ["[0].local_burst", "[0].floors", "[0].when_unsynced", "[1].strict"];
+        let expected =
+            fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn rules_that_wider_makes_are_not_counted_among_the_written() {
+        let found = errors(
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "wider": [{"ipv4": 24, "times": 2}]},
+                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
+        );
+        assert_eq!(found, ["rules[1].strict: expected a sync section beside it: there is none"]);
+    }
+
+    #[test]
+    fn keys_are_hidden_by_a_secret_or_else_by_the_token() {
+        let config = |key: &str, sync: &str| {
+            let rule = format!(r#"{{"name": "a", "key": [{key}], "rate": "5/s"}}"#);
+            let text = format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"{sync}}}}}"#);
+            Config::parse(text.as_bytes()).unwrap()
+        };
+        let secret = |sync: &str| config("\"host\"", sync).sync.unwrap().key_secret;
+        assert_eq!(secret(""), FleetSecret::UNKEYED);
+        assert_eq!(secret(r#", "token": "t""#), FleetSecret::derive(b"t"));
+        let both = r#", "token": "t", "key_secret": "0123456789abcdef""#;
+        assert_eq!(secret(both), FleetSecret::derive(b"0123456789abcdef"));
+        assert!(config("\"host\"", "").keys_are_unkeyed());
+        assert!(!config("\"host\"", r#", "token": "t""#).keys_are_unkeyed());
+        assert!(!config("\"client_address\"", "").keys_are_unkeyed());
+        let short = r#"{"rules": [{"name": "a", "key": ["host"], "rate": "5/s"}], "sync": {"cluster": "c", "key_secret": "short"}}"#;
+        assert_eq!(errors(short), ["sync.key_secret: expected text of 16 to 1024 bytes"]);
+    }
+
+    #[test]
+    fn every_error_has_its_place_and_says_what_was_expected() {
+        let found = errors(
+            r#"{"rules": [
+                {"name": "Bad Name", "key": ["client_address"], "rate": "5 per second"},
+                {"name": "b", "key": [{"client_address": {"ipv6": 129}}], "rate": "5/s", "burst": 0, "brust": 3},
+                {"name": "c", "match": {"path": {"exact": "x", "prefix": "/y"}}, "rate": "1/d", "burst": 500},
+                {"name": "c2", "key": ["client_addres"], "rate": "1/s", "response": {"status": 200, "headers": ["x"]}},
+                {"name": "d", "key": ["client_address"], "rate": "1/s", "match": {"methods": [], "path": {"exact": "x"}}}
+                , {"name": "e", "key": ["client_address"], "rate": "9/s", "local_burst": 10, "when_unsynced": "open",
+                 "floors": {"eu": 60, "us": 50, "A": 1, "x": 0}},
+                {"name": "f", "key": ["client_address"], "rate": "9/s", "floors": {}, "strict": "yes"}
+             ], "table": {"addresses": 0}, "sync": {"cluster": "", "tokn": "x"}, "extra": 1}"#,
+        );
+        let expected = [
+            "rules[0].name: expected 1 to 64 characters from a-z, 0-9, - and _, found \"Bad Name\"",
+            "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"5 per second\"",
+            "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
+            "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
+            "rules[1].brust: unknown field: expected name, match, key, missing, algorithm, burst, queue, limit, expires_after_s, rate, strict, local_burst, floors, cost, mode, enforced_percent, penalty, when_unsynced, wider, tiers, response",
+            "rules[2].match.path: expected exact, prefix or glob, as in {prefix: /api}",
+            "rules[2].key: missing: expected a list, as in [client_address]",
+            "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",
+            "rules[3].key[0]: expected client_address or host or method or path or route or all, found \"client_addres\"",
+            "rules[3].response.status: expected a whole number from 400 to 599, found 200",
+            "rules[3].response.headers[0]: expected retry_after or ratelimit or x_ratelimit, found \"x\"",
+            "rules[4].match.methods: expected a list of 1 to 100 items, found 0",
+            "rules[4].match.path: expected a path that begins with /",
+            "rules[5].local_burst: expected a whole number from 1 to 9, found 10",
+            "rules[5].when_unsynced: expected local or share or deny, found \"open\"",
+            "rules[5].floors.A: expected 1 to 64 characters from a-z, 0-9, - and _ as a region's name",
+            "rules[5].floors.x: expected a whole number from 1 to 100, found 0",
+            "rules[5].floors: expected parts that add up to at most 100, found 111",
+            "rules[6].floors: expected 1 to 32 regions and their parts, as in {eu: 30}, found an object",
+            "rules[6].strict: expected true or false, found \"yes\"",
+            "table.addresses: expected a whole number from 1 to 16777216, found 0",
+            "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
+            "sync.tokn: unknown field: expected cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms",
+            "extra: unknown field: expected rules, enforce, allow, deny, table, sync, filter_state",
+        ];
+        for line in expected {
+            assert!(found.iter().any(|e| e == line), "missing: {line}\nfound: {found:#?}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert_eq!(errors("[]"), ["expected an object, found a list"]);
+        assert_eq!(
+            errors(r#"{"rules": null}"#).last().unwrap(),
+            "rules: empty: expected a value, or no such field"
+        );
+        assert_eq!(errors("{}"), ["rules: missing: expected a list of rules"]);
+        assert_eq!(errors(r#"{"rules": []}"#), ["rules: expected a list of 1 to 1000 rules, found a list"]);
+        assert_eq!(errors(""), ["rules: missing: expected a list of rules"]);
+        assert!(errors("rules: []").first().is_some_and(|e| e.starts_with("expected JSON")));
+    }
+
+    #[test]
+    fn a_name_is_given_once() {
+        let rule = r#"{"name": "a", "key": ["client_address"], "rate": "5/s"}"#;
+        let found = errors(&format!(r#"{{"rules": [{rule}, {rule}]}}"#));
+        assert_eq!(found, ["rules[1].name: another rule has the name \"a\""]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Globs on paths: `*` is any run of bytes within a segment, `**` any run at all; `/**/` is also a lone `/`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Holds;
+
+/// The longest glob, in bytes.
+pub const GLOB_BYTES_MAX: usize = 255;
+/// The longest path that a glob can tell, in bytes.
+pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
+
+/// Words of a set of places in a glob.
+const WORDS: usize = 4;
+// One place before each token, and one behind the last.
+const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
+
+/// A glob, compiled. It walks over a path once, keeping every place in the glob it may be at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    /// What stands before the first wildcard.
+    head: String,
+    /// The rest.
+    tokens: Vec<Token>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Byte(u8),
+    /// `*`.
+    Within,
+    /// `**`.
+    Across,
+    /// `**/` behind a `/`: nothing, or anything that ends in `/`.
+    Segments,
+}
+
+impl Glob {
+    /// Compiles a glob; none if it is longer than [`GLOB_BYTES_MAX`].
+    pub fn new(text: &str) -> Option<Self> {
+        if text.len() > GLOB_BYTES_MAX {
+            return None;
+        }
+        let (head, mut rest) = text.split_at_checked(text.find('*').unwrap_or(text.len()))?;
+        let mut tokens = Vec::with_capacity(rest.len());
+        let mut is_behind_slash = head.ends_with('/');
+        while !rest.is_empty() {
+            let (token, after) = if let Some(after) = rest.strip_prefix("**/").filter(|_| is_behind_slash) {
+                (Token::Segments, after)
+            } else if rest.starts_with("**") {
+                // `***` says no more than `**`.
+                (Token::Across, rest.trim_start_matches('*'))
+            } else if let Some(after) = rest.strip_prefix('*') {
+                (Token::Within, after)
+            } else {
+                let (literal, after) = rest.split_at_checked(rest.find('*').unwrap_or(rest.len()))?;
+                tokens.extend(literal.bytes().map(Token::Byte));
+                is_behind_slash = literal.ends_with('/');
+                rest = after;
+                continue;
+            };
+            tokens.push(token);
+            is_behind_slash = token == Token::Segments;
+            rest = after;
+        }
+        Some(Self { head: head.into(), tokens })
+    }
+
+    /// Whether the whole path meets the glob, or if `has_slash`, the path and a slash.
+    pub fn holds(&self, path: &[u8], has_slash: bool) -> Holds {
+        let (head, end) = (self.head.as_bytes(), if has_slash { &b"/"[..] } else { &[] });
+        let (rest, end) = match path.strip_prefix(head) {
+            Some(rest) => (rest, end),
+            None if has_slash && head.strip_suffix(b"/") == Some(path) => (&[][..], &[][..]),
+            None => return Holds::No,
+        };
+        if path.len() > GLOB_PATH_BYTES_MAX {
+            return Holds::Unsure;
+        }
+        let mut places = Places::default();
+        self.enter(&mut places, 0);
+        for &byte in rest.iter().chain(end) {
+            if places.is_empty() {
+                return Holds::No;
+            }
+            let mut next = Places::default();
+            places.each(|place| match self.tokens.get(place) {
+                Some(Token::Byte(b)) if *b == byte => self.enter(&mut next, place + 1),
+                Some(Token::Within) if byte != b'/' => self.enter(&mut next, place),
+                Some(Token::Across) => self.enter(&mut next, place),
+                Some(Token::Segments) => {
+                    next.add(place);
+                    if byte == b'/' {
+                        self.enter(&mut next, place + 1);
+                    }
+                }
+                _ => {}
+            });
+            places = next;
+        }
+        Holds::of(places.has(self.tokens.len()))
+    }
+
+    /// How many wildcards it has: at most so many more places it may be at with each byte of a path.
+    pub fn wildcards(&self) -> usize {
+        self.tokens.iter().filter(|token| !matches!(token, Token::Byte(_))).count()
+    }
+
+    /// Adds a place, and those behind wildcards that need no byte.
+    fn enter(&self, places: &mut Places, mut place: usize) {
+        places.add(place);
+        while matches!(self.tokens.get(place), Some(Token::Within | Token::Across | Token::Segments)) {
+            place += 1;
+            places.add(place);
+        }
+    }
+}
+
+/// Places in a glob: before each token, and behind the last.
+#[derive(Clone, Copy, Default)]
+struct Places([u64; WORDS]);
+
+impl Places {
+    fn add(&mut self, place: usize) {
+        if let Some(word) = self.0.get_mut(place / 64) {
+            *word |= 1 << (place % 64);
+        }
+    }
+
+    fn has(&self, place: usize) -> bool {
+        self.0.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    fn each(&self, mut f: impl FnMut(usize)) {
+        for (base, word) in (0..).step_by(64).zip(self.0) {
+            let mut left = word;
+            while left != 0 {
+                f(base + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holds(glob: &str, path: &str) -> bool {
+        Glob::new(glob).unwrap().holds(path.as_bytes(), false) == Holds::Yes
+    }
+
+    /// The definition, byte by byte.
+    pub(in crate::matching) fn naive(glob: &[u8], path: &[u8], is_behind_slash: bool) -> bool {
+        if let Some(rest) = glob.strip_prefix(b"**/").filter(|_| is_behind_slash) {
+            return (0..=path.len())
+                .any(|n| (n == 0 || path[n - 1] == b'/') && naive(rest, &path[n..], true));
+        }
+        match glob {
+            [] => path.is_empty(),
+            [b'*', b'*', rest @ ..] => {
+                let stars = rest.iter().take_while(|b| **b == b'*').count();
+                (0..=path.len()).any(|n| naive(&rest[stars..], &path[n..], false))
+            }
+            [b'*', rest @ ..] => (0..=path.len())
+                .take_while(|n| !path[..*n].contains(&b'/'))
+                .any(|n| naive(rest, &path[n..], false)),
+            [byte, rest @ ..] => path.first() == Some(byte) && naive(rest, &path[1..], *byte == b'/'),
+        }
+    }
+
+    #[test]
+    fn one_star_stays_within_a_segment_and_two_go_across() {
+        for (glob, path, expected) in [
+            ("/users/*/posts/**", "/users/7/posts/", true),
+            ("/users/*/posts/**", "/users/7/posts/a/b", true),
+            ("/users/*/posts/**", "/users/7/8/posts/a", false),
+            ("/users/*/posts/**", "/users/7/posts", false),
+            ("/users/*", "/users/", true),
+            ("/a/**/b", "/a/b", true),
+            ("/a/**/b", "/a/x/y/b", true),
+            ("/a/**/b", "/a/xb", false),
+            ("/a**b", "/a/x/b", true),
+            ("/*.php", "/index.php", true),
+            ("/*.php", "/a/index.php", false),
+            ("/**.php", "/a/index.php", true),
+            ("/plain", "/plain", true),
+            ("/plain", "/plain/", false),
+            ("/ü*", "/üx", true),
+        ] {
+            assert_eq!(holds(glob, path), expected, "{glob} {path}");
+        }
+    }
+
+    #[test]
+    fn length_is_limited() {
+        assert!(Glob::new(&"*".repeat(GLOB_BYTES_MAX)).is_some());
+        assert!(Glob::new(&"a".repeat(GLOB_BYTES_MAX + 1)).is_none());
+        let path = |len: usize| "/".repeat(len);
+        assert!(holds("/**", &path(GLOB_PATH_BYTES_MAX)));
+        let long = path(GLOB_PATH_BYTES_MAX + 1);
+        assert_eq!(Glob::new("/**").unwrap().holds(long.as_bytes(), false), Holds::Unsure);
+        assert_eq!(Glob::new("/a/**").unwrap().holds(long.as_bytes(), false), Holds::No);
+    }
+
+    #[test]
+    fn a_slash_may_be_added() {
+        for (glob, path, expected) in [
+            ("/a/*/", "/a/b", Holds::Yes),
+            ("/a/*", "/a", Holds::Yes),
+            ("/a/", "/a", Holds::Yes),
+            ("/a/b", "/a", Holds::No),
+            ("/a", "/a", Holds::No),
+        ] {
+            assert_eq!(Glob::new(glob).unwrap().holds(path.as_bytes(), true), expected, "{glob} {path}");
+        }
+    }
+
+    #[test]
+    fn the_longest_glob_uses_every_place() {
+        let glob = "a*".repeat(GLOB_BYTES_MAX / 2) + "b";
+        assert!(holds(&glob, &("a".repeat(GLOB_PATH_BYTES_MAX - 1) + "b")));
+        assert!(!holds(&glob, &"a".repeat(GLOB_PATH_BYTES_MAX)));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(glob in "/[ab/*]{0,9}", path in "/[ab/]{0,9}") {
+            prop_assert_eq!(holds(&glob, &path), naive(glob.as_bytes(), path.as_bytes(), false));
+        }
+
+        #[test]
+        fn any_text_and_any_bytes_give_an_answer(glob in ".{0,80}", path in prop::collection::vec(any::<u8>(), 0..99)) {
+            if let Some(glob) = Glob::new(&glob) {
+                glob.holds(&path, true);
+            }
+        }
+    }
+}

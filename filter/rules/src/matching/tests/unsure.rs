@@ -1,0 +1,124 @@
+//! What cannot be tested: refused where it would be refused, counted where it would be counted, and never let off.
+
+use super::*;
+use crate::Listed;
+
+/// A value that no regular expression can be tried on.
+const NO_TEXT: &[u8] = b"BadBot\xff";
+
+fn read(document: &Value) -> RuleSet {
+    let mut errors = Errors::default();
+    let rules = crate::document::read(document, &mut errors);
+    errors.into_result(rules).unwrap()
+}
+
+fn rule() -> Value {
+    json!({"name": "a", "key": ["client_address"], "rate": "1/s"})
+}
+
+/// A condition, and a request of which nobody can say whether it meets that.
+fn untestable() -> Vec<(Value, Sample)> {
+    let sample = |name: &str, value: Vec<u8>| Sample { has: [(name.into(), value)].into(), asked: vec![] };
+    let regex = |field: &str, name: Value| json!({field: [{"name": name, "regex": "^BadBot"}]});
+    let long = || [b"BadBot".to_vec(), vec![b' '; REGEX_VALUE_BYTES_MAX]].concat();
+    let behind = "/?".to_string() + &"x=1&".repeat(QUERY_BYTES_MAX / 4) + "q=BadBot";
+    let deep = "/admin".to_string() + &"/a".repeat(GLOB_PATH_BYTES_MAX / 2) + "/x";
+    vec![
+        (regex("headers", json!("user-agent")), sample("user-agent", NO_TEXT.into())),
+        (regex("headers", json!("user-agent")), sample("user-agent", long())),
+        (regex("claims", json!(["payload", "a"])), sample("claim payload.a", NO_TEXT.into())),
+        (regex("cookies", json!("c")), sample("cookie", [b"c=".to_vec(), NO_TEXT.into()].concat())),
+        (regex("query", json!("q")), sample("path", b"/?q=BadBot%ff".to_vec())),
+        (json!({"query": [{"name": "q", "equals": "BadBot"}]}), sample("path", behind.clone().into())),
+        (json!({"query": [{"name": "q", "present": true}]}), sample("path", behind.into())),
+        (json!({"path": {"glob": "/admin/**/x"}}), sample("path", deep.into())),
+    ]
+}
+
+fn listed(document: &Value, sample: &Sample) -> Listed {
+    let (rules, mut values) = (read(document), Values::default());
+    let mut sample = sample.clone();
+    rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
+}
+
+#[test]
+fn it_is_refused_by_deny_and_never_let_off_by_allow() {
+    for (condition, sample) in untestable() {
+        let deny = |condition: Value| json!({"rules": [rule()], "deny": [condition]});
+        assert_eq!(listed(&deny(condition.clone()), &sample), Listed::Blocked, "{condition}");
+        let not = json!({"methods": ["GET"], "not": condition});
+        let mut get = sample.clone();
+        get.has.insert("method".into(), b"GET".to_vec());
+        assert_eq!(listed(&deny(not.clone()), &get), Listed::Blocked, "not {condition}");
+        assert_eq!(listed(&deny(not.clone()), &sample), Listed::No, "what surely fails stays so");
+        for condition in [condition.clone(), json!({"any": [condition]}), json!({"not": condition})] {
+            let allow = json!({"rules": [rule()], "allow": [condition]});
+            assert_eq!(listed(&allow, &sample), Listed::No, "{condition}");
+        }
+        let both = json!({"rules": [rule()], "allow": [condition], "deny": [condition]});
+        assert_eq!(listed(&both, &sample), Listed::Blocked, "{condition}");
+    }
+}
+
+#[test]
+fn a_rule_counts_it() {
+    for (condition, mut sample) in untestable() {
+        for condition in [condition.clone(), json!({"any": [condition]}), json!({"not": condition})] {
+            let (indexed, plain) = met(&rules(core::slice::from_ref(&condition)), &mut sample);
+            assert_eq!((indexed, plain), (vec![0], vec![0]), "{condition}");
+        }
+    }
+}
+
+/// The rule of which tier the request's bucket is.
+fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
+    let mut rule = rule();
+    (rule["rate"], rule["tiers"]) = (json!("10/s"), tiers.clone());
+    let (rules, mut values, mut room) = (read(&json!({"rules": [rule]})), Values::default(), Bits::default());
+    let (mut sample, mut out) = (sample.clone(), vec![]);
+    let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
+    let met = rules.meet(&mut request, &mut room, &mut out);
+    let limiting =
+        met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited);
+    limiting.map(|rule| rule.name.clone()).collect()
+}
+
+#[test]
+fn it_gets_the_least_of_the_tiers_that_it_may_be_of() {
+    for (unsure, sample) in untestable() {
+        let sure = json!({"addresses": ["192.0.2.0/24"]});
+        let mut here = sample.clone();
+        here.has.insert("address".into(), b"192.0.2.1".to_vec());
+        for (tiers, from_here, from_elsewhere) in [
+            (json!([{"name": "t", "when": unsure, "unlimited": true}]), "a", "a"),
+            (json!([{"name": "t", "when": unsure, "times": 2}]), "a", "a"),
+            (json!([{"name": "t", "when": unsure, "rate": "20/s", "burst": 5}]), "a", "a"),
+            (json!([{"name": "t", "when": unsure, "rate": "5/s"}]), "a.t", "a.t"),
+            (json!([{"name": "t", "when": unsure, "rate": "10/s", "burst": 5}]), "a.t", "a.t"),
+            // It may be of the first, or else is of the second, or of none.
+            (
+                json!([{"name": "t", "when": unsure, "times": 2}, {"name": "u", "when": sure, "times": 9}]),
+                "a.t",
+                "a",
+            ),
+            (
+                json!([{"name": "t", "when": unsure, "times": 9}, {"name": "u", "when": sure, "times": 2}]),
+                "a.u",
+                "a",
+            ),
+            (
+                json!([{"name": "t", "when": sure, "unlimited": true}, {"name": "u", "when": unsure, "rate": "1/s"}]),
+                "",
+                "a.u",
+            ),
+            (
+                json!([{"name": "t", "when": unsure, "rate": "1/s"}, {"name": "u", "when": unsure, "rate": "2/s"}]),
+                "a.t",
+                "a.t",
+            ),
+        ] {
+            assert_eq!(tier_of(&tiers, &here).concat(), from_here, "{tiers}");
+            assert_eq!(tier_of(&tiers, &sample).concat(), from_elsewhere, "{tiers}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
+
+use alloc::borrow::Cow;
+use alloc::collections::BinaryHeap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use regex_lite::{Regex, RegexBuilder};
+
+use super::Holds;
+
+/// The longest regular expression, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 256;
+/// The longest value that a regular expression can tell, in bytes; it can tell none that is not UTF-8.
+pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
+/// The most that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
+/// value's length and to what the expression takes; so this is what a request can cost.
+pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
+/// The least that an expression is counted as.
+const PROGRAM_BYTES_MIN: usize = 128;
+/// How deep groups may be within each other.
+const PATTERN_DEPTH_MAX: u32 = 16;
+
+/// A test of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// It is one of these.
+    In(Texts),
+    /// It begins with this.
+    Prefix(String),
+    /// It begins with this, in any case.
+    PrefixInAnyCase(String),
+    /// This is found in it.
+    Regex(Pattern),
+    /// It is there, or it is not.
+    Present(bool),
+}
+
+impl Test {
+    /// Whether the value passes; `None` is one that is not there.
+    pub(super) fn holds(&self, value: Option<&[u8]>) -> Holds {
+        let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
+        Holds::of(match self {
+            Self::In(texts) => texts.contains(value),
+            Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
+            Self::PrefixInAnyCase(prefix) => {
+                value.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix.as_bytes()))
+            }
+            Self::Regex(pattern) => return pattern.is_in(value),
+            Self::Present(is_there) => *is_there,
+        })
+    }
+
+    /// Whether it takes long.
+    pub(crate) fn is_dear(&self) -> bool {
+        matches!(self, Self::Regex(_))
+    }
+}
+
+/// Texts in order, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts(Vec<String>);
+
+impl FromIterator<String> for Texts {
+    fn from_iter<I: IntoIterator<Item = String>>(texts: I) -> Self {
+        // A heap's sort is a fraction of the code of a slice's.
+        let mut texts = texts.into_iter().collect::<BinaryHeap<_>>().into_sorted_vec();
+        texts.dedup();
+        Self(texts)
+    }
+}
+
+impl Texts {
+    /// Whether the value is one of them: a binary search.
+    pub(crate) fn contains(&self, value: &[u8]) -> bool {
+        self.0.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok()
+    }
+}
+
+/// A regular expression, compiled. Its search takes time in proportion to the value's length.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    program_bytes: usize,
+    /// Whether values begin with a scheme, whose case does not count.
+    is_of_credentials: bool,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.regex.as_str() == other.regex.as_str() && self.is_of_credentials == other.is_of_credentials
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Pattern {
+    /// Compiles an expression; what is wrong with it, where it cannot be.
+    pub fn new(text: &str, is_of_credentials: bool) -> Result<Self, String> {
+        let mut builder = RegexBuilder::new(text);
+        builder.nest_limit(PATTERN_DEPTH_MAX);
+        // What a program takes shows only in whether it fits.
+        let mut program_bytes = PROGRAM_BYTES_MIN;
+        loop {
+            match builder.size_limit(program_bytes).build() {
+                Ok(regex) => return Ok(Self { regex, program_bytes, is_of_credentials }),
+                Err(error) if program_bytes >= PROGRAMS_BYTES_MAX => return Err(error.to_string()),
+                Err(_) => program_bytes = (program_bytes + program_bytes / 2).min(PROGRAMS_BYTES_MAX),
+            }
+        }
+    }
+
+    /// What it takes, in bytes, or up to half as much again.
+    pub fn program_bytes(&self) -> usize {
+        self.program_bytes
+    }
+
+    fn is_in(&self, value: &[u8]) -> Holds {
+        if value.len() > REGEX_VALUE_BYTES_MAX {
+            return Holds::Unsure;
+        }
+        core::str::from_utf8(value).map_or(Holds::Unsure, |text| {
+            let text = if self.is_of_credentials { self.as_it_spells(text) } else { text.into() };
+            Holds::of(self.regex.is_match(&text))
+        })
+    }
+
+    /// Credentials with their scheme in the case that the expression has it in.
+    #[inline(never)]
+    fn as_it_spells<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spelled = || {
+            let (scheme, rest) = text.split_once(' ')?;
+            let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));
+            let head = heads.find(|head| head.eq_ignore_ascii_case(scheme.as_bytes()))?;
+            Some([core::str::from_utf8(head).ok()?, rest].join(" "))
+        };
+        spelled().map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::new(text, false).unwrap()
+    }
+
+    #[test]
+    fn every_test_says_what_it_asks() {
+        let texts = || Texts::from_iter(["b".into(), "a".into(), "b".into()]);
+        for (test, value, expected) in [
+            (Test::In(texts()), Some("b"), true),
+            (Test::In(texts()), Some("ab"), false),
+            (Test::In(texts()), None, false),
+            (Test::Prefix("y".into()), Some("yes"), true),
+            (Test::Prefix("y".into()), Some("ay"), false),
+            (Test::Prefix("y".into()), None, false),
+            (Test::PrefixInAnyCase("Ye".into()), Some("yEs"), true),
+            (Test::PrefixInAnyCase("Ye".into()), Some("y"), false),
+            (Test::Regex(pattern("^[a-z]+$")), Some("abc"), true),
+            (Test::Regex(pattern("^[a-z]+$")), Some("a1"), false),
+            (Test::Regex(pattern("b")), Some("abc"), true),
+            (Test::Regex(pattern("")), None, false),
+            (Test::Present(true), Some(""), true),
+            (Test::Present(true), None, false),
+            (Test::Present(false), Some(""), false),
+            (Test::Present(false), None, true),
+        ] {
+            assert_eq!(test.holds(value.map(str::as_bytes)), Holds::of(expected), "{test:?} {value:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_regular_expression_may_cost_is_limited() {
+        let any = pattern("^a*$");
+        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()), Holds::Yes);
+        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()), Holds::Unsure);
+        assert_eq!(pattern(".*").is_in(&[0xff, 0xfe]), Holds::Unsure);
+        assert!(any.program_bytes() < 512 && pattern("(a?){50}").program_bytes() > 2_048);
+        for text in ["a{1000}{1000}", "(a{100}){100}", "(", "[z-a]", r"\k", &"(".repeat(60)] {
+            assert!(Pattern::new(text, false).is_err(), "{text}");
+        }
+        let nested = "(".repeat(17) + "a" + &")".repeat(17);
+        assert!(Pattern::new(&nested, false).is_err());
+        assert!(Pattern::new("(((a)))", false).is_ok());
+    }
+
+    #[test]
+    fn a_scheme_is_spelled_as_the_expression_has_it() {
+        for (text, value, expected) in [
+            ("^Bearer sk_", "bearer sk_1", true),
+            ("^(Basic|DPoP) a$", "dpop a", true),
+            ("^[bB]earer a$", "bearer a", true),
+            ("^Bearer a$", "bearer A", false),
+            ("^Bearer", "bearer", false),
+            ("bü", "bü x", true),
+        ] {
+            let pattern = Pattern::new(text, true).unwrap();
+            assert_eq!(pattern.is_in(value.as_bytes()), Holds::of(expected), "{text} {value}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Conditions as they are written.
+
+#[cfg(test)]
+mod tests;
+mod values;
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use super::Reader;
+use crate::CONDITIONS_MAX;
+use crate::matching::{
+    AddressSet, Clause, Condition, Folding, GLOB_BYTES_MAX, HOST_BYTES_MAX, Hosts, PathMatch, Range, Written,
+};
+use crate::reading::{Errors, Fields, shown, text};
+pub(crate) use values::texts as long_texts;
+use values::{claims, cookies, headers, query};
+
+/// The most items of a list, where nothing else is said.
+const LIST_MAX: usize = 100;
+/// The most networks, and the most values, in one list.
+const LONG_LIST_MAX: usize = 10_000;
+/// The most wildcards in all globs of one rule set.
+const WILDCARDS_MAX: usize = 4_096;
+/// The longest method, in bytes.
+const METHOD_BYTES_MAX: usize = 32;
+/// The longest path in a rule, in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+/// The longest name of a route, a header, a cookie or a query parameter, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// The longest network as it is written, in bytes.
+const NETWORK_BYTES_MAX: usize = 64;
+
+/// The list `name`, of conditions.
+pub(crate) fn conditions(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Vec<Condition> {
+    let items: Vec<_> = fields.list(name, CONDITIONS_MAX, errors).collect();
+    items
+        .iter()
+        .filter_map(|(place, item)| {
+            note_if_empty(item, place, errors);
+            condition(item, place, reader, errors)
+        })
+        .collect()
+}
+
+/// What holds for every request is not written as a condition where it would be a slip.
+fn note_if_empty(value: &Value, place: &str, errors: &mut Errors) {
+    if value.as_object().is_some_and(serde_json::Map::is_empty) {
+        errors.note(place, "empty: expected a condition, as in {path: {prefix: /api}}");
+    }
+}
+
+/// A condition.
+pub(crate) fn condition(
+    value: &Value,
+    place: &str,
+    reader: &mut Reader,
+    errors: &mut Errors,
+) -> Option<Condition> {
+    let mut fields = Fields::of(value, place, errors)?;
+    let all = clause(&mut fields, reader, errors);
+    let items: Vec<_> = fields.list("any", LIST_MAX, errors).collect();
+    let any = items.iter().filter_map(|(place, item)| lone_clause(item, place, reader, errors)).collect();
+    let not_place = fields.place("not");
+    let not = fields.take("not").and_then(|value| lone_clause(value, &not_place, reader, errors));
+    fields.finish(errors);
+    Some(Condition { all, any, not: not.map(Box::new) })
+}
+
+/// A condition within a condition, which has none within itself.
+fn lone_clause(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Clause> {
+    let mut fields = Fields::of(value, place, errors)?;
+    note_if_empty(value, place, errors);
+    let clause = clause(&mut fields, reader, errors);
+    fields.finish(errors);
+    Some(clause)
+}
+
+fn clause(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Clause {
+    Clause {
+        hosts: hosts(fields, errors),
+        methods: texts(fields, "methods", METHOD_BYTES_MAX, errors),
+        paths: paths(fields, reader, errors),
+        headers: headers(fields, reader, errors),
+        cookies: cookies(fields, reader, errors),
+        query: query(fields, reader, errors),
+        claims: claims(fields, reader, errors),
+        addresses: addresses(fields, errors),
+        routes: texts(fields, "routes", NAME_BYTES_MAX, errors),
+    }
+}
+
+fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Vec<String> {
+    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
+    items
+        .iter()
+        .filter_map(|(place, item)| text(item, place, bytes_max, errors))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn hosts(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Hosts> {
+    fields.take("hosts")?;
+    let items: Vec<_> = fields.list("hosts", LIST_MAX, errors).collect();
+    let mut hosts = Hosts::default();
+    for (place, item) in items {
+        if text(item, &place, HOST_BYTES_MAX, errors).is_some_and(|host| !hosts.add(host)) {
+            errors.note_found(
+                &place,
+                "a host without its port, as in api.example.com or *.example.com",
+                item,
+            );
+        }
+    }
+    Some(hosts)
+}
+
+fn paths(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<PathMatch> {
+    let (one_place, many_place) = (fields.place("path"), fields.place("paths"));
+    let one = fields.take("path");
+    if one.is_some() && fields.take("paths").is_some() {
+        errors.note(&many_place, "expected either path or paths");
+    }
+    let one = one.map(|value| (one_place, value));
+    let items: Vec<_> = one.into_iter().chain(fields.list("paths", LIST_MAX, errors)).collect();
+    items.iter().filter_map(|(place, item)| path(item, place, reader, errors)).collect()
+}
+
+fn path(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<PathMatch> {
+    if let Some(path) = value.as_str().filter(|path| path.starts_with('/')) {
+        errors.note(
+            place,
+            format!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"),
+        );
+        return None;
+    }
+    let mut fields = Fields::of(value, place, errors)?;
+    let given = ["exact", "prefix", "glob"].map(|name| fields.take(name).is_some());
+    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+        errors.note(place, "expected exact, prefix or glob, as in {prefix: /api}");
+        fields.finish(errors);
+        return None;
+    }
+    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
+    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
+    let glob = fields.text("glob", GLOB_BYTES_MAX, errors);
+    let written = exact.map(Written::Exact).or(prefix.map(Written::Prefix)).or(glob.map(Written::Glob));
+    let text = exact.or(prefix).or(glob);
+    if text.is_some_and(|text| !text.starts_with('/')) {
+        errors.note(place, "expected a path that begins with /");
+    }
+    reader.wildcards += glob.map_or(0, |glob| glob.bytes().filter(|b| *b == b'*').count());
+    if reader.wildcards > WILDCARDS_MAX {
+        errors.note(place, format!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+    }
+    let (sure, open) = folding(text.unwrap_or_default(), &mut fields, errors);
+    fields.finish(errors);
+    PathMatch::new(written?, sure, open)
+}
+
+/// What of a path surely does not count, and what may not, as nothing is said of it.
+fn folding(path: &str, fields: &mut Fields<'_>, errors: &mut Errors) -> (Folding, Folding) {
+    let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
+    let parameters_place = fields.place("parameters");
+    // A path that has parameters is not meant to be any without.
+    if path.contains(';') {
+        open = open.without(Folding::PARAMETERS);
+    }
+    for (name, folding) in [
+        ("case", Folding::CASE),
+        ("slashes", Folding::SLASHES),
+        ("parameters", Folding::PARAMETERS),
+        ("encoding", Folding::ENCODING),
+    ] {
+        match fields.choice(name, &[("exact", false), ("ignore", true)], errors) {
+            Some(true) => sure = sure.with(folding),
+            Some(false) => open = open.without(folding),
+            None => {}
+        }
+    }
+    if sure.has(Folding::PARAMETERS) && path.contains(';') {
+        errors.note(&parameters_place, "expected exact: the path has parameters");
+    }
+    (sure, open)
+}
+
+fn addresses(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<AddressSet> {
+    fields.take("addresses")?;
+    let mut networks = Vec::new();
+    for (place, item) in fields.list("addresses", LONG_LIST_MAX, errors) {
+        let Some(text) = text(item, &place, NETWORK_BYTES_MAX, errors) else { continue };
+        match Range::parse(text) {
+            Ok(network) => networks.push(network),
+            Err(error) => errors.note(&place, format!("{error}, found {}", shown(item))),
+        }
+    }
+    Some(networks.into_iter().collect())
+}

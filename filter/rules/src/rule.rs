@@ -1,0 +1,105 @@
+//! One rule, checked and ready.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use weir_wire::calendar::Calendar;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::{Sharing, WhenUnsynced};
+
+use crate::after::After;
+use crate::algorithm::Algorithm;
+use crate::cost::Cost;
+use crate::key_spec::{KeySpec, Missing};
+use crate::limit::Limit;
+use crate::matching::{Condition, Holds};
+use crate::mode::Enforcement;
+use crate::penalty::Penalty;
+use crate::request::Fetched;
+use crate::response::Response;
+use crate::tier::Variant;
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
+    pub name: String,
+    /// Which requests it counts.
+    pub matches: Arc<Condition>,
+    /// What it counts by.
+    pub key: KeySpec,
+    /// What it does with a request that lacks a part of its key.
+    pub missing: Missing,
+    /// How many tokens a request takes.
+    pub cost: Cost,
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// How much it allows; of other algorithms than the token bucket, as near as a rate and a burst say it.
+    pub quota: Quota,
+    /// What a request costs, where only its response tells.
+    pub after: Option<Arc<After>>,
+    /// Which variant of its written rule it is.
+    pub variant: Variant,
+    /// Whether its word counts.
+    pub enforcement: Enforcement,
+    /// When a key is refused for longer than its quota asks.
+    pub penalty: Option<Penalty>,
+    /// How POPs share it.
+    pub sharing: Sharing,
+    /// What a POP does with it that has not heard of weir-sync for too long.
+    pub when_unsynced: WhenUnsynced,
+    /// What it answers.
+    pub response: Response,
+}
+
+impl Rule {
+    /// How much it allows, and how that is counted.
+    pub fn limit(&self) -> Limit {
+        Limit { algorithm: self.algorithm, quota: self.quota }
+    }
+
+    /// Whether POPs share its quota: what other algorithms than the token bucket count, each counts for itself.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
+    /// Whether it counts the request, as far as its conditions and those of its variant say.
+    pub(crate) fn is_for(&self, request: &mut Fetched<'_>) -> Holds {
+        if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }
+    }
+
+    /// Whether it allows less in the long run than another variant of the same rule, or as much and less at once.
+    pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
+        let order =
+            |rule: &Self| (rule.variant.is_unlimited, Reverse(rule.quota.token_ns()), rule.quota.burst());
+        order(self) < order(other)
+    }
+
+    /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
+    pub fn is_written(&self) -> bool {
+        // No written name has a dot.
+        !self.name.contains('.')
+    }
+
+    /// The place in the list of the written rule that it is, or was made by.
+    pub fn place(&self) -> u16 {
+        self.variant.group
+    }
+
+    /// What a bucket's content means: name, key, algorithm, quota. A rule that did not change keeps its buckets when
+    /// others do, and one whose quota changed starts afresh.
+    pub fn identity(&self) -> Vec<u8> {
+        let mut bytes = self.name.as_bytes().to_vec();
+        bytes.push(0);
+        bytes.extend(self.key.identity());
+        bytes.extend(self.quota.token_ns().to_le_bytes());
+        bytes.extend(self.quota.burst().to_le_bytes());
+        if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
+            bytes.push(self.algorithm.number());
+        }
+        bytes.extend(self.sharing.calendar.map(Calendar::name).unwrap_or_default().as_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,248 @@
+//! The rules of one configuration.
+
+use alloc::vec::Vec;
+
+use weir_wire::messages::RULES_MAX;
+
+use crate::matching::{Bits, Condition, Holds, Index};
+use crate::parse;
+use crate::reading::{Errors, Fields};
+use crate::request::{Attributes, Fetched};
+use crate::rule::Rule;
+
+/// The most conditions in one list.
+pub const CONDITIONS_MAX: usize = 100;
+
+/// The rules of one configuration, in the order they were written, and what stands above them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    index: Index,
+    /// The rules of which no condition takes long, where there are others.
+    cheap: Option<Bits>,
+    /// The rules that count a request, where that is the same for all requests.
+    always: Option<Vec<u16>>,
+    allow: Conditions,
+    deny: Conditions,
+    is_enforced: bool,
+    /// Whether any tier is without a limit.
+    has_unlimited: bool,
+    attributes: Attributes,
+}
+
+/// Conditions of which one is enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Conditions {
+    list: Vec<Condition>,
+    index: Index,
+}
+
+/// What a rule set says of a request before any bucket is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// The rule set is not enforced.
+    Off,
+    /// It is on the list of those that no rule counts.
+    Allowed,
+    /// It is on the list of those that are refused.
+    Blocked,
+    /// The rules decide.
+    No,
+}
+
+impl RuleSet {
+    /// Takes `rules`, `enforce`, `allow` and `deny`; notes every error.
+    pub fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut reader = parse::Reader::default();
+        let place = fields.place("rules");
+        let rules = fields
+            .require("rules", "a list of rules", errors)
+            .and_then(|value| parse::rules(value, &place, &mut reader, errors));
+        let is_enforced = fields.boolean("enforce", errors).unwrap_or(true);
+        let allow = parse::conditions(fields, "allow", &mut reader, errors);
+        let deny = parse::conditions(fields, "deny", &mut reader, errors);
+        Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
+    }
+
+    /// Reads the list at `place`, of rules alone; notes every error.
+    pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
+        let mut reader = parse::Reader::default();
+        let rules = parse::rules(value, place, &mut reader, errors)?;
+        Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
+    }
+
+    fn new(
+        rules: Vec<Rule>,
+        attributes: Attributes,
+        allow: Vec<Condition>,
+        deny: Vec<Condition>,
+        is_enforced: bool,
+    ) -> Self {
+        let index = Index::new(rules.iter().map(|rule| &*rule.matches));
+        let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
+        let cheap = cheap(&rules);
+        let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited);
+        let mut set =
+            Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
+        let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();
+        if set.rules.iter().all(is_open) {
+            set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
+        }
+        set
+    }
+
+    /// Whether the rules are in force at all.
+    pub fn is_enforced(&self) -> bool {
+        self.is_enforced
+    }
+
+    /// Whether any tier is without a limit, and so has nothing but its requests to count.
+    pub fn has_unlimited(&self) -> bool {
+        self.has_unlimited
+    }
+
+    /// A request that meets one of these is counted by no rule, and never refused.
+    pub fn allow(&self) -> &[Condition] {
+        &self.allow.list
+    }
+
+    /// A request that meets one of these, and none of [`RuleSet::allow`], is refused.
+    pub fn deny(&self) -> &[Condition] {
+        &self.deny.list
+    }
+
+    /// What the lists say of the request: one that may be allowed is not, one that may be refused is. `room` is used on the way.
+    pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        match self.allowed(request, room) {
+            Listed::No => self.blocked(request, room),
+            listed => listed,
+        }
+    }
+
+    /// The same of a request that is not allowed.
+    pub fn blocked(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        if self.deny.any_holds(request, room, Holds::Unsure) { Listed::Blocked } else { Listed::No }
+    }
+
+    /// The same, but for those that are refused.
+    pub fn allowed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
+        if !self.is_enforced {
+            Listed::Off
+        } else if self.allow.any_holds(request, room, Holds::Yes) {
+            Listed::Allowed
+        } else {
+            Listed::No
+        }
+    }
+
+    /// The places of the rules that count the request, and of tiers without a limit that it is of, in the order they
+    /// were written. Both rooms are used on the way.
+    pub fn meet<'a>(
+        &'a self,
+        request: &mut Fetched<'_>,
+        room: &mut Bits,
+        out: &'a mut Vec<u16>,
+    ) -> &'a [u16] {
+        if let Some(always) = &self.always {
+            return always;
+        }
+        self.index.candidates(request, room);
+        self.choose(room, request, out);
+        out
+    }
+
+    /// Of these, the places of the rules that count the request without a look at what takes long; none where that is
+    /// all of them.
+    pub fn meet_cheaply<'a>(
+        &self,
+        request: &mut Fetched<'_>,
+        room: &mut Bits,
+        out: &'a mut Vec<u16>,
+    ) -> Option<&'a [u16]> {
+        let cheap = self.cheap.as_ref()?;
+        self.index.candidates(request, room);
+        room.intersect(cheap);
+        self.choose(room, request, out);
+        Some(out)
+    }
+
+    /// Leaves in `out`, of each written rule among those at `places`, the first variant that is for the request. Of
+    /// those that may be for it, it is the one that allows the least.
+    fn choose(&self, places: &Bits, request: &mut Fetched<'_>, out: &mut Vec<u16>) {
+        out.clear();
+        // The variant, where in `out` it begins, and whether it is one for sure, or the first that may be.
+        let mut chosen: Option<(&Rule, usize, bool)> = None;
+        for place in places.iter() {
+            let Some(rule) = self.rules.get(place) else { continue };
+            let before = chosen.filter(|(other, ..)| other.variant.group == rule.variant.group);
+            let is_more_of_it = before.is_some_and(|(other, ..)| other.variant.number == rule.variant.number);
+            if !is_more_of_it {
+                if before.is_some_and(|(.., is_sure)| is_sure) {
+                    continue;
+                }
+                let holds = rule.is_for(request);
+                let (is_less, begin) = before
+                    .map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
+                match before {
+                    _ if !holds.may() => continue,
+                    Some((other, ..)) if !is_less => {
+                        chosen = Some((other, begin, holds == Holds::Yes));
+                        continue;
+                    }
+                    _ => {
+                        out.truncate(begin);
+                        chosen = Some((rule, begin, holds == Holds::Yes));
+                    }
+                }
+            }
+            out.extend(u16::try_from(place));
+        }
+    }
+
+    /// The rules, in the order they were written.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What the rules ask of a request.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+}
+
+impl Conditions {
+    fn new(list: Vec<Condition>) -> Self {
+        let index = Index::new(list.iter());
+        Self { list, index }
+    }
+
+    #[inline]
+    fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
+        !self.list.is_empty() && self.finds_one(request, room, least)
+    }
+
+    #[inline(never)]
+    fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
+        self.index.candidates(request, room);
+        room.iter()
+            .any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request) >= least))
+    }
+}
+
+/// The places of those rules of which no variant's condition takes long; none where that is all of them, or no rule.
+fn cheap(rules: &[Rule]) -> Option<Bits> {
+    let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
+    let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
+    let mut cheap = Bits::none(rules.len());
+    for (place, rule) in rules.iter().enumerate() {
+        if !dear.contains(&rule.place()) {
+            cheap.add(place);
+        }
+    }
+    (!dear.is_empty() && cheap.iter().next().is_some()).then_some(cheap)
+}
+
+/// The index of no rule. Reports, too, refer to a rule by 16 bits.
+pub const NO_RULE: u16 = u16::MAX;
+
+const _: () = assert!(RULES_MAX <= NO_RULE as usize);
