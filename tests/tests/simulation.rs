@@ -44,6 +44,7 @@ fn the_table_holds_in_small_fleets() {
         "a client that one POP bans",
         "midnight for a quota of the day",
         "a rule set is put at 5x",
+        "a rule is raised, two replicas",
     ];
     for name in names {
         for scenario in scenarios::SCENARIOS.iter().filter(|scenario| scenario.name.starts_with(name)) {

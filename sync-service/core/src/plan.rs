@@ -28,6 +28,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether a POP reported it; if not, its budget is only looked at.
+    pub fn is_reported(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
     /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
     pub fn charge<'a>(&'a self, member: &'a str, pop: &'a str) -> Charge<'a> {
         Charge { quota: self.quota, member, demand: self.demand, pop, counts: &self.counts }

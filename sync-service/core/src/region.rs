@@ -146,7 +146,7 @@ impl Region {
         let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
         let shared = Shared { quota, sharing, account, own_ns, own_milli: entry.own_milli };
         let divided = |was_hot| divide(&shared, &self.name, was_hot, &self.terms);
-        let division = self.hot.divide(&entry.id, entry.quota, &entry.sharing, now, divided);
+        let division = self.hot.divide(entry, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
         division.allowance()
     }

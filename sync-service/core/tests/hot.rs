@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_budget::budget::{Account, BudgetId, Demand, Member};
+use weir_budget::budget::{Account, BudgetId, Count, Demand, Member};
 use weir_budget::divide::Terms;
 use weir_budget::hot::{HOT_MAX, HotKey, HotList, PUSH_BYTES_PER_S, RESTING_NS, TOLD_MAX};
 use weir_budget::plan::Entry;
@@ -33,6 +33,12 @@ fn entry(value: u64) -> Entry {
         own_milli: 0,
         counts: vec![],
     }
+}
+
+/// The same as a POP reports it.
+fn reported(value: u64) -> Entry {
+    let count = Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 };
+    Entry { counts: vec![count], ..entry(value) }
 }
 
 /// The account of a key that is asked for, where less than a half is left.
@@ -189,6 +195,26 @@ fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
     assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
 }
 
+/// If it were named by those that only look at it, a quota that was changed would stay on the list for ever.
+#[test]
+fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
+    let (mut asked, mut others) = (region(), region());
+    let now = at(BEGIN);
+    let raised =
+        Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..reported(1) };
+    others.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
+    assert_eq!(others.hot(now), [], "its POPs are not asked for it");
+    asked.grant(now, std::slice::from_ref(&raised), &[asked_account(10, 0, 1_000)]);
+    let quotas = |keys: Vec<HotKey>| keys.iter().map(|key| key.quota).collect::<Vec<_>>();
+    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    // A look that was under way when the POPs reported.
+    asked.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
+    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    let looked_at = asked.peeks(at(BEGIN + 750), &[listed(1)]);
+    assert_eq!(looked_at.iter().map(|entry| entry.quota).collect::<Vec<_>>(), [raised.quota]);
+    assert_eq!(asked.hot(at(BEGIN + 1_250)), [], "nobody has reported it for a second");
+}
+
 #[test]
 fn a_key_that_stops_resting_is_told_at_once() {
     let mut region = region();
@@ -230,7 +256,10 @@ fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
     let account = asked_account(10, 0, u64::from(is_asked));
     let mut looks = 0;
     for ms in (0..1_000 * seconds).step_by(250) {
-        let named = region.hot(at(BEGIN + ms));
+        let mut named = region.hot(at(BEGIN + ms));
+        if is_asked {
+            named.extend((0..keys).map(listed));
+        }
         let peeked = region.peeks(at(BEGIN + ms), &list.exchange(&named, (BEGIN + ms) * 1_000));
         if ms >= 500 * seconds {
             looks += peeked.len() as u64;
@@ -340,16 +369,16 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     let mut region = region();
     let (flood, heavy) = (1_000_000, 100);
     for value in 0..flood / 100 {
-        region.grant(at(BEGIN), &[entry(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
+        region.grant(at(BEGIN), &[reported(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
     }
     assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
     // In debt, among them, and not before they were there.
     let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
     for value in 0..heavy {
-        region.grant(at(BEGIN), &[entry(200 * value)], std::slice::from_ref(&in_debt));
+        region.grant(at(BEGIN), &[reported(200 * value)], std::slice::from_ref(&in_debt));
     }
     for value in 0..flood / 100 {
-        region.grant(at(BEGIN), &[entry(2 * value + flood + 1)], &[asked_account(95, 0, 2_000_000)]);
+        region.grant(at(BEGIN), &[reported(2 * value + flood + 1)], &[asked_account(95, 0, 2_000_000)]);
     }
     let kept: Vec<_> = region.hot(at(BEGIN)).into_iter().map(|key| key.id).collect();
     assert_eq!(kept.len(), HOT_MAX);

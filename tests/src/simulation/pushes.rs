@@ -197,18 +197,28 @@ impl Push {
 
 /// One client at five times its rate; another's rule is changed from 50/s to 10/s.
 pub fn put(size: Size) -> Plan {
+    changed(size, [50, 10])
+}
+
+/// The same from 10/s to 50/s, with two weir-syncs a region.
+pub fn raised(size: Size) -> Plan {
+    let plan = changed(size, [10, 50]);
+    Plan { setup: Setup { syncs_per_region: 2, ..plan.setup }, ..plan }
+}
+
+fn changed(size: Size, rates: [u32; 2]) -> Plan {
     let contended = traffic::of(0, 0, traffic::even(500.0, size.pops));
     let other = traffic::of(1, PATH, traffic::even(80.0, size.pops));
     let mut plan = Plan::of(size, 90, traffic::merged(vec![contended, other]));
-    let of = |rate: &str| RuleText {
+    let [before, after] = rates.map(|rate| RuleText {
         name: "put".into(),
         path: Some(PATHS[usize::from(PATH)]),
-        rate: rate.into(),
+        rate: format!("{rate}/s"),
         burst: 20,
         ..RuleText::default()
-    };
-    plan.setup.rules = vec![RuleText::default(), of("50/s")];
-    plan.setup.puts = vec![(PUT_AT * SECOND_NS, vec![RuleText::default(), of("10/s")])];
+    });
+    plan.setup.rules = vec![RuleText::default(), before];
+    plan.setup.puts = vec![(PUT_AT * SECOND_NS, vec![RuleText::default(), after])];
     (plan.setup.slots, plan.setup.keeps_log) = (SLOTS, true);
     // A POP whose fetch is lost tries again after five seconds.
     plan.setup.near.loss = 0.0;
@@ -234,12 +244,17 @@ fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     admitted / (rate * seconds)
 }
 
-/// What its client is admitted before, as a part of the rate.
+/// What its client is admitted of 50/s before.
 pub fn before(world: &World) -> f64 {
     of_rate(world, 50.0, (5, PUT_AT))
 }
 
-/// And after.
+/// And of 10/s after.
 pub fn after(world: &World) -> f64 {
     of_rate(world, 10.0, (PUT_AT + 10, 90))
+}
+
+/// And of 50/s, when what it owed at 10/s is paid.
+pub fn after_it_is_raised(world: &World) -> f64 {
+    of_rate(world, 50.0, (PUT_AT + 20, 90))
 }

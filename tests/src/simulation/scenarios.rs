@@ -134,6 +134,12 @@ const PUT: &[Limit] = &[
     limit("of 10/s", pushes::after, 0.9, 1.1),
     BOUND,
 ];
+const RAISED: &[Limit] = &[
+    limit("ms until all run it", pushes::taken_ms, 0.0, 1_500.0),
+    limit("ratio of the other", ratio, 0.98, 1.02),
+    limit("of 50/s", pushes::after_it_is_raised, 0.95, 1.05),
+    BOUND,
+];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
 /// Where a POP is asked once a second, it now and then meets three requests at once, and holds two: 0.988 to 0.992 over
 /// 20 seeds.
@@ -254,6 +260,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("a client that one POP bans", BANNED, penalties::banned),
     plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
     plain("a rule set is put at 5x", PUT, pushes::put),
+    plain("a rule is raised, two replicas", RAISED, pushes::raised),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

@@ -10,6 +10,7 @@ use crate::budget::BudgetId;
 use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
 use crate::heat::Weight;
+use crate::plan::Entry;
 
 /// A hot key that no account confirms for so long, in nanoseconds, is not pushed any more.
 pub(super) const HOT_NS: u64 = SECOND_NS;
@@ -27,6 +28,8 @@ pub(super) struct Known {
     pub(super) is_alone: bool,
     /// When its account was seen.
     pub(super) at: Time,
+    /// When a POP of this region last reported it.
+    pub(super) reported_at: Time,
     /// When it was last seen on the shared list or put there.
     pub(super) listed_at: Time,
     /// How long after that it is to be looked at, if it rests.
@@ -42,8 +45,19 @@ impl Known {
         self.is_alone || self.grant.ratio == AdmitRatio::ONE
     }
 
-    /// Goes by a newer account.
-    pub(super) fn renew(&mut self, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
+    /// Whether a POP of this region reported it of late: its quota is that of its rule.
+    pub(super) fn is_reported(&self, now: Time) -> bool {
+        now.nanos_since(self.reported_at) < HOT_NS
+    }
+
+    /// Goes by the newer account of `entry`; not where that went by a quota of the list that POPs here do not have.
+    pub(super) fn renew(&mut self, entry: &Entry, division: &Division, now: Time) {
+        let (quota, sharing) = (entry.quota, &entry.sharing);
+        if entry.is_reported() {
+            self.reported_at = now;
+        } else if quota != self.quota && self.is_reported(now) {
+            return;
+        }
         if now.nanos_since(self.at) >= self.look_ns {
             self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
         }

@@ -15,8 +15,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_wire::messages::{Pushed, Report};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
 
 use known::{HOT_NS, Known};
@@ -30,6 +28,7 @@ use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
 use crate::heat::{Heat, Weight};
+use crate::plan::Entry;
 
 /// Among how many keys the one is looked for that is to make room.
 const NEIGHBOURS_MAX: usize = 8;
@@ -55,36 +54,30 @@ pub struct HotKeys {
 impl HotKeys {
     /// Divides a budget with `divided`, which is told whether its key was hot when its account was last seen, and
     /// notes the outcome as [`HotKeys::note`] does.
-    pub fn divide(
-        &mut self,
-        id: &BudgetId,
-        quota: Quota,
-        sharing: &Sharing,
-        now: Time,
-        divided: impl FnOnce(bool) -> Division,
-    ) -> Division {
-        let division = match self.hot.get_mut(id) {
+    pub fn divide(&mut self, entry: &Entry, now: Time, divided: impl FnOnce(bool) -> Division) -> Division {
+        let division = match self.hot.get_mut(&entry.id) {
             Some(known) => {
                 let division = divided(true);
-                if division.heat == Heat::Hot && !sharing.strict {
-                    known.renew(quota, sharing, &division, now);
+                if division.heat == Heat::Hot && !entry.sharing.strict {
+                    known.renew(entry, &division, now);
                     return division;
                 }
                 division
             }
             None => divided(false),
         };
-        self.note(id, quota, sharing, &division, now);
+        self.note(entry, &division, now);
         division
     }
 
     /// Notes what a budget's newest account says: a key that is hot or rests is kept, one that is warm
     /// goes.
-    pub fn note(&mut self, id: &BudgetId, quota: Quota, sharing: &Sharing, division: &Division, now: Time) {
+    fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
+        let Entry { id, quota, sharing, .. } = entry;
         let is_watched = division.heat != Heat::Warm && !sharing.strict;
         let keys = if division.heat == Heat::Hot { &mut self.hot } else { &mut self.resting };
         if let Some(known) = keys.get_mut(id).filter(|_| is_watched) {
-            known.renew(quota, sharing, division, now);
+            known.renew(entry, division, now);
             return;
         }
         let known = self.hot.remove(id).or_else(|| self.resting.remove(id));
@@ -95,15 +88,19 @@ impl HotKeys {
         if self.hot.len() + self.resting.len() >= HOT_MAX && !self.make_room(id, is_hot, division.weight) {
             return;
         }
-        let (listed_at, serial) =
-            known.map_or((Time::ZERO, self.serial + 1), |known| (known.listed_at, known.serial));
+        let (listed_at, reported_at, serial) = known
+            .map_or((Time::ZERO, Time::ZERO, self.serial + 1), |known| {
+                (known.listed_at, known.reported_at, known.serial)
+            });
+        let reported_at = if entry.is_reported() { now } else { reported_at };
         self.serial = self.serial.max(serial);
         let (sharing, grant, weight) = (sharing.clone(), division.elsewhere, division.weight);
         let known = Known {
-            quota,
+            quota: *quota,
             sharing,
             grant,
             at: now,
+            reported_at,
             listed_at,
             look_ns: RESTING_NS,
             weight,
@@ -141,10 +138,11 @@ impl HotKeys {
         self.hot.contains_key(id)
     }
 
-    /// What the other regions have to hear of: the hot keys whose accounts are fresh, and those that rest
-    /// and that nobody has named for a while.
+    /// What the other regions have to hear of: the hot keys that POPs here report, and those that rest and that nobody
+    /// has named for a while. If those that know a hot key from the list named it, it would stay there for ever with a
+    /// quota that no POP has any more.
     pub fn to_list(&self, now: Time) -> Vec<HotKey> {
-        let hot = self.hot.iter().filter(|(_, known)| now.nanos_since(known.at) < HOT_NS);
+        let hot = self.hot.iter().filter(|(_, known)| known.is_reported(now));
         let resting = self.resting.iter().filter(|(_, known)| {
             now.nanos_since(known.at) < known.lost_ns(false)
                 && now.nanos_since(known.listed_at) >= known.look_ns
@@ -177,8 +175,12 @@ impl HotKeys {
                 None => self.hot.get_mut(&key.id),
             };
             // That it rests elsewhere is no news to a POP that knows it.
-            if known.is_none_or(|known| !key.rests && now.nanos_since(known.at) >= age_ns) {
-                unseen.push(key.clone());
+            match known {
+                None => unseen.push(key.clone()),
+                Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
+                // What POPs here have is newer.
+                Some(known) if known.is_reported(now) => unseen.push(known.named(&key.id, false)),
+                Some(_) => unseen.push(key.clone()),
             }
         }
         let rested = self.resting.iter().filter(|(_, known)| now.nanos_since(known.at) >= known.look_ns);
