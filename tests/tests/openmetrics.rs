@@ -26,16 +26,14 @@ fn report() -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     let key = Key {
-        rule: 0,
         value: b"192.0.2.1".to_vec(),
         epoch: 1,
         admitted: 250,
         unconfirmed: 250,
         span_ms: 10,
-        missing: 0,
         asked: 300,
         asked_recently: 300,
-        ahead: 0,
+        ..Key::default()
     };
     Report {
         pop: "fra1".into(),

@@ -13,7 +13,7 @@ use weir_rules::config::Config;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{
-    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Pushed, Reply, Report, Rule, Running,
+    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Pushed, Replies, Reply, Report, Rule, Running,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -110,11 +110,12 @@ fn messages() {
             ahead: 0,
         }],
         running: Running { version: 5, refused: 6 },
+        replies: Replies { done: 299, lost: 298 },
         boxed: vec![Boxed { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
     };
     assert_eq!(
         hex(&report.encode()),
-        "05046672613107ac028080408080808008ca02050601017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "05046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =

@@ -77,12 +77,23 @@ pub struct Report {
     pub pops: u32,
     /// Which rule set the worker runs.
     pub running: Running,
+    /// What became of the replies to its reports.
+    pub replies: Replies,
     /// The rules that `keys` refer to.
     pub rules: Vec<Rule>,
     /// The keys that have something to say; none is a greeting, which counts the POP as live.
     pub keys: Vec<Key>,
     /// Keys that were boxed here, for every POP to hear.
     pub boxed: Vec<Boxed>,
+}
+
+/// What a worker knows of the replies to its reports. What was pushed with one that was lost is pushed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replies {
+    /// It waits for no reply to a report up to this sequence any more.
+    pub done: u64,
+    /// The latest that it gave up.
+    pub lost: u64,
 }
 
 /// Which rule set a worker runs.

@@ -4,9 +4,8 @@
 //! store the other regions ([`BanList`], which all of them share). [`Bans`] is a region's side: what it
 //! heard, what the store has not heard yet, and what each POP has been told.
 //!
-//! Each key that is news has a number, and each POP a cursor: what comes after it, the POP has not been told. A
-//! reply may be lost, so a POP is told of all that still holds again after [`AGAIN_US`]; and where its table is
-//! another, at once.
+//! Each key that is news has a number, and of each POP it is noted up to which it was told. If a reply is lost, it is
+//! told again from there on (see [`crate::push`]).
 
 mod list;
 
@@ -14,19 +13,18 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, POPS_MAX, RULES_MAX, Report};
+use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report};
 use weir_wire::time::Time;
 
 use list::remaining_ms;
 pub use list::{BANS_KEPT_MAX, Ban, BanList};
 
 use crate::budget::BudgetId;
+use crate::push::{Notes, Told};
 
 /// A ban that lasts so much longer than was known is news, in microseconds. Less than that, reports and
 /// the store's answers differ by what they were under way.
 const LONGER_US: u64 = 1_000_000;
-/// A POP is told of everything again after this, in microseconds.
-pub const AGAIN_US: u64 = 60_000_000;
 /// The most keys that the store is given at once; the rest wait for the next time.
 pub const SHARED_MAX: usize = 1_000;
 
@@ -40,7 +38,7 @@ pub struct Bans {
     latest: u64,
     /// Heard from POPs, and not yet in the store.
     unshared: BTreeSet<BudgetId>,
-    cursors: BTreeMap<String, Cursor>,
+    told: Told<UpTo>,
 }
 
 /// What is known of a key beside how long it holds.
@@ -53,24 +51,25 @@ struct News {
     from: Option<(String, u32)>,
 }
 
-/// What a POP has been told: the news up to `number`, and again those from the first to `again` of those up
-/// to `goal`.
-#[derive(Clone, Copy, Debug)]
-struct Cursor {
-    table: u32,
-    number: u64,
-    again: u64,
-    goal: u64,
-    /// When it was begun to tell it again.
-    again_at_us: u64,
-    heard_us: u64,
-}
+/// The number of the last news that a POP was told of.
+#[derive(Debug, Default)]
+struct UpTo(u64);
 
-/// What is told in one reply.
-struct Telling<'a> {
-    report: &'a Report,
-    rules: &'a mut Vec<String>,
-    told: Vec<Boxed>,
+impl Notes for UpTo {
+    /// What it was told of before.
+    type Letter = u64;
+
+    fn take_back(&mut self, before: u64) {
+        self.0 = self.0.min(before);
+    }
+
+    fn forget(&mut self) {
+        self.0 = 0;
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
 }
 
 impl Bans {
@@ -120,45 +119,33 @@ impl Bans {
         }
     }
 
-    /// What the sender of `report` has not been told yet, and with what room is left what it is to be told
-    /// again; at most [`BOXED_MAX`] keys. Adds the rules they refer to to `rules`, of which there are never more
-    /// than [`RULES_MAX`].
+    /// What the sender of `report` has not been told yet; at most [`BOXED_MAX`] keys. Adds the rules they refer to
+    /// to `rules`, of which there are never more than [`RULES_MAX`].
     pub fn tell(&mut self, now: Time, report: &Report, rules: &mut Vec<String>) -> Vec<Boxed> {
         let now_us = micros(now);
         self.expire(now_us);
-        let mut cursor = self.cursor(now_us, report);
-        let mut telling = Telling { report, rules, told: Vec::new() };
-        let known = cursor.number;
-        cursor.number = self.tell_of(known, self.latest, now_us, &mut telling);
-        if cursor.again >= cursor.goal && now_us.saturating_sub(cursor.again_at_us) >= AGAIN_US {
-            (cursor.again, cursor.goal, cursor.again_at_us) = (0, known, now_us);
-        }
-        cursor.again = self.tell_of(cursor.again, cursor.goal, now_us, &mut telling);
-        self.cursors.insert(report.pop.clone(), cursor);
-        telling.told
-    }
-
-    /// Tells of the news after `from`, up to `to`; returns the number of the last it told, `to` where that was all.
-    fn tell_of(&self, from: u64, to: u64, now_us: u64, telling: &mut Telling<'_>) -> u64 {
-        let Telling { report, rules, told } = telling;
-        let mut last = from;
-        if from >= to {
-            return from;
-        }
-        for (number, id) in self.by_number.range(from + 1..=to) {
-            let from = self.news.get(id).and_then(|news| news.from.as_ref());
-            let is_its_own = from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
-            let for_ms = self.list.until_us(id).map_or(0, |until_us| remaining_ms(until_us, now_us));
-            if !is_its_own && for_ms > 0 {
-                if told.len() >= BOXED_MAX {
-                    return last;
+        let Self { told, by_number, news, list, latest, .. } = self;
+        told.tell(now, report, |up_to, _| {
+            let (before, mut boxed) = (up_to.0, Vec::new());
+            up_to.0 = *latest;
+            for (number, id) in by_number.range(before + 1..) {
+                let from = news.get(id).and_then(|news| news.from.as_ref());
+                let is_its_own =
+                    from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
+                let for_ms = list.until_us(id).map_or(0, |until_us| remaining_ms(until_us, now_us));
+                if is_its_own || for_ms == 0 {
+                    continue;
                 }
-                let Some(rule) = index_of(&id.rule, rules) else { return last };
-                told.push(Boxed { rule, value: id.value.clone(), for_ms });
+                let rule = if boxed.len() < BOXED_MAX { index_of(&id.rule, rules) } else { None };
+                let Some(rule) = rule else {
+                    up_to.0 = number - 1;
+                    break;
+                };
+                boxed.push(Boxed { rule, value: id.value.clone(), for_ms });
             }
-            last = *number;
-        }
-        to
+            let letter = (!boxed.is_empty()).then_some(before);
+            (boxed, letter)
+        })
     }
 
     /// How many keys are banned, as far as is known here.
@@ -203,26 +190,6 @@ impl Bans {
             self.by_number.remove(&news.number);
         }
         self.unshared.remove(id);
-    }
-
-    /// The sender's cursor; a new one, for which there is room, where it is unknown or has another table.
-    fn cursor(&mut self, now_us: u64, report: &Report) -> Cursor {
-        if !self.cursors.contains_key(&report.pop) && self.cursors.len() >= POPS_MAX as usize {
-            let silent = self.cursors.iter().min_by_key(|(_, cursor)| cursor.heard_us);
-            if let Some(silent) = silent.map(|(pop, _)| pop.clone()) {
-                self.cursors.remove(&silent);
-            }
-        }
-        let new = Cursor {
-            table: report.table,
-            number: 0,
-            again: 0,
-            goal: 0,
-            again_at_us: now_us,
-            heard_us: now_us,
-        };
-        let known = self.cursors.get(&report.pop).filter(|cursor| cursor.table == report.table);
-        Cursor { heard_us: now_us, ..known.copied().unwrap_or(new) }
     }
 }
 

@@ -226,9 +226,7 @@ mod tests {
     use weir_wire::messages::Key;
 
     fn key() -> Key {
-        let (admitted, unconfirmed, asked, asked_recently) = (0, 0, 0, 0);
-        let (rule, value, epoch, span_ms, missing, ahead) = (0, vec![1], 1, 0, 0, 0);
-        Key { rule, value, epoch, admitted, unconfirmed, span_ms, missing, asked, asked_recently, ahead }
+        Key { value: vec![1], epoch: 1, ..Key::default() }
     }
 
     fn at(seconds: u64) -> Time {

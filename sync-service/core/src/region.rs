@@ -167,7 +167,7 @@ impl Region {
         self.hot.dropped()
     }
 
-    /// What is noted of what POPs were told; at most [`crate::hot::TOLD_MAX`].
+    /// What is noted of what POPs were told; at most [`crate::push::TOLD_MAX`].
     pub fn told_len(&self) -> usize {
         self.hot.told_len()
     }

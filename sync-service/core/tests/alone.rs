@@ -18,16 +18,13 @@ fn quota() -> Quota {
 fn report(pop: &str, admitted: u64) -> Report {
     let rules = vec![Rule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
     let key = Key {
-        rule: 0,
         value: vec![1],
         epoch: 1,
         admitted,
         unconfirmed: admitted,
-        span_ms: 0,
-        missing: 0,
         asked: admitted,
         asked_recently: admitted,
-        ahead: 0,
+        ..Key::default()
     };
     Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, rules, keys: vec![key], ..Report::default() }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::ban::{AGAIN_US, BANS_KEPT_MAX, Ban, BanList, Bans, SHARED_MAX};
+use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList, Bans, SHARED_MAX};
 use weir_budget::budget::BudgetId;
-use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report, Rule};
+use weir_budget::push::LOST_NS;
+use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Replies, Report, Rule};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -18,12 +19,14 @@ fn key(n: usize, for_ms: u32) -> Ban {
     Ban { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
 }
 
-/// A report of `pop`, which banned these keys.
+/// A report of `pop`, which banned these keys, and has heard every reply.
 fn report(pop: &str, boxed: &[Ban]) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
     let boxed = boxed.iter().map(|key| Boxed { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
-    Report { pop: pop.into(), table: 1, rules, boxed: boxed.collect(), ..Report::default() }
+    let replies = Replies { done: 1, lost: 0 };
+    let boxed = boxed.collect();
+    Report { pop: pop.into(), sequence: 1, table: 1, replies, rules, boxed, ..Report::default() }
 }
 
 /// What a POP that has nothing to say is told.
@@ -68,27 +71,70 @@ fn a_pop_with_another_table_is_told_all_again() {
     assert_eq!(told_as(&mut keys, 0, &restarted), []);
 }
 
+/// Report `sequence` of a worker of "fra2", which gave up waiting for the reply to `lost`.
+fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
+    Report { worker, sequence, replies: Replies { done, lost }, ..report("fra2", &[]) }
+}
+
 #[test]
-fn what_may_have_been_lost_is_told_again_and_news_go_first() {
+fn what_was_in_a_lost_reply_is_told_again_with_the_next() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 0, 0)), [], "it is under way");
+    keys.hear(at(500), &report("fra1", &[key(2, 60_000)]));
+    assert_eq!(told_as(&mut keys, 500, &numbered(8, 1, 0, 0)), [key(2, 60_000)]);
+    assert_eq!(told_as(&mut keys, 600, &numbered(8, 2, 1, 1)), [key(2, 59_900)], "the second was lost");
+    assert_eq!(told_as(&mut keys, 700, &numbered(8, 3, 2, 1)), [], "and now heard");
+    assert_eq!(told_as(&mut keys, 800, &numbered(7, 3, 2, 1)), [key(1, 59_200), key(2, 59_700)]);
+    assert_eq!(told_as(&mut keys, 900, &numbered(7, 4, 3, 1)), []);
+    assert_eq!(told_as(&mut keys, 9_000, &numbered(8, 4, 3, 1)), []);
+}
+
+/// Only one of the two answers is heard.
+#[test]
+fn a_report_that_comes_twice_is_told_the_same_twice() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    for _ in 0..2 {
+        assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    }
+    assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 1, 0)), []);
+}
+
+#[test]
+fn what_a_worker_was_told_that_is_never_heard_again_another_is_told() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    let silent = LOST_NS / 1_000_000;
+    assert_eq!(told_as(&mut keys, silent - 1, &numbered(8, 1, 0, 0)), []);
+    assert_eq!(told_as(&mut keys, silent, &numbered(8, 2, 1, 0)), [key(1, 58_000)]);
+    assert_eq!(told_as(&mut keys, 2 * silent, &numbered(8, 3, 2, 0)), [], "heard");
+}
+
+#[test]
+fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be() {
     let mut keys = Bans::default();
     let many: Vec<_> = (0..BOXED_MAX * 2).map(|n| key(n, BOXED_MS_MAX)).collect();
     for some in many.chunks(BOXED_MAX) {
         keys.hear(at(0), &report("fra1", some));
     }
     let mut seen = vec![];
-    for _ in 0..3 {
-        let some = told(&mut keys, 0, "fra2");
+    for sequence in 1..4 {
+        let some = told_as(&mut keys, 0, &numbered(7, sequence, 0, 0));
         assert!(some.len() <= BOXED_MAX);
         seen.extend(some);
     }
     assert_eq!(seen, many, "each once, and not too many at a time");
-    let later = AGAIN_US / 1_000;
-    keys.hear(at(later), &report("fra1", &[key(9_999, 1_000)]));
-    let first = told(&mut keys, later, "fra2");
-    assert_eq!((first.len(), first[0].clone()), (BOXED_MAX, key(9_999, 1_000)));
-    let rest: usize = (0..3).map(|_| told(&mut keys, later, "fra2").len()).sum();
-    assert_eq!(first.len() + rest, many.len() + 1);
-    assert_eq!(told(&mut keys, later + 1, "fra2"), []);
+    // One more ban for each reply, none of which is heard of.
+    let told = |n: u64| {
+        keys.hear(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BOXED_MS_MAX)]));
+        told_as(&mut keys, 0, &numbered(7, n, 0, 0)).len()
+    };
+    let told: Vec<usize> = (4..100).map(told).collect();
+    let first = told.iter().position(|told| *told == BOXED_MAX);
+    assert_eq!(first, Some(62), "the first of 64 counts as lost: {told:?}");
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand, Member};
 use weir_budget::divide::Terms;
-use weir_budget::hot::{HOT_MAX, HotKey, HotList, PUSH_BYTES_PER_S, RESTING_NS, TOLD_MAX};
+use weir_budget::hot::{HOT_MAX, HotKey, HotList, PUSH_BYTES_PER_S, RESTING_NS};
 use weir_budget::plan::Entry;
+use weir_budget::push::TOLD_MAX;
 use weir_budget::region::Region;
-use weir_wire::messages::{KEYS_MAX, Key, Message, Pushed, Reply, Report, Rule, Running};
+use weir_wire::messages::{KEYS_MAX, Key, Message, Pushed, Replies, Reply, Report, Rule, Running};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -55,16 +56,10 @@ fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
     Account { deficit_ns, spread, charged: 0, now_us: 0, members: vec![member] }
 }
 
+/// A report of a worker that has heard every reply.
 fn report(pop: &str, table: u32) -> Report {
-    Report {
-        pop: pop.into(),
-        worker: 1,
-        sequence: 1,
-        table,
-        rules: vec![],
-        keys: vec![],
-        ..Report::default()
-    }
+    let replies = Replies { done: 1, lost: 0 };
+    Report { pop: pop.into(), worker: 1, sequence: 1, table, replies, ..Report::default() }
 }
 
 fn region() -> Region {
@@ -92,13 +87,7 @@ fn asking(keys: &[(u16, u64)]) -> Report {
         rule,
         value: value.to_be_bytes().to_vec(),
         epoch: 1,
-        admitted: 0,
-        unconfirmed: 0,
-        span_ms: 0,
-        missing: 0,
-        asked: 0,
-        asked_recently: 0,
-        ahead: 0,
+        ..Key::default()
     };
     let (rules, keys) = (vec![rule("q"), rule("r")], keys.iter().map(key).collect());
     Report { rules, keys, ..report("pop", 1) }
@@ -120,7 +109,7 @@ fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
 }
 
 #[test]
-fn a_resting_key_is_told_twice_and_then_at_half_its_lease() {
+fn a_resting_key_is_told_at_once_and_then_at_half_its_lease() {
     let mut region = region();
     let mut told_at = Vec::new();
     for ms in (0..100_000).step_by(250) {
@@ -131,7 +120,22 @@ fn a_resting_key_is_told_twice_and_then_at_half_its_lease() {
         assert!(pushed.iter().all(|pushed| pushed.grant.burst == 25 && pushed.grant.lease_ms == 60_000));
         told_at.extend(pushed.iter().map(|_| ms));
     }
-    assert_eq!(told_at, [0, 1_000, 31_000, 61_000, 91_000]);
+    assert_eq!(told_at, [0, 30_000, 60_000, 90_000]);
+}
+
+#[test]
+fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    let told = |region: &mut Region, ms, sequence, done, lost| {
+        let report = Report { sequence, replies: Replies { done, lost }, ..report("pop", 1) };
+        region.pushes(at(BEGIN + ms), &report).1.len()
+    };
+    assert_eq!(told(&mut region, 0, 1, 0, 0), 1);
+    assert_eq!(told(&mut region, 250, 2, 0, 0), 0, "it is under way");
+    assert_eq!(told(&mut region, 500, 3, 1, 1), 1, "it was lost");
+    assert_eq!(told(&mut region, 750, 4, 3, 1), 0);
+    assert_eq!(told(&mut region, 5_000, 5, 4, 1), 0, "it was heard");
 }
 
 /// What the one POP that is asked was answered is newer than what is pushed, and its bucket is exact.

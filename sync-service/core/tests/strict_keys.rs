@@ -18,19 +18,7 @@ fn rule(name: &str, strict: bool) -> Rule {
 }
 
 fn key(rule: u16, value: u8, epoch: u32, ahead: u32) -> Key {
-    let (unconfirmed, span_ms, missing, asked, asked_recently) = (0, 0, 0, 0, 0);
-    Key {
-        rule,
-        value: vec![value],
-        epoch,
-        admitted: 0,
-        unconfirmed,
-        span_ms,
-        missing,
-        asked,
-        asked_recently,
-        ahead,
-    }
+    Key { rule, value: vec![value], epoch, ahead, ..Key::default() }
 }
 
 /// Keys by turns of a bounded and of two strict rules; one strict key twice, in two epochs.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use weir_wire::messages::{self, Key, Message, Report, Rule};
+use weir_wire::messages::{self, Key, Message, Replies, Report, Rule};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -134,30 +134,20 @@ pub(crate) async fn report(address: SocketAddr, headers: &str, report: &Report) 
 pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64, asked: u64) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let key = Key {
-        rule: 0,
         value: b"192.0.2.1".to_vec(),
         epoch: 1,
         admitted,
         unconfirmed,
-        span_ms: 0,
-        missing: 0,
         asked,
         asked_recently: unconfirmed,
-        ahead: 0,
+        ..Key::default()
     };
     let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 
-/// A report that only says that `pop` is there.
+/// A report that only says that `pop` is there, and has heard every reply.
 pub(crate) fn greeting(pop: &str) -> Report {
-    Report {
-        pop: pop.into(),
-        worker: 1,
-        sequence: 9,
-        table: 1,
-        rules: vec![],
-        keys: vec![],
-        ..Report::default()
-    }
+    let replies = Replies { done: 9, lost: 0 };
+    Report { pop: pop.into(), worker: 1, sequence: 9, table: 1, replies, ..Report::default() }
 }

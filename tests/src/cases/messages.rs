@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use weir_rules::address::{Prefixes, parse};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{AdmitRatio, Allowance, Grant, Key, Message, Reply, Report, Rule, Running};
+use weir_wire::messages::{
+    AdmitRatio, Allowance, Grant, Key, Message, Replies, Reply, Report, Rule, Running,
+};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
@@ -60,6 +62,7 @@ fn report() -> Report {
         made_ms: 86_400_000,
         pops: 330,
         running: Running { version: 3, refused: 0 },
+        replies: Replies { done: 4_320, lost: 0 },
         rules: vec![Rule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
         keys: (0..KEYS).map(key).collect(),
         boxed: Vec::new(),

@@ -3,7 +3,6 @@
 use weir_wire::time::SECOND_NS;
 
 use super::account::Tally;
-use super::network::Link;
 use super::scenario::{Plan, Size};
 use super::setup::RuleText;
 use super::traffic;
@@ -27,8 +26,6 @@ pub fn banned(size: Size) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::merged(asks));
     let penalty = r#""penalty": {"after": 50, "within": "1m", "deny_for": "30s"}"#;
     plan.setup.rules = vec![RuleText::with(penalty)];
-    // A POP that does not get a reply is told again within a minute only.
-    plan.setup.near = Link { loss: 0.0, ..plan.setup.near };
     Plan { drain_seconds: 15, ..plan }
 }
 

@@ -19,16 +19,13 @@ const SPAN: Duration = Duration::from_millis(1_500);
 fn nearly_used() -> Report {
     let quota = Quota::new(Rate::new(1_000, Period::Day).unwrap(), 1_000).unwrap();
     let key = |n: u32| Key {
-        rule: 0,
         value: n.to_be_bytes().to_vec(),
         epoch: 1,
         admitted: 900,
         unconfirmed: 900,
-        span_ms: 0,
-        missing: 0,
         asked: 900,
         asked_recently: 900,
-        ahead: 0,
+        ..Key::default()
     };
     let rules = vec![Rule { name: "daily".into(), quota, sharing: Sharing::of(quota) }];
     let keys = (0..KEYS).map(key).collect();

@@ -71,16 +71,13 @@ async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one()
 fn report(admitted: u64) -> Report {
     let rules = vec![Rule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
     let key = Key {
-        rule: 0,
         value: b"a".to_vec(),
         epoch: 1,
         admitted,
         unconfirmed: admitted,
-        span_ms: 0,
-        missing: 0,
         asked: admitted,
         asked_recently: admitted,
-        ahead: 0,
+        ..Key::default()
     };
     let keys = vec![key];
     Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }

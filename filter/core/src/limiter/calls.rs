@@ -67,6 +67,11 @@ impl Calls {
         self.0.extract_if(.., move |call| call.purpose == purpose)
     }
 
+    /// The lowest number under way.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.0.first().map(|call| call.number)
+    }
+
     pub(super) fn get(&self, number: u64) -> Option<&UnderWay> {
         self.0.get(self.place(number)?)
     }

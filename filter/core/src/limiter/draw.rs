@@ -210,7 +210,7 @@ impl Limiter {
 
     /// Nobody waits for draw `number` any more. What it brings is taken in with the next report's answer.
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
-        let draw = self.exchange.as_mut().and_then(|exchange| exchange.calls.end(number, Purpose::Draw));
+        let draw = self.exchange.as_mut().and_then(|exchange| exchange.give_up(number, Purpose::Draw));
         if let Some(draw) = draw {
             draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
         }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::calls::Calls;
+use super::calls::{Calls, Purpose, UnderWay};
 use super::penalty::BoxedHere;
 use super::versions::Versions;
 use super::{Limiter, Reporter};
 use crate::ladder::{FALLBACK_NS, Ladder};
-use weir_wire::messages::{self, Boxed, POPS_MAX, Report, WORKERS_MAX};
+use weir_wire::messages::{self, Boxed, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::Time;
 
 /// The most bytes of keys that a POP's workers report in a second, and at once. What is not said now is said later.
@@ -27,6 +27,8 @@ pub(super) struct Exchange {
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
     pub(super) calls: Calls,
+    /// The number of the latest call that was given up, of reports and draws.
+    lost: u64,
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
     /// What it may say now, in bytes, as of `refilled_at`.
@@ -50,6 +52,7 @@ impl Exchange {
             ladder,
             versions: Versions::default(),
             calls: Calls::default(),
+            lost: 0,
             workers: 1,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
@@ -123,6 +126,13 @@ impl Exchange {
         self.sequence
     }
 
+    /// Ends call `number`, if it is under way for `purpose`: nothing is taken in that its answer brings.
+    pub(super) fn give_up(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
+        let call = self.calls.end(number, purpose)?;
+        self.lost = self.lost.max(number);
+        Some(call)
+    }
+
     /// The next report, of these keys.
     pub(super) fn next(
         &mut self,
@@ -132,6 +142,7 @@ impl Exchange {
         now: Time,
     ) -> Report {
         let Reporter { pop, worker } = self.reporter.clone();
+        let done = self.calls.first().map_or(self.sequence, |first| first.saturating_sub(1));
         Report {
             pop,
             worker,
@@ -140,6 +151,7 @@ impl Exchange {
             made_ms: now.as_nanos() / 1_000_000,
             pops: self.known_pops,
             running: self.versions.running(),
+            replies: Replies { done, lost: self.lost },
             rules,
             keys,
             boxed,

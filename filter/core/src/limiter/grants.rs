@@ -242,7 +242,7 @@ impl Limiter {
     /// Report `sequence` came to nothing: what it said is said again.
     pub fn report_failed(&mut self, sequence: u64) {
         let Some(exchange) = &mut self.exchange else { return };
-        if let Some(sent) = exchange.calls.end(sequence, Purpose::Report) {
+        if let Some(sent) = exchange.give_up(sequence, Purpose::Report) {
             exchange.ladder.miss();
             self.counters.add(Event::SyncFailed, 1);
             take_back(&mut self.watch, &sent.told);

@@ -18,17 +18,18 @@ use weir_wire::messages::{Pushed, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 use known::{HOT_NS, Known};
-use told::Notes;
+use told::Held;
 
 pub use crate::heat::RANK_MAX;
 pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
-pub use told::{PUSH_BYTES_PER_S, TOLD_MAX};
+pub use told::PUSH_BYTES_PER_S;
 
 use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
 use crate::heat::{Heat, Weight};
 use crate::plan::Entry;
+use crate::push::Told;
 
 /// Among how many keys the one is looked for that is to make room.
 const NEIGHBOURS_MAX: usize = 8;
@@ -43,7 +44,7 @@ const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
 pub struct HotKeys {
     hot: BTreeMap<BudgetId, Known>,
     resting: BTreeMap<BudgetId, Known>,
-    told: Notes,
+    told: Told<Held>,
     swept_at: Time,
     /// Keys that found no room, or had to make it.
     dropped: u64,
@@ -208,7 +209,12 @@ impl HotKeys {
             .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot))
             .filter(|(id, known, _)| !(known.is_open() && is_asked(id)));
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
-        for (id, known, is_hot) in self.told.due(report, known, now) {
+        let due = self.told.tell(now, report, |held, room| {
+            let due = held.due(report.running.version, room, known, now);
+            let serials: Vec<_> = due.iter().map(|(_, known, _)| known.serial).collect();
+            (due, Some(serials).filter(|serials| !serials.is_empty()))
+        });
+        for (id, known, is_hot) in due {
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
                 rules.push(id.rule.clone());
                 rules.len() - 1
@@ -228,7 +234,7 @@ impl HotKeys {
         self.swept_at = now;
         self.hot.retain(|_, known| now.nanos_since(known.at) < HOT_NS);
         self.resting.retain(|_, known| now.nanos_since(known.at) < known.lost_ns(false));
-        self.told.sweep(now);
+        self.told.sweep(now, |held| held.sweep(now));
     }
 }
 

@@ -256,3 +256,26 @@ proptest! {
         prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
     }
 }
+
+/// weir-sync pushes again what was in a reply that was given up, and nothing that is still under way.
+#[test]
+fn a_report_says_which_replies_are_awaited_no_more_and_which_came_to_nothing() {
+    let (mut limiter, mut slots) = watching();
+    let mut next = |limiter: &mut Limiter| {
+        let report = limiter.report(&mut slots, true, T0).unwrap();
+        (report.sequence, report.replies.done, report.replies.lost)
+    };
+    assert_eq!(
+        [next(&mut limiter), next(&mut limiter), next(&mut limiter)],
+        [(1, 0, 0), (2, 0, 0), (3, 0, 0)]
+    );
+    limiter.report_failed(2);
+    assert_eq!(next(&mut limiter), (4, 0, 2), "the first may still come");
+    let reply = Reply { sequence: 1, pops: 1, ..Reply::default() };
+    limiter.apply(1, &reply.encode(), &mut LocalSlots::new(1), T0).unwrap();
+    assert_eq!(next(&mut limiter), (5, 2, 2));
+    for ended in [3, 4, 5, 1] {
+        limiter.report_failed(ended);
+    }
+    assert_eq!(next(&mut limiter), (6, 5, 5));
+}
