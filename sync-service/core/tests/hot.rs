@@ -307,6 +307,19 @@ fn a_pop_holds_of_a_resting_key_what_has_refilled_since_it_was_looked_at() {
 }
 
 #[test]
+fn a_pop_that_alone_is_asked_now_and_then_is_told_what_has_refilled_since() {
+    let told = |askers| {
+        let mut region = region();
+        let mut account = asked_account(20, 0, 1_000);
+        account.members[0].demand.askers = askers;
+        region.grant(at(BEGIN), &[entry(1)], &[account]);
+        pushed(&mut region, BEGIN + 300, "fra1", 1)[0].grant.level_milli
+    };
+    assert_eq!(told(1), 20_000 + 30_000);
+    assert_eq!(told(2), 20_000 + 35_000, "others take of it: until the next grant as ever");
+}
+
+#[test]
 fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);

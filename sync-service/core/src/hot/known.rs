@@ -73,7 +73,8 @@ impl Known {
         if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
     }
 
-    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen.
+    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen, or one POP at most:
+    /// that is told of what it took there.
     pub(super) fn refilled(&self, now: Time) -> Grant {
         let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
         let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));

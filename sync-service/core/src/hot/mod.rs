@@ -220,7 +220,7 @@ impl HotKeys {
                 rules.len() - 1
             });
             let Ok(rule) = u16::try_from(rule) else { break };
-            let grant = if is_hot { known.grant } else { known.refilled(now) };
+            let grant = if is_hot && !known.is_alone { known.grant } else { known.refilled(now) };
             pushed.push(Pushed { rule, value: id.value.clone(), quota: known.quota, grant });
         }
         (rules, pushed)
