@@ -73,14 +73,34 @@ impl Default for Terms {
 pub struct Shared<'a> {
     /// How large it is.
     pub quota: Quota,
+    /// What a POP's bucket refills by: the rule's quota, of which a region that is alone has only its share.
+    pub at_pops: Quota,
     /// How POPs share it.
     pub sharing: &'a Sharing,
+    /// How they share the rule's quota: a region that is alone shares its own with no other.
+    pub whole: &'a Sharing,
     /// What it is.
     pub account: &'a Account,
-    /// What the region's own floor gives now, in nanoseconds of refill per second; without it, its rate.
-    pub own_ns: Option<u64>,
+    /// What the region's own floor gives now; where that is not known, its rate.
+    pub own: Option<Own>,
     /// What the POP that reports is asked for, in thousandths of a token per second.
     pub own_milli: u64,
+}
+
+/// What a region's floor gives now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// In nanoseconds of the quota's refill per second.
+    pub rate_ns: u64,
+    /// At once, in nanoseconds of the quota's refill.
+    pub level_ns: u64,
+}
+
+impl<'a> Shared<'a> {
+    /// A rule's whole quota, of a region without a floor, for a POP that is not asked.
+    pub fn of(quota: Quota, sharing: &'a Sharing, account: &'a Account) -> Self {
+        Self { quota, at_pops: quota, sharing, whole: sharing, account, own: None, own_milli: 0 }
+    }
 }
 
 /// What the POPs of one region may do with a key until they hear more.
@@ -111,20 +131,22 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, sharing, terms);
-    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
+    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level: unless it refills faster than
+    // the budget does.
     let alone = asked.askers <= 1;
-    let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
+    let is_exact = alone && quota == shared.at_pops;
+    let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease. Not where a floor
-    // is used up: it is there again long before the debt is paid.
-    let is_barred = ratio == AdmitRatio::ZERO && sharing.floor(region) == 0;
-    let exact = alone || is_barred && level_ns < 0;
+    // is used up, or does not count while the region is alone: it is there again long before the debt is paid.
+    let is_barred = ratio == AdmitRatio::ZERO && shared.whole.floor(region) == 0;
+    let exact = is_exact || is_barred && level_ns < 0;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
     let (burst, parts) = hold(shared, spread, 0, terms);
     let elsewhere = Grant {
         ratio,
-        level_milli: level_milli(quota, level_ns, exact, terms),
+        level_milli: level_milli(shared, level_ns, exact, terms),
         burst,
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
@@ -229,7 +251,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     let price = u128::from(quota.token_ns());
     let own = |name: &str, milli: u128| {
         let rate = u128::from(sharing.floor(name)) * u128::from(HORIZON_NS * 1_000 / 100);
-        let mine = shared.own_ns.filter(|_| name == region).map(|ns| u128::from(ns) * 1_000);
+        let mine = shared.own.filter(|_| name == region).map(|own| u128::from(own.rate_ns) * 1_000);
         (price * milli).min(mine.unwrap_or(rate))
     };
     let own_sum: u128 =
@@ -288,8 +310,16 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
     u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
-fn level_milli(quota: Quota, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
-    let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
+fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
+    let level_ns = if exact {
+        level_ns
+    } else {
+        // Of a slow quota less than a token comes until the POP hears more: what is its region's own it has in any case.
+        let own_ns = shared.own.map_or(0, |own| own.level_ns).min(LUMP * shared.quota.token_ns());
+        (level_ns.max(0) + i128::from(terms.interval_ns)).max(own_ns.into())
+    };
+    // A debt is paid by what refills at the POP.
+    let quota = if level_ns < 0 { shared.at_pops } else { shared.quota };
     let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }

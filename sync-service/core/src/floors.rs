@@ -13,7 +13,7 @@ use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::{Account, BudgetId, SourceId};
-use crate::divide::{SURPLUS, TARGET_PART};
+use crate::divide::{Own, SURPLUS, TARGET_PART};
 use crate::sorted::Sorted;
 
 /// The most keys whose floors are kept; any beyond gets its floor's rate, and nothing evened out.
@@ -22,6 +22,8 @@ pub const FLOORS_MAX: usize = 100_000;
 const SOURCES_MAX: usize = 1_024;
 /// A key that nobody asked for is forgotten after this, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
+/// What a weir-sync hears was admitted within this, in nanoseconds: where there are two, each hears of a POP in turn.
+const HEARD_NS: u64 = SECOND_NS / 2;
 
 /// The floors of a region's keys.
 #[derive(Debug, Default)]
@@ -66,8 +68,7 @@ impl Bucket {
 }
 
 impl Floors {
-    /// What a floor of `percent` gives the region now, in nanoseconds of the quota's refill per second,
-    /// after `account` was charged.
+    /// What a floor of `percent` gives the region now, after `account` was charged.
     pub fn charge(
         &mut self,
         now: Time,
@@ -75,7 +76,7 @@ impl Floors {
         quota: Quota,
         percent: u8,
         account: &Account,
-    ) -> Option<u64> {
+    ) -> Option<Own> {
         if percent == 0 {
             return None;
         }
@@ -84,12 +85,16 @@ impl Floors {
         let full_ns = part(quota.fill_ns());
         let mut unknown = Bucket::new(now);
         let bucket = self.bucket(now, id).unwrap_or(&mut unknown);
-        let refilled = bucket.deficit_ns.saturating_sub(part(now.nanos_since(bucket.at)));
+        let elapsed_ns = now.nanos_since(bucket.at);
+        let refilled = bucket.deficit_ns.saturating_sub(part(elapsed_ns));
+        // What is heard now was admitted since the last charge: what refilled meanwhile pays for it.
+        let spilled_ns = part(elapsed_ns).saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
         let grew = core::mem::take(&mut bucket.grew);
         // Several reports may be under way to the store at once: what one said is taken with the first that is charged.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
-        let deficit = refilled.saturating_add(quota.token_ns().saturating_mul(tokens));
+        let taken_ns = quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
+        let deficit = refilled.saturating_add(taken_ns);
         // Beyond the floor, what is left of the others' is no debt.
         let deficit_ns = if account.deficit_ns < quota.fill_ns() { deficit.min(full_ns) } else { deficit };
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
@@ -97,7 +102,9 @@ impl Floors {
         // faster. A small bucket would overflow else between two charges, and the region get less than its floor.
         let steered_ns = full_ns - full_ns / TARGET_PART;
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
-        Some(part(SECOND_NS).saturating_add(surplus_ns).saturating_sub(deficit_ns.saturating_sub(steered_ns)))
+        let lack_ns = deficit_ns.saturating_sub(steered_ns);
+        let rate_ns = part(SECOND_NS).saturating_add(surplus_ns).saturating_sub(lack_ns);
+        Some(Own { rate_ns, level_ns: full_ns.saturating_sub(deficit_ns) })
     }
 
     /// A POP of the region says at `now` that it has admitted so many tokens since its bucket's epoch began.
@@ -149,8 +156,8 @@ mod tests {
     }
 
     /// Tokens a second, with a tenth of a token.
-    fn rate(given: Option<u64>) -> u64 {
-        given.unwrap() / 1_000_000
+    fn rate(given: Option<Own>) -> u64 {
+        given.unwrap().rate_ns / 1_000_000
     }
 
     #[test]
@@ -189,6 +196,19 @@ mod tests {
         assert_eq!(told(0, 50, 0), 0);
         // 70 are paid at 30 a second, and 27 were not lacking.
         assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
+    }
+
+    #[test]
+    fn a_small_floor_that_is_heard_of_seldom_gives_its_rate() {
+        // 30 a second with room for three: of half a second's refill it would keep a fifth.
+        let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 10).unwrap();
+        let (mut floors, in_debt) = (Floors::default(), 2 * SECOND_NS);
+        let mut told = |ms, tokens| rate(floors.charge(at(ms), &id(), small, 30, &account(tokens, in_debt)));
+        told(0, 3);
+        assert_eq!(told(500, 15), 297, "it asks for its floor: empty, and no debt");
+        assert_eq!(told(1_000, 15), 297);
+        assert_eq!(told(1_500, 20), 247, "what it was given beyond is one");
+        assert_eq!(told(11_500, 20), 277, "a long rest pays for no more than half a second");
     }
 
     #[test]

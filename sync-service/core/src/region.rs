@@ -143,8 +143,9 @@ impl Region {
         account: &Account,
     ) -> Allowance {
         let percent = sharing.floor(&self.name);
-        let own_ns = self.floors.charge(now, &entry.id, quota, percent, account);
-        let shared = Shared { quota, sharing, account, own_ns, own_milli: entry.own_milli };
+        let own = self.floors.charge(now, &entry.id, quota, percent, account);
+        let whole = Shared::of(entry.quota, &entry.sharing, account);
+        let shared = Shared { quota, sharing, own, own_milli: entry.own_milli, ..whole };
         let divided = |was_hot| divide(&shared, &self.name, was_hot, &self.terms);
         let division = self.hot.divide(entry, now, divided);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);

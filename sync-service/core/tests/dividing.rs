@@ -23,7 +23,8 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
 
 /// What POPs that ask may do, of a rule with nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
-    let shared = Shared { quota, sharing: &Sharing::of(quota), account, own_ns: None, own_milli: 0 };
+    let sharing = Sharing::of(quota);
+    let shared = Shared::of(quota, &sharing, account);
     divide(&shared, "fra", false, &Terms::default()).asking
 }
 

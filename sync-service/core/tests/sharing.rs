@@ -1,12 +1,14 @@
 //! Floors, remembered spread and heat: what POPs of each region get of a budget.
 
 use proptest::prelude::*;
+use weir_budget::alone::Share;
 use weir_budget::budget::{Account, Demand, Member};
-use weir_budget::divide::{Division, Shared, Terms, divide};
+use weir_budget::divide::{Division, Own, Shared, Terms, divide};
 use weir_budget::heat::Heat;
 use weir_wire::messages::{AdmitRatio, Allowance, Grant};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::{Floor, Sharing};
+use weir_wire::time::SECOND_NS;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
@@ -29,13 +31,15 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
 }
 
+/// A full budget that one POP is asked for, so much a second.
+fn alone(demand: u64) -> Account {
+    let mut account = account(100, &[("eu", demand)]);
+    account.members[0].demand.askers = 1;
+    account
+}
+
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
-    divide(
-        &Shared { quota: quota(), sharing, account, own_ns: None, own_milli: 0 },
-        region,
-        false,
-        &Terms::default(),
-    )
+    divide(&Shared::of(quota(), sharing, account), region, false, &Terms::default())
 }
 
 fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
@@ -67,13 +71,51 @@ fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
 #[test]
 fn a_floor_that_is_used_up_leaves_no_debt_at_the_pops() {
     let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("eu", 40), ("us", 400)]));
-    let level = |own_ns, region| {
-        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns, own_milli: 0 };
+    let level = |rate_ns, region| {
+        let own = Some(Own { rate_ns, level_ns: 0 });
+        let shared = Shared { own, ..Shared::of(quota(), &sharing, &account) };
         let grant = divide(&shared, region, false, &Terms::default()).asking;
         (grant.ratio, grant.level_milli)
     };
-    assert_eq!(level(Some(0), "eu"), (AdmitRatio::ZERO, 35_000), "what refills until the next grant");
-    assert_eq!(level(Some(0), "us"), (AdmitRatio::ZERO, -1_000_000), "it outlasts the lease");
+    assert_eq!(level(0, "eu"), (AdmitRatio::ZERO, 35_000), "what refills until the next grant");
+    assert_eq!(level(0, "us"), (AdmitRatio::ZERO, -1_000_000), "it outlasts the lease");
+    // The region is cut off from the store for a moment, and goes by its share of the debt.
+    let share = Share::new(1, 4);
+    let part = share.of_sharing(&sharing, quota());
+    let shared =
+        Shared { quota: share.of(quota()), sharing: &part, ..Shared::of(quota(), &sharing, &account) };
+    let alone = |region| divide(&shared, region, false, &Terms::default()).asking;
+    assert_eq!((alone("eu").ratio, alone("eu").level_milli), (AdmitRatio::ZERO, 8_750));
+    assert_eq!((alone("us").ratio, alone("us").level_milli), (AdmitRatio::ZERO, -1_000_000));
+}
+
+#[test]
+fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
+    let slow = Quota::new(Rate::new(1, Period::Second).unwrap(), 10).unwrap();
+    let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("us", 8)]));
+    let level = |level_ns| {
+        let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns });
+        let shared = Shared { own, ..Shared::of(slow, &sharing, &account) };
+        divide(&shared, "eu", false, &Terms::default()).elsewhere.level_milli
+    };
+    assert_eq!(level(0), 350, "what refills until the next grant");
+    assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
+    assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
+}
+
+#[test]
+fn a_region_that_is_alone_has_its_share_however_few_pops_ask() {
+    let quarter = Share::new(1, 4).of(quota());
+    let sharing = Sharing::of(quarter);
+    let asking = |level: i64| {
+        let deficit_ns = u64::try_from(25 - level).unwrap() * quarter.token_ns();
+        let account = Account { deficit_ns, ..alone(50) };
+        let shared = Shared { at_pops: quota(), ..Shared::of(quarter, &sharing, &account) };
+        divide(&shared, "eu", false, &Terms::default()).asking
+    };
+    // At the target level 25/s are given out: its POP's bucket refills four times as fast.
+    assert!(is_about(asking(7).ratio, 24_500, 50_000), "{:?}", asking(7));
+    assert_eq!((asking(-25).ratio, asking(-25).level_milli), (AdmitRatio::ZERO, -100_000), "a second's debt");
 }
 
 #[test]
@@ -105,7 +147,7 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let asked = |spread, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
-        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns: None, own_milli };
+        let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
         let division = divide(&shared, "eu", false, &Terms::default());
         (at_once(&division.asking), at_once(&division.elsewhere))
     };
@@ -131,7 +173,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     let mut account = account(100, &[("eu", 90)]);
     (account.spread, account.members[0].demand.askers) = (300, 300);
     let asking = |own_milli| {
-        let shared = Shared { quota: quota(), sharing: &sharing, account: &account, own_ns: None, own_milli };
+        let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
         divide(&shared, "eu", false, &Terms::default()).asking
     };
     assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
@@ -143,7 +185,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 2), "twenty a second: half the rate");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
     let idle = |quota, sharing: &Sharing| {
-        let shared = Shared { quota, sharing, account: &account, own_ns: None, own_milli: 0 };
+        let shared = Shared::of(quota, sharing, &account);
         at_once(&divide(&shared, "eu", false, &Terms::default()).asking)
     };
     let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
@@ -154,14 +196,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
 
 fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
-    let shared = Shared {
-        quota: quota(),
-        sharing: &Sharing::of(quota()),
-        account: &account,
-        own_ns: None,
-        own_milli: 0,
-    };
-    divide(&shared, "eu", was_hot, &Terms::default()).heat
+    divide(&Shared::of(quota(), &Sharing::of(quota()), &account), "eu", was_hot, &Terms::default()).heat
 }
 
 #[test]
