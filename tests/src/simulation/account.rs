@@ -143,6 +143,8 @@ pub struct Account {
     pub unsaid: u64,
     /// Tokens of requests that waited to be decided then.
     pub undecided: u64,
+    /// Whether the budget had heard of the client when the stretch began.
+    pub is_known: bool,
     /// When how many tokens were admitted in the last second, ...
     window: VecDeque<(u64, u32)>,
     /// ... and their sum.
@@ -177,6 +179,7 @@ impl Account {
             spread: 0,
             unsaid: 0,
             undecided: 0,
+            is_known: false,
             window: VecDeque::new(),
             window_tokens: 0,
             settle_ns,

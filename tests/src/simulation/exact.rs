@@ -6,8 +6,8 @@ use weir_wire::time::SECOND_NS;
 use super::account::Tally;
 use super::drawing::{AGAIN_AT, SILENCE_NS};
 use super::faults::{Fault, Schedule};
-use super::judge::TINY;
 use super::reference::Sample;
+use super::shapes::{Asking, Shape};
 use super::stretch::Span;
 use super::trials::Trial;
 use super::world::World;
@@ -24,8 +24,9 @@ const DEAR: [f64; 2] = [0.99, 1.01];
 const DEAR_REQUESTS: f64 = 3.0;
 /// The least where the burst fills in a tenth of a second, ...
 const SMALL: f64 = 0.96;
-/// ... the same where it is a token or two: what a client that moves does not find at one POP it has left at another; ...
-const TINY_LEAST: f64 = 0.9;
+/// ... the same of a client that moves: what it does not find at one POP it has left at another, most where it comes back
+/// in step with reports; ...
+const SMALL_MOVING: f64 = 0.8;
 /// ... and the most, of what refills.
 const SMALL_MOST: f64 = 1.03;
 /// A region that is cut off goes by its share after this, in nanoseconds, beside what was under way, ...
@@ -54,8 +55,10 @@ pub struct Figure {
 }
 
 /// Ends the run where a figure of the trial is out of its limits.
-pub fn judge(world: &World, trial: Trial, faults: &Schedule) {
-    for Figure { what, admitted, ideally, limits: [least, most], few } in figures(world, trial, faults) {
+pub fn judge(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) {
+    for Figure { what, admitted, ideally, limits: [least, most], few } in
+        figures(world, trial, faults, clients)
+    {
         if admitted < least * ideally - few || admitted > most * ideally + few {
             let what = format!(
                 "{what}: admitted {admitted} of {ideally:.0}, at least {least} of it, at most {most}, but for {few:.0}"
@@ -66,7 +69,7 @@ pub fn judge(world: &World, trial: Trial, faults: &Schedule) {
 }
 
 /// The figures of a trial.
-pub fn figures(world: &World, trial: Trial, faults: &Schedule) -> Vec<Figure> {
+pub fn figures(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) -> Vec<Figure> {
     let burst = world.setup().rules[0].burst;
     let beside_ideal = |what, limits, few| {
         let (admitted, ideally) =
@@ -79,7 +82,10 @@ pub fn figures(world: &World, trial: Trial, faults: &Schedule) -> Vec<Figure> {
             vec![beside_ideal("dear requests at one POP", DEAR, DEAR_REQUESTS * f64::from(burst / 2))]
         }
         Trial::SmallBurst => {
-            let least = if burst > TINY { SMALL } else { TINY_LEAST };
+            let least = match clients[0].shape {
+                Shape::Hopping { .. } => SMALL_MOVING,
+                _ => SMALL,
+            };
             let least = beside_ideal("a small burst", [least, f64::INFINITY], FEW);
             // POPs together hold more than an ideal bucket can keep, but admit no more than refills.
             let ideally = refills(world, (SETTLES_SECONDS * SECOND_NS, end(world) * SECOND_NS));

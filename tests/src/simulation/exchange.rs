@@ -86,6 +86,9 @@ impl World {
 
     fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
         let asker = Asker { sync, life: self.syncs[sync].life, at: now };
+        if self.syncs[sync].is_store_lost() && !matches!(question, Question::Probe) {
+            return self.act(now, asker, question, None);
+        }
         let question = Rc::new(RefCell::new(Some(question)));
         let arrivals = self.network.far(self.syncs[sync].region, &mut self.rng);
         if arrivals[0].is_none() {
@@ -137,6 +140,7 @@ impl World {
             Question::Look(look) => Answer::Look(self.charge(now, &member, "", look.entries())),
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Bans(mine) => Answer::Bans(self.store.bans(mine.bans(), now)),
+            Question::Probe => Answer::Probe,
         }
     }
 
@@ -167,10 +171,24 @@ impl World {
         }
         // It is answered once, however often it arrived.
         let Some(question) = question.take() else { return };
-        match sync.told(question, answer, now) {
+        if let Some(pause_ns) = sync.heard_of_store(&question, answer.is_some(), asker.at, now) {
+            self.queue.push(now + pause_ns, Event::Probe { sync: asker.sync, life: asker.life });
+        }
+        self.act(now, asker, question, answer);
+    }
+
+    /// Does what is to be done once the store has answered, or has not.
+    fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
+        match self.syncs[asker.sync].told(question, answer, now) {
             Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),
             Next::Ask(question) => self.ask_store(now, asker.sync, *question),
             Next::Nothing => {}
+        }
+    }
+
+    pub(super) fn probe(&mut self, now: u64, sync: usize, life: u32) {
+        if self.syncs[sync].is_up && self.syncs[sync].life == life {
+            self.ask_store(now, sync, Question::Probe);
         }
     }
 

@@ -29,7 +29,7 @@ const BURSTING: f64 = 0.1;
 /// The least, of one that moves, of a burst of one token or two: what it does not find at a POP, it left at another.
 const MOVING_TINY: f64 = 0.9;
 /// So many tokens.
-pub(super) const TINY: u32 = 2;
+const TINY: u32 = 2;
 /// The least, of a strict rule: what one POP has on hand, its client may look for at another.
 const STRICT: f64 = 0.6;
 /// How many times faster a level above what is steered for is given out than a lack is made up.
@@ -50,8 +50,13 @@ const LENIENCE_SECONDS: f64 = 0.25;
 const RETOLD_SECONDS: f64 = 1.0;
 /// A warm key is reported so often.
 const WARM_SECONDS: f64 = 2.25;
-/// How many times what refills until a grant arrives the level may be off while the loop settles.
+/// How many times what refills until a grant arrives the level may be off while the loop settles, ...
 const SWINGS: f64 = 3.0;
+/// ... and by how many standard deviations of that: clients come as a Poisson process does.
+const DEVIATIONS: f64 = 3.0;
+/// The part of its burst that a client which nobody knew is charged too much for what it took before that was reported: it
+/// may have refilled since.
+const UNKNOWN: f64 = 0.1;
 
 /// Ends the run where what was admitted in a stretch is too little or too much.
 pub fn judge(world: &World, clients: &[Asking]) {
@@ -113,8 +118,11 @@ pub fn judge_apart(world: &World, clients: &[Asking]) {
 
 /// How far a steady client may overdraw its budget at any time, in tokens.
 fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
-    let news = seconds(setup.interval_ns + setup.round_trip_ns());
-    (SWINGS * news + LENIENCE_SECONDS) / seconds(quota.token_ns())
+    let news = seconds(setup.interval_ns + setup.round_trip_ns()) / seconds(quota.token_ns());
+    let lenience = LENIENCE_SECONDS / seconds(quota.token_ns());
+    SWINGS * news
+        + DEVIATIONS * (news * f64::from(cost)).sqrt()
+        + lenience
         + (tokens(setup.pops as u64) + FEW) * f64::from(cost)
 }
 
@@ -129,6 +137,11 @@ fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
     1.0 - part * (1.0 - given.min(1.0))
 }
 
+/// The part of its time at a POP that is left to a client once the first draw for it there is answered.
+fn after_a_draw(dwell_ns: u64, setup: &Setup) -> f64 {
+    seconds(dwell_ns.saturating_sub(setup.round_trip_ns())) / seconds(dwell_ns)
+}
+
 /// Tokens that were admitted and that nobody will hear of, as far as that is stated: of a cold key half of an even share at
 /// each POP. So half a burst at once, and half the rate until POPs whose share is used up have told that it is hot.
 fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
@@ -140,6 +153,7 @@ fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
         // A strict rule's requests wait for what others hold: how long says no ideal.
+        Shape::Hopping { dwell_ns, .. } if account.sharing.strict => STRICT * after_a_draw(dwell_ns, setup),
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,
@@ -151,7 +165,13 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
     let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
     let most = if account.sharing.strict { leased } else { f64::INFINITY };
-    let least = part * tokens(compared.least).min(most) - FEW * f64::from(asking.cost);
+    // What a rate that jumps down was cut for last is not made good by the end.
+    let cut = match asking.shape {
+        Shape::Jumping { low, .. } => low.min(account.rate()) * f64::from(asking.cost) * news,
+        _ => 0.0,
+    };
+    let unknown = if compared.was_known { 0.0 } else { UNKNOWN * f64::from(account.quota.burst()) };
+    let least = part * tokens(compared.least).min(most) - FEW * f64::from(asking.cost) - cut - unknown;
     // The level goes up and down about what is steered for by what is under way: what it saved up is not lost.
     let saved = compared.saved.min(account.rate() * news);
     (tokens(compared.tally.admitted) + saved < least).then(|| format!("too little, at least {least:.0}"))

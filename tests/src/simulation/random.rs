@@ -233,7 +233,7 @@ pub fn check(seed: u64) -> Result<(), String> {
         judge::judge(&world, &clients);
         judge::judge_apart(&world, &clients);
         if let Some(trial) = trial {
-            exact::judge(&world, trial, &faults);
+            exact::judge(&world, trial, &faults, &clients);
         }
         if let Some(feature) = feature {
             feature.judge(&world, &faults, end);

@@ -106,6 +106,8 @@ pub struct Compared {
     pub overdrawn: Overdrawn,
     /// Tokens that were admitted and that the budget will never hear of.
     pub unsaid: u64,
+    /// Whether the budget had heard of the client when it began.
+    pub was_known: bool,
     /// What the bucket of the ideal limiter that admits the least lacks more at the end than the budget, and did not at
     /// the begin, in tokens: what the budget has saved up, and gives out later.
     pub saved: f64,
@@ -128,6 +130,7 @@ struct Begun {
     floor: Option<(Quota, Meter)>,
     by_floor: u64,
     unsaid: u64,
+    was_known: bool,
     /// What is owed at most, and what of it is known, in nanoseconds of refill.
     owed_ns: u64,
     known_ns: u64,
@@ -160,6 +163,7 @@ impl Stretch {
                 floor,
                 by_floor: 0,
                 unsaid: account.unsaid,
+                was_known: account.is_known,
                 owed_ns: account.owed.deficit_ns(now),
                 known_ns: account.known.deficit_ns(now),
             }
@@ -190,7 +194,7 @@ impl Stretch {
     /// How it was at its end, at `now`, under `rule`.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
-        let Begun { tally, region_0, by_floor, unsaid, owed_ns, known_ns, .. } = self.rules[rule];
+        let Begun { tally, region_0, by_floor, unsaid, was_known, owed_ns, known_ns, .. } = self.rules[rule];
         // What was owed beyond what is known is paid while nothing more is known to be owed.
         let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
         let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);
@@ -207,6 +211,7 @@ impl Stretch {
             most: self.most.admitted(rule),
             overdrawn: account.overdrawn_of_stretch,
             unsaid: account.unsaid.saturating_sub(unsaid),
+            was_known,
             saved: saved_ns as f64 / account.quota.token_ns() as f64,
         }
     }

@@ -17,6 +17,10 @@ use super::world::Call;
 
 /// How long a POP that says nothing counts as one of the region, in nanoseconds (weir-sync's default).
 const POP_TTL_NS: u64 = 10 * SECOND_NS;
+/// The first pause and the longest before a store that is out of reach is asked again, in nanoseconds (weir-sync's).
+const BACKOFF_NS_MIN: u64 = SECOND_NS / 20;
+/// See there.
+pub(super) const BACKOFF_NS_MAX: u64 = 2 * SECOND_NS;
 
 /// What a weir-sync asks the store.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) enum Question {
     Bans(BanListing),
     /// What the rule set says that a POP asks for.
     Rules(Call),
+    /// Whether it is there again.
+    Probe,
 }
 
 /// A question on its way to the store and back, until it is answered. The network may repeat it.
@@ -44,6 +50,7 @@ pub(super) enum Answer {
     Rules(RuleSet),
     Look(Vec<Account>),
     Bans(Vec<Ban>),
+    Probe,
 }
 
 /// What is to be done once the store has answered.
@@ -78,6 +85,7 @@ pub struct Sync {
     wall: WallClock,
     terms: Terms,
     hub: Hub,
+    link: Link,
     /// The rule set that POPs are told to run, as the store last said.
     rule_set: RuleSet,
 }
@@ -89,8 +97,35 @@ impl Sync {
         let wall = WallClock::beginning(setup.begins_us);
         let member =
             if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
-        let hub = hub(&member, terms);
-        Self { region, member, is_up: true, life: 0, clock, wall, terms, hub, rule_set: RuleSet::default() }
+        let (hub, link) = (hub(&member, terms), Link::default());
+        Self {
+            region,
+            member,
+            is_up: true,
+            life: 0,
+            clock,
+            wall,
+            terms,
+            hub,
+            link,
+            rule_set: RuleSet::default(),
+        }
+    }
+
+    /// Whether it asks the store nothing but whether it is there: all else is answered without it at once.
+    pub fn is_store_lost(&self) -> bool {
+        self.link.pause_ns.is_some()
+    }
+
+    /// What it asked at `asked_at` was answered at `now`, or was not.
+    pub(super) fn heard_of_store(
+        &mut self,
+        question: &Question,
+        is_answered: bool,
+        asked_at: u64,
+        now: u64,
+    ) -> Option<u64> {
+        self.link.heard(matches!(question, Question::Probe), is_answered, asked_at, now)
     }
 
     /// A report comes in.
@@ -148,8 +183,38 @@ impl Sync {
     pub fn crash(&mut self) {
         self.is_up = false;
         self.life += 1;
-        self.hub = hub(&self.member, self.terms);
+        (self.hub, self.link) = (hub(&self.member, self.terms), Link::default());
         self.rule_set = RuleSet::default();
+    }
+}
+
+/// The connection to the store, as weir-sync keeps it (`store/link.rs`).
+#[derive(Debug, Default)]
+struct Link {
+    /// While the store is out of reach: the pause before it is asked again whether it is there.
+    pause_ns: Option<u64>,
+    /// What was asked before that says nothing, in simulated nanoseconds.
+    since: u64,
+}
+
+impl Link {
+    /// After how long the store is to be asked whether it is there, if it is.
+    fn heard(&mut self, is_probe: bool, is_answered: bool, asked_at: u64, now: u64) -> Option<u64> {
+        match (self.pause_ns, is_answered) {
+            (Some(_), true) if is_probe => {
+                *self = Self { pause_ns: None, since: now };
+                None
+            }
+            (Some(pause_ns), false) if is_probe => {
+                self.pause_ns = Some((2 * pause_ns).min(BACKOFF_NS_MAX));
+                Some(pause_ns)
+            }
+            (None, false) if asked_at >= self.since => {
+                self.pause_ns = Some(BACKOFF_NS_MIN);
+                Some(0)
+            }
+            _ => None,
+        }
     }
 }
 

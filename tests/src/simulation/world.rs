@@ -73,6 +73,10 @@ pub(super) enum Event {
     },
     TimedOut(Call),
     Listen(usize),
+    Probe {
+        sync: usize,
+        life: u32,
+    },
     Look,
     /// One of the rule sets that operators put is put.
     Put(usize),
@@ -206,7 +210,9 @@ impl World {
         for (rule, key, to_be_heard) in self.look_around() {
             let id = self.reference.id(rule, key);
             let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
+            let is_known = self.store.charged(&id) > 0;
             let account = self.reference.account_mut(rule, key);
+            account.is_known = is_known;
             // Faults have their price, and the budget knows best what it was: the debt that it forgave is not paid
             // back, and what it charges for clocks that went back is.
             if now > 0 && !account.sharing.strict {
@@ -326,6 +332,7 @@ impl World {
             }
             Event::Put(which) => self.put(which),
             Event::Listen(sync) => self.listen(now, sync),
+            Event::Probe { sync, life } => self.probe(now, sync, life),
             Event::Look => self.look(now),
             Event::Keep { restored_at } => self.store.keep(restored_at),
             Event::Fault(fault) => self.suffer(now, &fault),
