@@ -177,11 +177,10 @@ impl HotKeys {
             };
             // That it rests elsewhere is no news to a POP that knows it.
             match known {
-                None => unseen.push(key.clone()),
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
                 // What POPs here have is newer.
                 Some(known) if known.is_reported(now) => unseen.push(known.named(&key.id, false)),
-                Some(_) => unseen.push(key.clone()),
+                _ => unseen.push(key.clone()),
             }
         }
         let rested = self.resting.iter().filter(|(_, known)| now.nanos_since(known.at) >= known.look_ns);
