@@ -84,6 +84,11 @@ impl Setup {
         2 * [self.near, self.far].iter().map(|link| link.delay_ns + link.jitter_ns).sum::<u64>()
     }
 
+    /// By how much later than another a report may reach the store, as its POP tells the time: in milliseconds.
+    pub fn jitter_ns(&self) -> u64 {
+        self.near.jitter_ns + self.far.jitter_ns + SECOND_NS / 1_000
+    }
+
     /// How long after its last fault has healed a fleet is as if there had been none, in nanoseconds: what was held
     /// up has arrived or is given up, demand is measured anew, grants are of now.
     pub fn recovery_ns(&self) -> u64 {

@@ -165,13 +165,16 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
     let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
     let most = if account.sharing.strict { leased } else { f64::INFINITY };
-    // What a rate that jumps down was cut for last is not made good by the end.
-    let cut = match asking.shape {
-        Shape::Jumping { low, .. } => low.min(account.rate()) * f64::from(asking.cost) * news,
+    let cost = f64::from(asking.cost);
+    let chance = match asking.shape {
+        // What a rate that jumps down was cut for last is not made good by the end.
+        Shape::Jumping { low, .. } => low.min(account.rate()) * cost * news,
+        // Whether a request comes before the POP has heard that its client did, as far as that is chance.
+        Shape::Hopping { .. } => (tokens(compared.least) * cost).sqrt(),
         _ => 0.0,
     };
     let unknown = if compared.was_known { 0.0 } else { UNKNOWN * f64::from(account.quota.burst()) };
-    let least = part * tokens(compared.least).min(most) - FEW * f64::from(asking.cost) - cut - unknown;
+    let least = part * tokens(compared.least).min(most) - FEW * cost - chance - unknown;
     // The level goes up and down about what is steered for by what is under way: what it saved up is not lost.
     let saved = compared.saved.min(account.rate() * news);
     (tokens(compared.tally.admitted) + saved < least).then(|| format!("too little, at least {least:.0}"))

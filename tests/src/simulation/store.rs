@@ -55,6 +55,8 @@ pub struct Store {
     /// How often its clock has stepped forward, and how far in all, in microseconds: that much refill is not time, of
     /// each step a burst at most.
     jumped: (u64, u64),
+    /// By how much later than another a report may arrive, in nanoseconds: so exactly a POP bears out what time has passed.
+    jitter_ns: u64,
 }
 
 type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -115,9 +117,16 @@ pub struct Loss {
 }
 
 impl Store {
-    /// An empty store that answers, and whose clock begins so.
-    pub fn new(keeps_ledger: bool, begins_us: u64) -> Self {
-        Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
+    /// An empty store that answers, whose clock begins so, and to which reports are so many nanoseconds late at most beside
+    /// the quickest.
+    pub fn new(keeps_ledger: bool, begins_us: u64, jitter_ns: u64) -> Self {
+        Self {
+            clock: WallClock::beginning(begins_us),
+            is_up: true,
+            keeps_ledger,
+            jitter_ns,
+            ..Self::default()
+        }
     }
 
     /// Charges every entry, in the name of `member`, for `pop`. An error says what must not be.
@@ -166,8 +175,10 @@ impl Store {
         let put_off_us = if is_first { kept.steps_put_off_us } else { 0 };
         let jumped_us = stepped_us.min(believed_us) + put_off_us;
         kept.steps_put_off_us = if entry.counts.is_empty() { kept.steps_put_off_us + stepped_us } else { 0 };
+        let is_borne_out = stepped_us > 0 || kept.put_off_ns > 0;
+        let told_late_ns = if is_borne_out { self.jitter_ns } else { 0 };
         // Rounded to the microsecond at both ends.
-        let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + 1_000;
+        let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + told_late_ns + 1_000;
         kept.charged_at = (now, self.jumped);
         let after_ns = kept.budget.deficit_ns();
         kept.put_off_ns = match (now - last).checked_sub(before_ns.saturating_sub(after_ns)) {
