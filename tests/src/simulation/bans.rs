@@ -22,6 +22,8 @@ const SLACK_NS: u64 = SECOND_NS / 20;
 const LONGER_NS: u64 = 2 * SECOND_NS;
 /// After a ban, one that has half of its burst is let through after so long, in nanoseconds, beside what news take.
 const AGAIN_NS: u64 = 3 * SECOND_NS;
+/// So many messages in a row may be lost that tell of a ban; each is given up, and the next says it.
+const LOST: u64 = 2;
 /// A strict rule's request whose message is lost is refused, and earns no ban: so many parts of them.
 const LOST_PARTS: usize = 10;
 
@@ -61,8 +63,7 @@ impl Penalty {
         let penalty = format!(r#"{{"after": {after}, "within": "{WITHIN}", "deny_for": "{seconds}s"}}"#);
         *options = format!(r#"{options}, "penalty": {penalty}"#);
         let is_strict = options.contains(r#""strict""#);
-        // A POP whose reply is lost is told again within a minute only.
-        (setup.near.loss, setup.keeps_log) = (0.0, true);
+        setup.keeps_log = true;
         let floods = (rate * log_uniform(3.0, 20.0, rng)).min(most);
         clients[0].shape = match rng.u8(0..4) {
             0 => Shape::OnePop { rate: floods, pop: rng.usize(0..setup.pops) },
@@ -171,7 +172,7 @@ fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end:
             && by < next
             && is_clean(logged.at, by)
             && has_tokens
-            && !log[i..].iter().take_while(|logged| logged.at <= by).any(|logged| logged.passed)
+            && asks_in_vain(&log[i..], by - again_ns / 2, by)
         {
             let what = format!(
                 "client {} is refused for {} ms after its last ban, which ended at {} ms",
@@ -185,6 +186,13 @@ fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end:
             debt.take(quota, world.reference.cost(0, logged.cost), logged.at);
         }
     }
+}
+
+/// Whether all of these are refused up to `by`, and some of them come after `late`.
+fn asks_in_vain(log: &[Logged], late: u64, by: u64) -> bool {
+    let until_then = log.iter().take_while(|logged| logged.at <= by);
+    !until_then.clone().any(|logged| logged.passed)
+        && until_then.last().is_some_and(|logged| logged.at > late)
 }
 
 /// When a POP knows of a ban, at the latest; none where it need not.
@@ -204,7 +212,8 @@ fn known_at(ban: &Ban, pop: usize, (faults, setup): (&Schedule, &Setup), end: u6
     };
     let is_near = pop % setup.regions == ban.pop % setup.regions && setup.syncs_per_region == 1;
     let way = if is_near { Way::Within(ban.pop, pop) } else { Way::Between(ban.pop, pop) };
-    way.known_at((faults, setup), (ban.from, end), is_lost)
+    let lost_ns = LOST * (setup.timeout_ns + setup.interval_ns * setup.syncs_per_region as u64);
+    way.known_at((faults, setup), (ban.from, end), lost_ns, is_lost)
 }
 
 fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {

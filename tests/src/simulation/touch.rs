@@ -57,15 +57,17 @@ impl Way {
         setup.timeout_ns + 2 * (turns + setup.interval_ns) + setup.round_trip_ns() + store_ns
     }
 
-    /// Since when what was to be told from `at` on is known at its end, before `until`; there it is lost at `lost`.
+    /// Since when what was to be told from `at` on is known at its end, before `until`, `more_ns` later than where no message
+    /// is lost; nobody has it to tell any more where that is `lost`.
     pub fn known_at(
         self,
         (schedule, setup): (&Schedule, &Setup),
         (at, until): Span,
+        more_ns: u64,
         lost: impl Fn(u64) -> bool,
     ) -> Option<u64> {
         let known = |(from, to): Span| {
-            let known_at = from.max(at) + self.takes_ns(setup);
+            let known_at = from.max(at) + self.takes_ns(setup) + more_ns;
             (known_at <= to.min(until) && !lost(known_at)).then_some(known_at)
         };
         self.whole(schedule, setup, until).into_iter().find_map(known)
