@@ -33,8 +33,10 @@ mod rule_set;
 mod struct_value;
 pub mod template;
 pub mod tier;
+pub mod variant;
 pub mod wider;
 
+pub use parse::CONDITIONS_MAX;
 pub use response::{HeaderFamilies, Reset, Response};
 pub use rule::Rule;
-pub use rule_set::{CONDITIONS_MAX, Listed, NO_RULE, RuleSet};
+pub use rule_set::{Listed, NO_RULE, RuleSet};

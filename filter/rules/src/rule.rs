@@ -19,7 +19,7 @@ use crate::mode::Enforcement;
 use crate::penalty::Penalty;
 use crate::request::Fetched;
 use crate::response::Response;
-use crate::tier::Variant;
+use crate::variant::Variant;
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,6 @@ use crate::reading::{Errors, Fields};
 use crate::request::{Attributes, Fetched};
 use crate::rule::Rule;
 
-/// The most conditions in one list.
-pub const CONDITIONS_MAX: usize = 100;
-
 /// The rules of one configuration, in the order they were written, and what stands above them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {

@@ -3,11 +3,11 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::Rule;
 use crate::address::Prefixes;
 use crate::key_spec::{KeySpec, prefixes};
 use crate::limit::Limit;
 use crate::reading::{Errors, Fields};
+use crate::rule::Rule;
 use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::sharing::Sharing;

@@ -50,11 +50,12 @@ use alloc::vec::Vec;
 
 use weir_wire::messages::Leased;
 
+use self::draw::price_ns;
 pub use self::draw::{
     CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX, LEASE_US_MIN, Law,
     WINDOW_TOKEN_NS,
 };
-use crate::budget::{COUNT_MAX, DEFICIT_NS_MAX, SourceId};
+use crate::budget::{COUNT_MAX, SourceId};
 
 /// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
@@ -305,9 +306,4 @@ impl Holder {
 /// What the whole of a budget is worth by its law.
 fn full_ns(draw: &Draw) -> u64 {
     price_ns(u64::from(draw.quota.burst()), draw.token_ns())
-}
-
-/// What tokens are worth, in nanoseconds of refill, within what a deficit holds.
-fn price_ns(tokens: u64, token_ns: u64) -> u64 {
-    tokens.saturating_mul(token_ns).min(DEFICIT_NS_MAX)
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Put;
+use super::put::Put;
 use crate::matching::Texts;
 
 /// Looks up what is put: one value, or leading segments of a path, which are one text with `/` between them.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use serde_json::Value;
 
-use super::{CLAIM_NAMES_MAX, KeySpec, PART_NAME_BYTES_MAX, PARTS_MAX, Part, SEGMENTS_MAX};
+use super::spec::{CLAIM_NAMES_MAX, KeySpec, PART_NAME_BYTES_MAX, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::matching::Duplicates;
 use crate::reading::{Errors, Fields, choice, text};

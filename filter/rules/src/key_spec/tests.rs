@@ -1,7 +1,12 @@
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::*;
 use crate::RuleSet;
+use crate::fleet_secret::FleetSecret;
+use crate::key::KeyValue;
 use crate::reading::Errors;
-use crate::request::{Attribute, Request, Values};
+use crate::request::{Attribute, Fetched, Request, Values};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

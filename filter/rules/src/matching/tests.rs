@@ -2,10 +2,13 @@ mod agreement;
 mod spellings;
 mod unsure;
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::*;
 use crate::RuleSet;
 use crate::reading::Errors;
-use crate::request::{Attribute, Request, Values};
+use crate::request::{Attribute, Fetched, Request, Values};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::string::ToString;

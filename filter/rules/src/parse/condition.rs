@@ -12,27 +12,22 @@ use alloc::vec::Vec;
 
 use serde_json::Value;
 
-use super::Reader;
-use crate::CONDITIONS_MAX;
+use super::reader::Reader;
 use crate::matching::{
     AddressSet, Clause, Condition, Folding, GLOB_BYTES_MAX, HOST_BYTES_MAX, Hosts, PathMatch, Range, Written,
 };
 use crate::reading::{Errors, Fields, shown, text};
 pub(crate) use values::texts as long_texts;
-use values::{claims, cookies, headers, query};
+use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, claims, cookies, headers, query};
 
-/// The most items of a list, where nothing else is said.
-const LIST_MAX: usize = 100;
-/// The most networks, and the most values, in one list.
-const LONG_LIST_MAX: usize = 10_000;
+/// The most conditions in one list.
+pub const CONDITIONS_MAX: usize = 100;
 /// The most wildcards in all globs of one rule set.
 const WILDCARDS_MAX: usize = 4_096;
 /// The longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
 /// The longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
-/// The longest name of a route, a header, a cookie or a query parameter, in bytes.
-const NAME_BYTES_MAX: usize = 256;
 /// The longest network as it is written, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
 

@@ -6,8 +6,7 @@ use weir_wire::calendar::{Calendar, Window};
 use weir_wire::messages::Leased;
 use weir_wire::quota::Quota;
 
-use super::price_ns;
-use crate::budget::{BudgetId, COUNT_MAX};
+use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 
 /// The shortest lease, in microseconds: none is told from it by its milliseconds.
 pub const LEASE_US_MIN: u64 = 1_000;
@@ -127,4 +126,9 @@ impl Claim {
     pub fn spent(&self) -> u64 {
         self.admitted.min(COUNT_MAX)
     }
+}
+
+/// What tokens are worth, in nanoseconds of refill, within what a deficit holds.
+pub(super) fn price_ns(tokens: u64, token_ns: u64) -> u64 {
+    tokens.saturating_mul(token_ns).min(DEFICIT_NS_MAX)
 }

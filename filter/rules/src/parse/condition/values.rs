@@ -5,8 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::super::Reader;
-use super::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX};
+use super::super::reader::Reader;
 use crate::key_spec::{claim_names, duplicates};
 use crate::matching::{
     AttributeTest, CookieTest, Duplicates, PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, QueryTest, Test,
@@ -15,6 +14,12 @@ use crate::matching::{
 use crate::reading::{Errors, Fields, text};
 use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId, normalise_credentials};
 
+/// The most items of a list, where nothing else is said.
+pub(super) const LIST_MAX: usize = 100;
+/// The most networks, and the most values, in one list.
+pub(super) const LONG_LIST_MAX: usize = 10_000;
+/// The longest name of a route, a header, a cookie or a query parameter, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 256;
 /// The longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 

@@ -1,0 +1,232 @@
+//! A key's parts, and their values in a request.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::among::Among;
+use super::extract::segments;
+use super::put::Put;
+use crate::address::Prefixes;
+use crate::fleet_secret::{FleetSecret, PartsHash};
+use crate::key::KeyValue;
+use crate::matching::{Duplicates, Folding, OneOf, Repeated, Texts, cookies, host_of, of_header, parameters};
+use crate::request::{AttributeId, Attributes, Fetched, normalise_credentials};
+
+/// The most parts of a key.
+pub const PARTS_MAX: usize = 8;
+/// The most leading segments of a path that a key may have.
+pub const SEGMENTS_MAX: u8 = 16;
+/// The most names that lead to a claim.
+pub const CLAIM_NAMES_MAX: usize = 8;
+/// The longest name of a header, cookie, query parameter or claim, in bytes.
+pub const PART_NAME_BYTES_MAX: usize = 128;
+
+/// What a rule counts by. Each tuple of values that its parts have is a bucket of its own; no parts at all (`all`)
+/// are one bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySpec {
+    /// The client's address, cut to these prefixes.
+    pub(super) address: Option<Prefixes>,
+    /// The other parts, in the order they were written.
+    pub(super) others: Vec<Part>,
+    /// Tells `others` apart from every other list of parts, by their kinds and names.
+    pub(super) description: Vec<u8>,
+}
+
+/// A part of a key that is not the client's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// An attribute: a header, the method, the route, a claim. Duplicates are those of a header.
+    Attribute(AttributeId, Duplicates),
+    /// The value of a cookie, as it is, in this attribute.
+    Cookie(AttributeId, String, Duplicates),
+    /// The value of a query parameter, decoded.
+    Query(String, Duplicates),
+    /// The host, in lower case and without its port.
+    Host,
+    /// The path, without its query, folded.
+    Path,
+    /// So many leading segments of that; empty ones do not count.
+    PathSegments(u8),
+}
+
+/// A part of a key that the request does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPart {
+    /// The client's address: there is none, or it is unreadable.
+    ClientAddress,
+    /// Another.
+    Other,
+    /// It has one that is not to be there twice more than once.
+    Repeated,
+}
+
+impl From<Repeated> for MissingPart {
+    fn from(_: Repeated) -> Self {
+        Self::Repeated
+    }
+}
+
+/// What a rule does with a request that lacks a part of its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It does not count the request.
+    #[default]
+    Skip,
+    /// All such requests share one bucket.
+    Share,
+    /// It limits the request at once.
+    Limit,
+}
+
+impl KeySpec {
+    /// The key of a rule that counts by the client's address alone.
+    pub fn of_address(prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..Self::default() }
+    }
+
+    /// The prefixes that the client's address is cut to, if it is a part.
+    pub fn prefixes(&self) -> Option<Prefixes> {
+        self.address
+    }
+
+    /// Whether the client's address is all it has.
+    pub fn is_address(&self) -> bool {
+        self.address.is_some() && self.others.is_empty()
+    }
+
+    /// Whether it has parts that leave the POP as a hash.
+    pub fn is_hashed(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The same key over other prefixes.
+    pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..self.clone() }
+    }
+
+    /// The request's value, or a part that it lacks. Asks for nothing that is no part.
+    pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
+        if self.address.is_none() && self.others.is_empty() {
+            return Ok(KeyValue::ALL);
+        }
+        let address = match self.address {
+            Some(prefixes) => Some((request.client_address().ok_or(MissingPart::ClientAddress)?, prefixes)),
+            None => None,
+        };
+        if self.others.is_empty() {
+            return Ok(KeyValue::of_parts(address, None));
+        }
+        let mut hash = secret.begin(&self.description);
+        for part in &self.others {
+            part.put(request, &mut hash)?;
+        }
+        Ok(KeyValue::of_parts(address, Some(hash.finish())))
+    }
+
+    /// What the request has of each part but the client's address, in the order they were written: a value, or of
+    /// a path's segments several; none of a part that it lacks.
+    pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
+        let in_clear = |part: &Part| {
+            let mut values = Vec::new();
+            part.put(request, &mut values).ok().map(|()| values)
+        };
+        self.others.iter().map(in_clear).collect()
+    }
+
+    /// Whether it has just one part beside the client's address, so that a text can be a value of it.
+    pub(crate) fn has_one_value(&self) -> bool {
+        self.others.len() == 1
+    }
+
+    /// A value as its operator wrote it, in the form that requests have it in.
+    pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
+        let mut bytes = match self.others.as_slice() {
+            [Part::Host] => written.to_ascii_lowercase().into_bytes(),
+            [Part::Path | Part::PathSegments(_)] => Folding::ALL.of(written.as_bytes()),
+            _ => written.as_bytes().to_vec(),
+        };
+        if let [Part::Attribute(id, _)] = self.others.as_slice()
+            && attributes.is_credentials(*id)
+        {
+            normalise_credentials(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether the request's value of the one part beside the client's address is among `values`; never where it
+    /// lacks it.
+    pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
+        let [part] = self.others.as_slice() else { return false };
+        let mut among = Among::new(values);
+        part.put(request, &mut among).is_ok() && among.is_found()
+    }
+
+    /// What makes a rule's buckets others than those of the same rule with another key.
+    pub(crate) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
+        let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
+        address.into_iter().chain(self.description.iter().copied())
+    }
+}
+
+impl Put for PartsHash {
+    fn put(&mut self, value: &[u8]) {
+        self.put(value);
+    }
+
+    fn put_count(&mut self, count: usize) {
+        self.put_count(count);
+    }
+}
+
+impl Put for Vec<Vec<u8>> {
+    fn put(&mut self, value: &[u8]) {
+        self.push(value.to_vec());
+    }
+
+    fn put_count(&mut self, _: usize) {}
+}
+
+impl Part {
+    /// Puts the request's value into `hash`; an error where it has none, or more than it may.
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
+        match self {
+            Self::Attribute(id, Duplicates::Unsaid) => hash.put(attribute(request, *id)?),
+            Self::Attribute(id, duplicates) => {
+                picked(*duplicates, &mut of_header(attribute(request, *id)?), hash)?;
+            }
+            Self::Cookie(id, name, duplicates) => {
+                picked(*duplicates, &mut cookies(attribute(request, *id)?, name.as_bytes()), hash)?;
+            }
+            Self::Query(name, duplicates) => {
+                let target = attribute(request, AttributeId::PATH)?;
+                picked(*duplicates, &mut parameters(target, name, usize::MAX), hash)?;
+            }
+            Self::Host => {
+                hash.put(&host_of(attribute(request, AttributeId::AUTHORITY)?).to_ascii_lowercase());
+            }
+            Self::Path => hash.put(request.path(Folding::ALL).ok_or(MissingPart::Other)?),
+            Self::PathSegments(most) => {
+                let path = request.path(Folding::ALL).ok_or(MissingPart::Other)?;
+                let leading = segments(path).take(usize::from(*most));
+                hash.put_count(leading.clone().count());
+                leading.for_each(|segment| hash.put(segment));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attribute<'a>(request: &'a mut Fetched<'_>, id: AttributeId) -> Result<&'a [u8], MissingPart> {
+    request.get(id).ok_or(MissingPart::Other)
+}
+
+/// Puts the one of several values that counts into `hash`.
+fn picked(
+    duplicates: Duplicates,
+    values: &mut dyn Iterator<Item = OneOf<'_>>,
+    hash: &mut dyn Put,
+) -> Result<(), MissingPart> {
+    hash.put(&duplicates.pick(values)?.flatten().ok_or(MissingPart::Other)?);
+    Ok(())
+}
