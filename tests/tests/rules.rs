@@ -4,7 +4,6 @@ use std::path::Path;
 use std::{env, fs};
 
 use serde_json::{Value, json};
-use weir_rules::RuleSet;
 use weir_rules::document;
 use weir_tests::examples::edge::play;
 use weir_tests::examples::{Example, Then, of};
@@ -18,17 +17,17 @@ fn examples() -> Vec<Example> {
     of(&page).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
 }
 
-/// The rule set of an example, or what is wrong with it.
-fn rule_set(yaml: &str) -> Result<RuleSet, String> {
+/// The rule set document of an example, or what is wrong with it.
+fn document_of(yaml: &str) -> Result<Value, String> {
     let value: Value = serde_saphyr::from_str(yaml).map_err(|e| format!("no YAML: {e}"))?;
     let document = if value.is_array() { json!({"rules": value}) } else { value };
     let errors = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    document::parse(document.to_string().as_bytes()).map_err(errors)
+    document::parse(document.to_string().as_bytes()).map_err(errors).map(|_| document)
 }
 
 fn problem(example: &Example) -> Option<String> {
-    match (rule_set(&example.yaml), &example.then) {
-        (Ok(rules), Then::Requests(requests)) => play(rules, requests).err(),
+    match (document_of(&example.yaml), &example.then) {
+        (Ok(document), Then::Requests(requests)) => play(&document, requests).err(),
         (Err(found), Then::Errors(expected)) => (found != expected.trim_end()).then_some(found),
         (Err(found), Then::Requests(_)) => Some(found),
         (Ok(_), Then::Errors(_)) => Some("it is accepted".to_owned()),

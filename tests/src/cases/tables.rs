@@ -4,11 +4,13 @@ use std::hint::black_box;
 use std::mem::ManuallyDrop;
 
 use weir_limiter::decision::Outcome;
-use weir_limiter::limiter::Limiter;
+use weir_limiter::key::Secret;
+use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::slot::KEYS_PER_SLOT;
-use weir_limiter::table::{LocalSlots, Slots};
+use weir_rules::config::Config;
+use weir_wire::time::Time;
 
-use super::decisions::{BEGIN, GENEROUS, SLOTS, STEP_NS, limiter, per_address};
+use super::decisions::{Alone, BEGIN, GENEROUS, SLOTS, STEP_NS, configuration, per_address};
 use super::host::{Forgetful, Post};
 use super::{ADDRESSES, Case, Operation, address};
 
@@ -26,14 +28,27 @@ pub(super) const CASES: &[Case] = &[
 
 /// Every key is there, and none shares much with the one before.
 fn hit() -> Operation {
-    let mut round = Round::new(KNOWN, GENEROUS, LocalSlots::new(SLOTS));
+    let mut round = Round::new(KNOWN, at_an_edge(GENEROUS, SLOTS));
     (0..KNOWN).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
     round.operation()
 }
 
-/// No key is there, nor any other.
+/// No key is there, nor any other. No edge has such a table, so its limiter is asked.
 fn miss() -> Operation {
-    Round::new(ADDRESSES, GENEROUS, Forgetful::new(SLOTS)).operation()
+    let config = Config::parse(&configuration(&per_address(1, GENEROUS), SLOTS)).expect("good rules");
+    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+    let (mut limiter, mut slots) = (Limiter::new(config.rules, identity, None), Forgetful::new(SLOTS));
+    let decide = move |request: &mut Post<'_>, now| {
+        // A host takes a decision apart, which leaves nothing to be dropped.
+        black_box(ManuallyDrop::new(limiter.decide(black_box(request), &mut slots, now))).outcome()
+    };
+    Round::new(ADDRESSES, decide).operation()
+}
+
+/// One rule per address at an edge with so many slots.
+fn at_an_edge(quota: &str, slots: u32) -> impl FnMut(&mut Post<'_>, Time) -> Outcome + use<> {
+    let mut alone = Alone::new(&per_address(1, quota), slots);
+    move |request, now| alone.decide(request, now)
 }
 
 /// A newcomer takes the place of a key that has refilled: what rotating addresses meet.
@@ -48,7 +63,7 @@ fn full_of_debt() -> Operation {
 
 /// A full table, in which a newcomer ends in `outcome`.
 fn full(quota: &str, outcome: Outcome) -> Operation {
-    let mut round = Round::new(ADDRESSES, quota, LocalSlots::new(FEW_SLOTS));
+    let mut round = Round::new(ADDRESSES, at_an_edge(quota, FEW_SLOTS));
     let keys = FEW_SLOTS * u32::try_from(KEYS_PER_SLOT).expect("small");
     // A slot tells three times as many debtors apart as it has places, and by chance some get fewer keys than others:
     // eight times as many fill them all.
@@ -60,27 +75,23 @@ fn full(quota: &str, outcome: Outcome) -> Operation {
 }
 
 /// Requests from many addresses in turn.
-struct Round<S> {
+struct Round<D> {
     addresses: Vec<Vec<u8>>,
     next: usize,
-    limiter: Limiter,
-    slots: S,
-    now: weir_wire::time::Time,
+    decide: D,
+    now: Time,
 }
 
-impl<S: Slots + 'static> Round<S> {
-    fn new(addresses: u32, quota: &str, slots: S) -> Self {
+impl<D: FnMut(&mut Post<'_>, Time) -> Outcome + 'static> Round<D> {
+    fn new(addresses: u32, decide: D) -> Self {
         let addresses = (0..addresses).map(address).collect();
-        Self { addresses, next: 0, limiter: limiter(&per_address(1, quota)), slots, now: BEGIN }
+        Self { addresses, next: 0, decide, now: BEGIN }
     }
 
     fn decide(&mut self) -> Outcome {
         self.now += STEP_NS;
         self.next = if self.next + 1 < self.addresses.len() { self.next + 1 } else { 0 };
-        let mut request = Post::from(&self.addresses[self.next]);
-        let decision = self.limiter.decide(black_box(&mut request), &mut self.slots, self.now);
-        // A host takes a decision apart, which leaves nothing to be dropped.
-        black_box(ManuallyDrop::new(decision)).outcome()
+        (self.decide)(&mut Post::from(&self.addresses[self.next]), self.now)
     }
 
     fn operation(mut self) -> Operation {

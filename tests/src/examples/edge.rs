@@ -1,16 +1,15 @@
-//! Plays a script to the real limiter of one POP.
+//! Plays a script to the edge of one POP, as a host drives it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use weir_limiter::decision::{Decision, Outcome};
-use weir_limiter::key::Secret;
-use weir_limiter::limiter::{Afterwards, Limiter, Reporter, TableIdentity, What};
-use weir_limiter::response::{Answers, BLOCKED_STATUS, DENIED_STATUS};
-use weir_limiter::table::LocalSlots;
-use weir_rules::RuleSet;
-use weir_rules::after::After;
+use serde_json::{Value, json};
+use weir_limiter::decision::Outcome;
+use weir_limiter::edge::{
+    Answered, Call, Decided, Edge, Effect, HostRules, LocalSite, Open, Response, Step as Then, Unread,
+};
 use weir_rules::request::{Attribute, Request};
+use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
 use super::budgets::Budgets;
@@ -20,18 +19,23 @@ use super::script::{Expected, Line, Requests, Step, Upstream, duration, parse};
 const BEGIN: Duration = Duration::from_secs(1_000_000_007);
 /// What the wall clock reads then, in seconds since 1970: the first of June 2026, 00:00 UTC.
 const BEGIN_UNIX_S: u64 = 1_780_272_000;
-/// Slots in the table.
-const SLOTS: u32 = 256;
+/// Keys that the table has places for.
+const ADDRESSES: u32 = 4_096;
+/// How exactly it is seen for how long a request was held.
+const TURN: Duration = Duration::from_millis(10);
+/// No request is held for longer.
+const HELD_MAX: Duration = Duration::from_mins(1);
 
 /// A POP that plays a script.
-struct Edge {
-    limiter: Limiter,
-    slots: LocalSlots,
-    now: Time,
+struct Pop {
+    edge: Edge,
+    site: LocalSite,
+    now: Duration,
     /// weir-sync; none where the script never names it.
     budgets: Option<Budgets>,
     is_in_touch: bool,
-    in_flight: VecDeque<Afterwards>,
+    /// Requests of which something is left to do.
+    in_flight: VecDeque<Open>,
 }
 
 /// What became of the requests of a line.
@@ -39,19 +43,27 @@ struct Edge {
 struct Seen {
     outcomes: Vec<(Outcome, Option<String>)>,
     held: Vec<Duration>,
-    last: Option<Decision>,
+    last: Told,
 }
 
-/// Plays `block` to a POP with these rules; an error says which line came to something else, and what.
-pub fn play(rules: RuleSet, block: &str) -> Result<(), String> {
+/// What a client is told.
+#[derive(Default)]
+struct Told {
+    status: Option<u16>,
+    body: Option<String>,
+    headers: Vec<(String, String)>,
+}
+
+/// Plays `block` to a POP with the rules of `document`; an error says which line came to something else, and what.
+pub fn play(document: &Value, block: &str) -> Result<(), String> {
     let steps = parse(block)?;
     let is_in_a_fleet = steps.iter().any(|step| matches!(step.line, Line::InTouch(_)));
-    let mut edge = Edge::new(rules, is_in_a_fleet);
+    let mut pop = Pop::new(document, is_in_a_fleet)?;
     for step in &steps {
         if let Some(at) = step.at {
-            edge.now = edge.now.max(time(BEGIN + at));
+            pop.now = pop.now.max(BEGIN + at);
         }
-        edge.step(step).map_err(|found| format!("{}\n  {found}", step.text))?;
+        pop.step(step).map_err(|found| format!("{}\n  {found}", step.text))?;
     }
     Ok(())
 }
@@ -60,22 +72,33 @@ fn time(at: Duration) -> Time {
     Time::from_nanos(u64::try_from(at.as_nanos()).expect("within centuries"))
 }
 
-impl Edge {
-    fn new(rules: RuleSet, is_in_a_fleet: bool) -> Self {
-        let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
-        let reporter = is_in_a_fleet.then(|| Reporter { pop: "fra1".into(), worker: 1 });
+impl Pop {
+    fn new(document: &Value, is_in_a_fleet: bool) -> Result<Self, String> {
+        let mut configuration = document.clone();
+        configuration["table"] = json!({"addresses": ADDRESSES});
+        configuration["filter_state"] = json!(true);
+        if is_in_a_fleet {
+            configuration["sync"] =
+                json!({"cluster": "weir-sync", "pop": "fra1", "key_secret": "no-secret-of-anybody"});
+        }
+        let mut site = LocalSite::new([7; 16], 1);
+        let bytes = configuration.to_string().into_bytes();
+        let configured = Edge::configure(&bytes, HostRules::default(), &mut site, time(BEGIN));
+        let (edge, _) = configured.map_err(|errors| errors.join("\n"))?;
         let unix_us = (BEGIN_UNIX_S - BEGIN.as_secs()) * 1_000_000;
-        Self {
-            limiter: Limiter::new(rules, identity, reporter),
-            slots: LocalSlots::new(SLOTS),
-            now: time(BEGIN),
+        Ok(Self {
+            edge,
+            site,
+            now: BEGIN,
             budgets: is_in_a_fleet.then(|| Budgets::new(unix_us)),
             is_in_touch: false,
             in_flight: VecDeque::new(),
-        }
+        })
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
+        let unix_s = BEGIN_UNIX_S - BEGIN.as_secs();
+        self.site.unix_ns = unix_s * 1_000_000_000 + time(self.now).as_nanos();
         self.exchange();
         match &step.line {
             Line::InTouch(is_in_touch) => {
@@ -87,8 +110,8 @@ impl Edge {
                 if self.in_flight.len() < *count {
                     return Err(format!("there are {} in flight", self.in_flight.len()));
                 }
-                for done in self.in_flight.drain(..count) {
-                    self.limiter.release(done, &mut self.slots, self.now);
+                for mut open in self.in_flight.drain(..count) {
+                    self.edge.end(&mut open, &mut self.site, time(self.now));
                 }
                 Ok(())
             }
@@ -102,113 +125,145 @@ impl Edge {
 
     /// A report and its answer, where there is somebody to answer.
     fn exchange(&mut self) {
-        let Some(budgets) = self.budgets.as_mut().filter(|_| self.is_in_touch) else { return };
-        let Some(report) = self.limiter.report(&mut self.slots, true, self.now) else { return };
-        let reply = budgets.answer(&report, self.now);
-        self.limiter.apply(report.sequence, &reply, &mut self.slots, self.now).expect("a good reply");
+        if !self.is_in_touch {
+            return;
+        }
+        let now = time(self.now);
+        for effect in self.edge.tick(&mut self.site, now) {
+            if let Effect::Call(call) = effect {
+                let answer = self.answer(&call);
+                self.edge.answer(call.number, answer, &mut self.site, now);
+            }
+        }
+    }
+
+    /// What weir-sync answers.
+    fn answer(&mut self, call: &Call) -> Answered {
+        let budgets = self.budgets.as_mut().filter(|_| self.is_in_touch);
+        let budgets = budgets.ok_or_else(|| Unread::Failed("out of touch".to_owned()))?;
+        Ok(budgets.answer(&Report::decode(&call.body).expect("a report"), time(self.now)))
     }
 
     fn send(&mut self, requests: &Requests) -> Seen {
         let mut seen = Seen::default();
-        for _ in 0..requests.times {
-            let mut decision = self.decide(requests);
-            let rule = decision
-                .strictest()
-                .and_then(|(rule, _)| self.limiter.rules().rules().get(usize::from(rule)));
-            seen.outcomes.push((decision.outcome(), rule.map(|rule| rule.name.clone())));
-            if let Decision::Allow { hold_ns, afterwards, .. } = &mut decision {
-                seen.held.push(Duration::from_nanos(*hold_ns));
-                for done in std::mem::take(afterwards) {
-                    self.end(done, &requests.answer);
-                }
+        for id in 0..u32::try_from(requests.times).expect("few") {
+            let mut open = Open::new(id);
+            seen.last = self.decide(&mut open, requests, &mut seen);
+            if !open.is_done() {
+                let now = time(self.now);
+                let mut answer = Answering { answer: &requests.answer, told: &mut seen.last };
+                self.edge.response(&mut open, &mut answer, &mut self.site, now);
+                self.edge.response_sent(&mut open, || requests.answer.bytes, &mut self.site, now);
             }
-            seen.last = Some(decision);
+            if !open.is_done() {
+                self.in_flight.push_back(open);
+            }
         }
+        self.let_go(&mut seen);
         seen
     }
 
-    fn decide(&mut self, requests: &Requests) -> Decision {
-        let mut asked = Asked(requests);
-        let decision = self.limiter.decide(&mut asked, &mut self.slots, self.now);
-        let Decision::Wait(report) = decision else { return decision };
-        let mut is_answered = false;
-        if let Some(budgets) = self.budgets.as_mut().filter(|_| self.is_in_touch) {
-            let reply = budgets.answer(&report, self.now);
-            let drawn = self.limiter.drawn(report.sequence, &reply, &mut self.slots, self.now);
-            is_answered = drawn.expect("a good reply");
-        } else {
-            self.limiter.draw_failed(report.sequence, &mut self.slots, self.now);
-        }
-        self.limiter.decide_again(is_answered, &mut asked, &mut self.slots, self.now)
+    fn decide(&mut self, open: &mut Open, requests: &Requests, seen: &mut Seen) -> Told {
+        let (mut asked, now) = (Asked(requests), time(self.now));
+        let decided = self.edge.request(open, &mut asked, &mut self.site, now);
+        let Then::Call(call) = decided.step else { return note(decided, seen) };
+        let answer = self.answer(&call);
+        let answer = (call.number, answer);
+        let decided = self.edge.answer_request(open, answer, &mut asked, &mut self.site, now);
+        note(decided.expect("the call that it waits for"), seen)
     }
 
-    /// What is left to do of a request: it goes on being in flight, or its response is there and is charged.
-    fn end(&mut self, done: Afterwards, answer: &Upstream) {
-        let cost = match &done.what {
-            What::Release { .. } => return self.in_flight.push_back(done),
-            What::Charge(after) => cost_of(after, answer),
-        };
-        self.limiter.charge(done, cost, &mut self.slots, self.now);
+    /// Waits until every request that is held has gone on.
+    fn let_go(&mut self, seen: &mut Seen) {
+        let mut after = Duration::ZERO;
+        while seen.held.contains(&Duration::MAX) && after < HELD_MAX {
+            for effect in self.edge.tick(&mut self.site, time(self.now + after)) {
+                if let Effect::Resume(id) = effect {
+                    let allowed = seen.outcomes.iter().enumerate();
+                    let mut allowed = allowed.filter(|(_, (outcome, _))| *outcome == Outcome::Allow);
+                    let place =
+                        allowed.position(|(n, _)| n == id as usize).expect("one that was let through");
+                    seen.held[place] = after;
+                }
+            }
+            after += TURN;
+        }
     }
 
     /// An indented line.
     fn check(&mut self, seen: &Seen, name: &str, value: &str) -> Result<(), String> {
+        let nothing = || "nothing".to_owned();
         let found = match name {
             "held" => {
                 let expected: Vec<_> = value.split(", ").map(duration).collect::<Result<_, _>>()?;
                 return if seen.held == expected { Ok(()) } else { Err(format!("held: {:?}", seen.held)) };
             }
             "would be limited" => {
-                let rules = 0..self.limiter.rules().rules().len();
-                let counters = self.limiter.counters();
+                let rules = 0..self.edge.rules().rules().len();
+                let counters = self.edge.counters();
                 rules.map(|rule| counters.take_rule(rule).shadow_limited).sum::<u32>().to_string()
             }
-            _ => self.told(seen, name),
+            "status" => seen.last.status.map_or_else(nothing, |status| status.to_string()),
+            "body" => seen.last.body.clone().unwrap_or_else(nothing),
+            _ => {
+                let header = seen.last.headers.iter().find(|(known, _)| known == name);
+                header.map_or_else(nothing, |(_, value)| value.clone())
+            }
         };
         if found == value { Ok(()) } else { Err(format!("{name}: {found}")) }
     }
+}
 
-    /// What the client is told: `status`, `body` or a header of the last answer.
-    fn told(&self, seen: &Seen, name: &str) -> String {
-        let nothing = || "nothing".to_owned();
-        let Some(decision) = &seen.last else { return nothing() };
-        let rules = self.limiter.rules().rules();
-        let Some((place, standing)) = decision.strictest() else {
-            let is_blocked = name == "status" && decision.outcome() == Outcome::Block;
-            return if is_blocked { BLOCKED_STATUS.to_string() } else { nothing() };
+/// Notes what becomes of a request; what its client is told.
+fn note(decided: Decided<'_>, seen: &mut Seen) -> Told {
+    // One that no rule counts is let through without a note.
+    let (outcome, rule) = decided.note.map_or((Outcome::Allow, ""), |note| {
+        let outcome = match note.decision {
+            "limit" => Outcome::Limit,
+            "deny" => Outcome::Deny,
+            "block" => Outcome::Block,
+            _ => Outcome::Allow,
         };
-        let Some(rule) = rules.get(usize::from(place)) else { return nothing() };
-        let unix_ns = (BEGIN_UNIX_S - BEGIN.as_secs()) * 1_000_000_000 + self.now.as_nanos();
-        let answers = Answers::of(rule);
-        let header = |headers: &[(&str, std::borrow::Cow<'_, str>)]| {
-            let found = headers.iter().find(|(known, _)| *known == name);
-            found.map_or_else(nothing, |(_, value)| value.clone().into_owned())
-        };
-        match (decision.outcome(), name) {
-            (Outcome::Limit, "status") => rule.response.status.to_string(),
-            (Outcome::Limit, _) => {
-                let Decision::Refuse { jitter_s, .. } = *decision else { return nothing() };
-                let numbers = Answers::numbers(rule, &standing, unix_ns, jitter_s);
-                let limited = answers.limited(rule, &numbers);
-                if name == "body" { limited.body.into_owned() } else { header(&limited.headers) }
-            }
-            (Outcome::Deny, "status") => DENIED_STATUS.to_string(),
-            (Outcome::Deny, "body") => answers.denial().to_owned(),
-            (Outcome::Deny, _) => header(&Answers::denied(&standing, 0)),
-            _ if rule.response.on_allowed => header(&answers.quota(rule, &standing, unix_ns)),
-            _ => nothing(),
+        (outcome, note.rule)
+    });
+    seen.outcomes.push((outcome, Some(rule).filter(|rule| !rule.is_empty()).map(str::to_owned)));
+    match decided.step {
+        Then::Answer(answer) => {
+            let headers = std::str::from_utf8(answer.headers).expect("lines");
+            let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into()));
+            let headers = headers.lines().filter_map(header).collect();
+            Told { status: Some(answer.status), body: Some(answer.body.to_owned()), headers }
+        }
+        Then::Hold => {
+            seen.held.push(Duration::MAX);
+            Told::default()
+        }
+        _ => {
+            seen.held.push(Duration::ZERO);
+            Told::default()
         }
     }
 }
 
-fn cost_of(after: &After, answer: &Upstream) -> u32 {
-    let header = if let After::Header { name, .. } = after {
-        answer.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_bytes())
-    } else {
-        None
-    };
-    let cost = after.of_status(answer.status).or_else(|| after.of_header(header));
-    cost.or_else(|| after.of_bytes(answer.bytes)).unwrap_or(0)
+/// The upstream's answer, on its way to the client.
+struct Answering<'a> {
+    answer: &'a Upstream,
+    told: &'a mut Told,
+}
+
+impl Response for Answering<'_> {
+    fn status(&mut self) -> u16 {
+        self.answer.status
+    }
+
+    fn header(&mut self, name: &str) -> Option<Vec<u8>> {
+        let found = self.answer.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone().into_bytes())
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        self.told.headers.push((name.to_owned(), value.to_owned()));
+    }
 }
 
 fn compare(seen: &[(Outcome, Option<String>)], expected: &[Expected]) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The examples of docs/rules.md: each rule set, and what it does with requests or what is wrong with it.
 //!
 //! On the page a block of `yaml`, a rule set document or a list of rules, is followed by a block of `requests`
-//! ([`script`]), which [`edge`] plays to the real limiter in simulated time, or by one of `errors`, the errors
+//! ([`script`]), which [`edge`] plays to a real edge in simulated time, or by one of `errors`, the errors
 //! that the document has, one a line.
 
 mod budgets;
