@@ -18,9 +18,9 @@ pub enum Algorithm {
     /// A bucket that refills steadily.
     TokenBucket(Quota),
     /// A count that starts again with every window.
-    FixedWindow(FixedWindow),
+    FixedWindow(Window),
     /// The same, with the window before weighted in.
-    SlidingWindow(SlidingWindow),
+    SlidingWindow(Window),
     /// Every request of the last window.
     SlidingLog(SlidingLog),
     /// A queue that requests leave at a steady rate.
@@ -39,9 +39,8 @@ impl Algorithm {
     pub const fn limit(&self) -> u32 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
-            Self::FixedWindow(window) => window.limit(),
-            Self::SlidingWindow(window) => window.limit(),
-            Self::SlidingLog(log) => log.limit(),
+            Self::FixedWindow(window) | Self::SlidingWindow(window) => window.limit(),
+            Self::SlidingLog(log) => log.0.limit(),
             Self::LeakyBucket(bucket) => bucket.places(),
             Self::Concurrency(concurrency) => concurrency.limit(),
         }
@@ -59,9 +58,7 @@ impl Algorithm {
     #[must_use]
     pub fn in_one_cell(self) -> Self {
         match self {
-            Self::SlidingLog(log) => {
-                FixedWindow::new(log.limit(), log.length_ns()).map_or(self, Self::FixedWindow)
-            }
+            Self::SlidingLog(log) => Self::FixedWindow(log.0),
             other => other,
         }
     }
@@ -79,14 +76,14 @@ impl Algorithm {
     }
 }
 
-/// At most `limit` in each window.
+/// At most `limit` in a window of `length_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedWindow {
+pub struct Window {
     limit: u32,
     length_ns: u64,
 }
 
-impl FixedWindow {
+impl Window {
     /// `limit`, 1 to [`TOKENS_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, TOKENS_MAX, length_ns) {
@@ -106,62 +103,27 @@ impl FixedWindow {
     }
 }
 
-/// At most `limit` in any `length_ns`, the window before taken for even.
+/// The same in any window of that length, to the letter, with a limit of at most [`LOG_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingWindow {
-    limit: u32,
-    length_ns: u64,
-}
-
-impl SlidingWindow {
-    /// `limit`, 1 to [`TOKENS_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The length of a window, in nanoseconds.
-    pub const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-}
-
-/// At most `limit` in any `length_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingLog {
-    limit: u32,
-    length_ns: u64,
-}
+pub struct SlidingLog(Window);
 
 impl SlidingLog {
     /// `limit`, 1 to [`LOG_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
+            Ok(()) => Ok(Self(Window { limit, length_ns })),
             Err(error) => Err(error),
         }
     }
 
-    /// The length of the window, in nanoseconds.
-    pub const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
-    /// The limit.
-    pub const fn limit(&self) -> u32 {
-        self.limit
+    /// Its limit and length.
+    pub const fn window(&self) -> &Window {
+        &self.0
     }
 
     /// How many cells a key's log takes.
     pub const fn cells(&self) -> usize {
-        (self.limit as usize).div_ceil(LOGGED_PER_CELL)
+        (self.0.limit as usize).div_ceil(LOGGED_PER_CELL)
     }
 }
 
@@ -262,11 +224,11 @@ mod tests {
     #[test]
     fn bounds_are_kept() {
         let limit = Err(BoundsError::Limit { most: TOKENS_MAX });
-        assert_eq!(FixedWindow::new(0, 1), limit);
-        assert_eq!(FixedWindow::new(TOKENS_MAX + 1, 1), limit);
-        assert_eq!(FixedWindow::new(1, 0), Err(BoundsError::Length));
-        assert_eq!(SlidingWindow::new(1, LENGTH_NS_MAX + 1), Err(BoundsError::Length));
-        assert!(SlidingWindow::new(TOKENS_MAX, LENGTH_NS_MAX).is_ok());
+        assert_eq!(Window::new(0, 1), limit);
+        assert_eq!(Window::new(TOKENS_MAX + 1, 1), limit);
+        assert_eq!(Window::new(1, 0), Err(BoundsError::Length));
+        assert_eq!(Window::new(1, LENGTH_NS_MAX + 1), Err(BoundsError::Length));
+        assert!(Window::new(TOKENS_MAX, LENGTH_NS_MAX).is_ok());
         assert_eq!(SlidingLog::new(LOG_MAX + 1, 1), Err(BoundsError::Limit { most: LOG_MAX }));
         assert_eq!(Concurrency::new(1, 0), Err(BoundsError::Length));
         assert!(LeakyBucket::new(SECOND_NS, 0).is_ok());
@@ -280,6 +242,6 @@ mod tests {
         for (limit, cells) in [(1, 1), (2, 1), (3, 2), (15, 8), (16, 8)] {
             assert_eq!(Algorithm::SlidingLog(SlidingLog::new(limit, 1).unwrap()).cells(), cells);
         }
-        assert_eq!(Algorithm::FixedWindow(FixedWindow::new(9, 1).unwrap()).cells(), 1);
+        assert_eq!(Algorithm::FixedWindow(Window::new(9, 1).unwrap()).cells(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use crate::algorithm::{Algorithm, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use crate::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
 use crate::reading::{Errors, Fields, shown};
 use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
 use weir_wire::time::SECOND_NS;
@@ -61,13 +61,13 @@ impl Limit {
         let algorithm = match self.algorithm {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
             Algorithm::FixedWindow(window) => {
-                FixedWindow::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
+                Window::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
             }
             Algorithm::SlidingWindow(window) => {
-                SlidingWindow::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
+                Window::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
             }
             Algorithm::SlidingLog(log) => {
-                SlidingLog::new(limit, log.length_ns()).ok().map(Algorithm::SlidingLog)
+                SlidingLog::new(limit, log.window().length_ns()).ok().map(Algorithm::SlidingLog)
             }
             Algorithm::LeakyBucket(_) => {
                 LeakyBucket::new(token_ns, limit.saturating_sub(1)).ok().map(Algorithm::LeakyBucket)
@@ -111,10 +111,8 @@ pub(super) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> 
         Kind::TokenBucket | Kind::Concurrency | Kind::Quota => {
             return token_bucket(fields, rate, burst, errors);
         }
-        Kind::FixedWindow => window(FixedWindow::new(count, length_ns).ok().map(Algorithm::FixedWindow)),
-        Kind::SlidingWindow => {
-            window(SlidingWindow::new(count, length_ns).ok().map(Algorithm::SlidingWindow))
-        }
+        Kind::FixedWindow => window(Window::new(count, length_ns).ok().map(Algorithm::FixedWindow)),
+        Kind::SlidingWindow => window(Window::new(count, length_ns).ok().map(Algorithm::SlidingWindow)),
         Kind::SlidingLog => {
             let log = SlidingLog::new(count, length_ns);
             if let Err(error) = log {

@@ -1,6 +1,6 @@
 //! The penalty box: a client that is limited again and again is refused for a time, everywhere.
 
-use crate::algorithm::FixedWindow;
+use crate::algorithm::Window;
 use crate::reading::{Errors, Fields, span};
 use weir_wire::messages::BOXED_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
@@ -9,7 +9,7 @@ use weir_wire::quota::{Span, TOKENS_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
     /// Counts a key's limited requests; the one that finds no room boxes the key.
-    pub strikes: FixedWindow,
+    pub strikes: Window,
     /// For how long, in milliseconds.
     pub deny_for_ms: u32,
 }
@@ -44,7 +44,7 @@ impl Penalty {
             errors.note(&fields.place("deny_for"), "expected at most 7d");
         }
         let within = within.and_then(|span| {
-            let strikes = after.and_then(|after| FixedWindow::new(after, span.nanos()).ok());
+            let strikes = after.and_then(|after| Window::new(after, span.nanos()).ok());
             if after.is_some() && strikes.is_none() {
                 errors.note(&fields.place("within"), "expected at most 400d");
             }

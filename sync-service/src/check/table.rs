@@ -52,7 +52,7 @@ fn lasts_ns(rule: &Rule) -> Option<u64> {
         }
         Algorithm::FixedWindow(window) => Some(window.length_ns()),
         Algorithm::SlidingWindow(window) => Some(window.length_ns().saturating_mul(2)),
-        Algorithm::SlidingLog(log) => Some(log.length_ns()),
+        Algorithm::SlidingLog(log) => Some(log.window().length_ns()),
         Algorithm::LeakyBucket(_) => Some(rule.quota.token_ns()),
         // For as long as its requests take.
         Algorithm::Concurrency(_) => None,

@@ -5,7 +5,7 @@
 use super::{Answer, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::bucket::{Bucket, Take};
 use std::vec::Vec;
-use weir_rules::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, Window};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -37,14 +37,14 @@ fn of_a_cell(take: impl Fn(Cell, Time) -> Answer<Cell>) -> [usize; 2] {
 /// All 200: both bursts are the first of their windows. This is what the attack is made for.
 #[test]
 fn a_fixed_window_lets_both_through_if_its_boundary_lies_between() {
-    let window = FixedWindow::new(100, MINUTE_NS).unwrap();
+    let window = Window::new(100, MINUTE_NS).unwrap();
     assert_eq!(of_a_cell(|cell, now| fixed_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 100]);
 }
 
 /// Only 100: windows begin elsewhere for each key, so a client that aims at the full minute meets few keys' boundaries.
 #[test]
 fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
-    let window = FixedWindow::new(100, MINUTE_NS).unwrap();
+    let window = Window::new(100, MINUTE_NS).unwrap();
     assert_eq!(
         of_a_cell(|cell, now| fixed_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),
         [100, 0]
@@ -54,7 +54,7 @@ fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
 /// 101: at :01 the window before still counts with 59 of its 60 seconds, 98.3 of 100. One more fits.
 #[test]
 fn a_sliding_window_lets_one_more_through() {
-    let window = SlidingWindow::new(100, MINUTE_NS).unwrap();
+    let window = Window::new(100, MINUTE_NS).unwrap();
     assert_eq!(of_a_cell(|cell, now| sliding_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 1]);
     assert_eq!(
         of_a_cell(|cell, now| sliding_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),

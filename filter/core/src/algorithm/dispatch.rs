@@ -134,7 +134,7 @@ fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_rules::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, Window};
     use weir_wire::quota::Quota;
     use weir_wire::time::SECOND_NS;
 
@@ -145,8 +145,8 @@ mod tests {
     fn all() -> [Algorithm; 6] {
         [
             Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
-            Algorithm::FixedWindow(FixedWindow::new(LIMIT, SECOND_NS).unwrap()),
-            Algorithm::SlidingWindow(SlidingWindow::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::FixedWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
             Algorithm::SlidingLog(SlidingLog::new(LIMIT, SECOND_NS).unwrap()),
             Algorithm::LeakyBucket(LeakyBucket::new(SECOND_NS / 10, LIMIT - 1).unwrap()),
             Algorithm::Concurrency(Concurrency::new(LIMIT, SECOND_NS).unwrap()),

@@ -3,14 +3,14 @@
 //! A cell's `until` is the end of its window, and the word what was used in it. Across the boundary of two
 //! windows up to twice the limit goes through in a moment.
 
-use weir_rules::algorithm::FixedWindow;
+use weir_rules::algorithm::Window;
 
 use super::cell::{Answer, Cell, NEVER_NS, window_end};
 use crate::decision::Standing;
 use weir_wire::time::Time;
 
 /// Asks for `n` at `now`, for a key that hashes to `hash`.
-pub fn take(window: &FixedWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
+pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
     let taken = charge(window, cell, hash, n, now);
     if taken.word <= u64::from(window.limit()) {
         return Answer::Taken(taken);
@@ -21,7 +21,7 @@ pub fn take(window: &FixedWindow, cell: Cell, hash: u64, n: u32, now: Time) -> A
 
 /// Takes `n` at `now`, whether they are there or not. The end of the window forgets what was too much.
 #[must_use]
-pub fn charge(window: &FixedWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
         return Cell { until: window_end(window.length_ns(), hash, now), word: u64::from(n) };
     }
@@ -37,7 +37,7 @@ pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
 }
 
 /// What is left at `now`.
-pub fn standing(window: &FixedWindow, cell: Cell, now: Time) -> Standing {
+pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
     let used = if cell.is_spent(now) { 0 } else { cell.word };
     let used = u32::try_from(used).unwrap_or(u32::MAX);
     let back_ns = if used == 0 { 0 } else { cell.until.nanos_since(now) };
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn gives_its_limit_and_again_in_the_next_window() {
-        let window = FixedWindow::new(5, 100).unwrap();
+        let window = Window::new(5, 100).unwrap();
         let cell = taken(take(&window, Cell::NEW, 0, 5, T0));
         assert_eq!(take(&window, cell, 0, 1, T0 + 30), Answer::Short { wait_ns: 70 });
         assert_eq!(standing(&window, cell, T0 + 30), Standing { remaining: 0, more_ns: 70, full_ns: 70 });
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let window = FixedWindow::new(5, 100).unwrap();
+        let window = Window::new(5, 100).unwrap();
         let mut cell = Cell::NEW;
         for _ in 0..3 {
             cell = charge(&window, cell, 0, u32::MAX, T0);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
-        let window = FixedWindow::new(5, 100).unwrap();
+        let window = Window::new(5, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 3, T0));
         assert_eq!(give_back(first, first, 3).word, 0);
         let next = taken(take(&window, first, 0, 5, T0 + 100));
@@ -97,7 +97,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
             steps in prop::collection::vec((0u64..50, 0u32..22, 0..4), 1..200),
         ) {
-            let window = FixedWindow::new(limit, length).unwrap();
+            let window = Window::new(limit, length).unwrap();
             let offset = u64::try_from((u128::from(hash) * u128::from(length)) >> 64).unwrap();
             let (mut cell, mut now, mut used) = (Cell::NEW, start, BTreeMap::<u64, u64>::new());
             for (step, n, act) in steps {
@@ -137,7 +137,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((-80i64..100, 1u32..8, any::<bool>()), 1..200),
         ) {
-            let window = FixedWindow::new(limit, length).unwrap();
+            let window = Window::new(limit, length).unwrap();
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {

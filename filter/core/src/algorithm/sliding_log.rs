@@ -18,7 +18,7 @@ pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Ans
     let mut log = read(settings, cells);
     match log.wait_ns(n, now) {
         0 => {
-            let back_at = log.stamp(n, settings.length_ns(), now);
+            let back_at = log.stamp(n, settings.window().length_ns(), now);
             log.write(cells);
             Answer::Taken(back_at)
         }
@@ -30,7 +30,7 @@ pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Ans
 /// longest ago are used again: more than the limit is the limit, as no more than that can count.
 pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Time {
     let mut log = read(settings, cells);
-    let back_at = log.stamp(n, settings.length_ns(), now);
+    let back_at = log.stamp(n, settings.window().length_ns(), now);
     log.write(cells);
     back_at
 }
@@ -63,7 +63,7 @@ fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {
     }
     log.len = cells.len() * LOGGED_PER_CELL;
     // One place is kept free where the limit is odd; it is the first of the sorted.
-    log.spare = log.len.saturating_sub(usize::try_from(settings.limit()).unwrap_or(usize::MAX));
+    log.spare = log.len.saturating_sub(usize::try_from(settings.window().limit()).unwrap_or(usize::MAX));
     if let Some(times) = log.times.get_mut(..log.len) {
         sort(times);
     }

@@ -6,7 +6,7 @@
 //! to twice the limit may go through in a window's length, though only by one that spent the window before
 //! at its end. Compared without rounding.
 
-use weir_rules::algorithm::SlidingWindow;
+use weir_rules::algorithm::Window;
 
 use super::cell::{Answer, Cell, NEVER_NS};
 use super::pair::Pair;
@@ -14,7 +14,7 @@ use crate::decision::Standing;
 use weir_wire::time::Time;
 
 /// Asks for `n` at `now`, for a key that hashes to `hash`.
-pub fn take(window: &SlidingWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
+pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
     let pair = Pair::at(cell, window.length_ns(), hash, now);
     match wait_ns(window, pair, n, now) {
         0 => Answer::Taken(pair.plus(n).cell()),
@@ -24,19 +24,19 @@ pub fn take(window: &SlidingWindow, cell: Cell, hash: u64, n: u32, now: Time) ->
 
 /// Takes `n` at `now`, whether they are there or not; what is too much is forgotten with its window.
 #[must_use]
-pub fn charge(window: &SlidingWindow, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
 }
 
 /// Gives back the `n` that a take or charge took, which came to `taken`; nothing if both windows have
 /// moved on.
 #[must_use]
-pub fn give_back(window: &SlidingWindow, cell: Cell, taken: Cell, n: u32) -> Cell {
+pub fn give_back(window: &Window, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
 }
 
 /// What is left at `now`.
-pub fn standing(window: &SlidingWindow, cell: Cell, now: Time) -> Standing {
+pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
     let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
         return Standing { remaining: window.limit(), more_ns: 0, full_ns: 0 };
     };
@@ -52,7 +52,7 @@ pub fn standing(window: &SlidingWindow, cell: Cell, now: Time) -> Standing {
 }
 
 /// Nanoseconds from `now` until `n` fit.
-fn wait_ns(window: &SlidingWindow, pair: Pair, n: u32, now: Time) -> u64 {
+fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
     // Either the previous window fades until they fit, or the current one has to, once it is previous.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_window_before_fades() {
-        let window = SlidingWindow::new(10, 100).unwrap();
+        let window = Window::new(10, 100).unwrap();
         let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
         // Nothing of the current window goes before it has ended; then a tenth of it goes each 10 ns.
         assert_eq!(take(&window, cell, 0, 1, T0 + 90), Answer::Short { wait_ns: 20 });
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let window = SlidingWindow::new(TOKENS_MAX, 100).unwrap();
+        let window = Window::new(TOKENS_MAX, 100).unwrap();
         let mut cell = Cell::NEW;
         for _ in 0..3 {
             cell = charge(&window, cell, 0, u32::MAX, T0);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_longest_window_and_the_highest_limit_do_not_overflow() {
-        let window = SlidingWindow::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
+        let window = Window::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
         let cell = taken(take(&window, Cell::NEW, u64::MAX, TOKENS_MAX, T0));
         let Answer::Short { wait_ns } = take(&window, cell, 0, 1, T0) else { panic!("full") };
         assert!(matches!(take(&window, cell, 0, 1, T0 + (wait_ns - 1)), Answer::Short { wait_ns: 1 }));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
-        let window = SlidingWindow::new(10, 100).unwrap();
+        let window = Window::new(10, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 4, T0));
         let second = taken(take(&window, first, 0, 5, T0 + 150));
         assert_eq!(give_back(&window, second, first, 4).word, 5);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_time_before_the_windows_of_a_cell_is_the_beginning_of_its_current_one() {
-        let window = SlidingWindow::new(10, 100).unwrap();
+        let window = Window::new(10, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 4, T0));
         let second = taken(take(&window, first, 0, 2, T0 + 100));
         for back_ns in [0, 1, 250] {
@@ -173,7 +173,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
             steps in prop::collection::vec((0u64..50, 0u32..22, 0..6), 1..60),
         ) {
-            let window = SlidingWindow::new(limit, length).unwrap();
+            let window = Window::new(limit, length).unwrap();
             let offset = u64::try_from((u128::from(hash) * u128::from(length)) >> 64).unwrap();
             let mut model = Model { limit, length, offset, counts: BTreeMap::new() };
             let (mut cell, mut now) = (Cell::NEW, start);
@@ -213,7 +213,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((-80i64..100, 1u32..20, any::<bool>()), 1..200),
         ) {
-            let window = SlidingWindow::new(limit, length).unwrap();
+            let window = Window::new(limit, length).unwrap();
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {

@@ -37,9 +37,8 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
 pub(super) fn window_ns(rule: &Rule) -> Option<u64> {
     match rule.algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
-        Algorithm::FixedWindow(window) => Some(window.length_ns()),
-        Algorithm::SlidingWindow(window) => Some(window.length_ns()),
-        Algorithm::SlidingLog(log) => Some(log.length_ns()),
+        Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) => Some(window.length_ns()),
+        Algorithm::SlidingLog(log) => Some(log.window().length_ns()),
         Algorithm::Concurrency(_) => None,
     }
 }

@@ -7,7 +7,7 @@
 use serde_json::Value;
 use weir_limiter::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_limiter::decision::Standing;
-use weir_rules::algorithm::{Algorithm, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow};
+use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
@@ -28,8 +28,8 @@ impl Key {
         let (limit, length_ns) = (u32::try_from(number("limit")).unwrap(), number("length_ns"));
         let algorithm = match vector["algorithm"].as_str().unwrap() {
             "token_bucket" => Algorithm::TokenBucket(Quota::from_token_ns(length_ns, limit).unwrap()),
-            "fixed_window" => Algorithm::FixedWindow(FixedWindow::new(limit, length_ns).unwrap()),
-            "sliding_window" => Algorithm::SlidingWindow(SlidingWindow::new(limit, length_ns).unwrap()),
+            "fixed_window" => Algorithm::FixedWindow(Window::new(limit, length_ns).unwrap()),
+            "sliding_window" => Algorithm::SlidingWindow(Window::new(limit, length_ns).unwrap()),
             "sliding_log" => Algorithm::SlidingLog(SlidingLog::new(limit, length_ns).unwrap()),
             "leaky_bucket" => Algorithm::LeakyBucket(LeakyBucket::new(length_ns, limit - 1).unwrap()),
             "concurrency" => Algorithm::Concurrency(Concurrency::new(limit, length_ns).unwrap()),

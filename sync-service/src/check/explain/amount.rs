@@ -34,7 +34,9 @@ pub fn allowance(rule: &Rule, written: Option<&Value>) -> String {
             let length = span(window.length_ns());
             format!("{limit} in any {length}, estimated from the counts of two windows")
         }
-        Algorithm::SlidingLog(log) => format!("{limit} in any {}, to the letter", span(log.length_ns())),
+        Algorithm::SlidingLog(log) => {
+            format!("{limit} in any {}, to the letter", span(log.window().length_ns()))
+        }
         Algorithm::LeakyBucket(bucket) => match bucket.places() - 1 {
             0 => format!("{}, one after the other; none waits, the rest is limited at once", rate()),
             queue => {
