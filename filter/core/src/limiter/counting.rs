@@ -14,7 +14,7 @@ impl Limiter {
     pub(super) fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
         if !hit.watched && slot.is_watched(hit.tag) {
             hit.watched = true;
-            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if w.hold_at(now).is_some());
+            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
             // Either it or the key that makes room is dropped.
             if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);

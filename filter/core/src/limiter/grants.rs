@@ -13,7 +13,7 @@ use crate::watch::WatchList;
 use weir_rules::NO_RULE;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
-use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 /// The longest that a key is believed to have no tokens, in milliseconds: more than any month.
@@ -176,7 +176,7 @@ impl Limiter {
                     watched.end_waiting(told.awaited);
                 }
                 if is_calendar {
-                    watched.burst = leased.left.min(TOKENS_MAX);
+                    watched.note_left(leased.left);
                 }
                 // A shorter wait is not worth the epoch, which ends when it does.
                 if leased.wait_ms > 0 && (is_calendar || more_at > until) {
@@ -199,7 +199,7 @@ impl Limiter {
         {
             key.soil(now);
             if is_calendar {
-                key.rest(rest_until(watched.lease_until), now);
+                key.rest(rest_until(watched.until), now);
             }
         }
     }

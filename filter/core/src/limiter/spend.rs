@@ -35,7 +35,7 @@ impl Limiter {
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
                 let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(now) };
                 // What the budget of a calendar's quota had left when it last answered.
-                let elsewhere = if terms.is_calendar { w.burst } else { 0 };
+                let elsewhere = if terms.is_calendar { w.left() } else { 0 };
                 (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
             }
             Entry::Cold(_) => (0, 0, 0),

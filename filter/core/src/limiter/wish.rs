@@ -62,7 +62,7 @@ impl Wish {
             return Want::Ahead(0);
         }
         match self.chunk {
-            Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.lease_until)),
+            Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.until)),
             chunk => Want::Ahead(
                 u32::try_from(self.asked)
                     .unwrap_or(u32::MAX)
@@ -88,7 +88,7 @@ impl Wish {
         if self.chunk.is_none() {
             return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && watched.awaited(now) == 0;
         }
-        let is_late = rest_until(watched.lease_until) <= now;
+        let is_late = rest_until(watched.until) <= now;
         self.is_idle(watched, now) && (is_late || self.is_crowded)
     }
 

@@ -105,9 +105,8 @@ pub struct Cold {
 pub struct Watched {
     /// The rule's whole quota, capped by grants.
     pub bucket: Bucket,
-    /// Until when `ratio` and `burst` are valid; of a strict rule, until when `charged` may be spent, or,
-    /// where `ratio` is zero, until when there are no tokens.
-    pub lease_until: Time,
+    /// Until when what it holds is valid.
+    pub until: Time,
     /// When the first of the tokens that are admitted and not known to be charged was admitted; of a strict rule, when a
     /// request last began to wait, or it was said that there are no tokens.
     pub unheard_since: Moment,
@@ -121,14 +120,52 @@ pub struct Watched {
     /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
     /// it has admitted, a strict one before.
     pub charged: u32,
-    /// The fraction to admit while the lease lasts.
-    pub ratio: AdmitRatio,
-    /// The most tokens that the bucket may hold while the lease lasts; below 2^20. Of a calendar's quota,
-    /// what the budget had left as of the last answer.
-    pub burst: u32,
-    /// Into how many parts the rate is cut by which it refills then, 1 to [`PARTS_MAX`]. Where no lease was ever held, or
-    /// none since, more than 1 says how often `burst` tokens were taken from the bucket for a share of once as many.
-    pub parts: u32,
+    /// What the key holds.
+    pub hold: Hold,
+}
+
+/// What a watched key holds, beside its bucket. Numbers of tokens are below 2^20.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// A grant, or none yet.
+    Grant {
+        /// The fraction to admit.
+        ratio: AdmitRatio,
+        /// The most tokens that the bucket may hold.
+        burst: u32,
+        /// Into how many parts the rate is cut by which it refills, 1 to [`PARTS_MAX`].
+        parts: u32,
+    },
+    /// No grant, and out of touch it gave more than a burst has at an even share: its bucket, which was full, lacks
+    /// `cost` tokens once for each of `pops`.
+    Share {
+        /// Tokens that it gave.
+        cost: u32,
+        /// POPs that shared the quota, 2 to [`PARTS_MAX`].
+        pops: u32,
+    },
+    /// Of a strict rule: those tokens of `charged` that are not `admitted` may be spent.
+    Lease {
+        /// Of a calendar's quota, what the budget had left as of the last answer; of another, the burst.
+        left: u32,
+    },
+    /// Of a strict rule: there are no tokens.
+    Bar {
+        /// As for a lease.
+        left: u32,
+    },
+}
+
+impl Hold {
+    /// The number of tokens that goes with it.
+    pub(super) fn tokens(self) -> u32 {
+        match self {
+            Self::Grant { burst: tokens, .. }
+            | Self::Share { cost: tokens, .. }
+            | Self::Lease { left: tokens }
+            | Self::Bar { left: tokens } => tokens,
+        }
+    }
 }
 
 /// What a POP gives of a quota before the fleet has heard of a key.
@@ -192,56 +229,60 @@ impl Watched {
         let admitted = used.saturating_add(taking);
         Self {
             bucket: cold.bucket,
-            lease_until: Time::ZERO,
+            until: Time::ZERO,
             unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
             epoch: epoch_of(now),
             admitted,
             // The worker counts the request itself.
             asked: used,
             charged: 0,
-            ratio: AdmitRatio::ONE,
-            burst: quota.burst(),
-            parts: 1,
+            hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 },
         }
     }
 
     /// Notes that out of touch its bucket, which was full, gave `cost` tokens that were worth as many for each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
-        (self.lease_until, self.burst, self.parts) = (Time::ZERO, cost, pops.clamp(1, PARTS_MAX));
+        (self.until, self.hold) = (Time::ZERO, Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) });
     }
 
     /// In touch again: its bucket lacks them once.
     pub fn forgive_share(&mut self, quota: &Quota) {
-        if self.lease_until == Time::ZERO && self.parts > 1 {
-            let more = (self.parts - 1).saturating_mul(self.burst);
+        if let Hold::Share { cost, pops } = self.hold {
+            let more = pops.saturating_sub(1).saturating_mul(cost);
             self.bucket = self.bucket.give_back(quota, more);
-            (self.burst, self.parts) = (quota.burst(), 1);
+            self.hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 };
         }
     }
 
     /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         self.forgive_share(quota);
-        (self.ratio, self.burst) = (grant.ratio, grant.burst.min(TOKENS_MAX));
-        self.parts = grant.parts.clamp(1, PARTS_MAX);
-        self.lease_until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
+        let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
+        self.hold = Hold::Grant { ratio: grant.ratio, burst, parts };
+        self.until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
     /// Holds nothing any more.
     pub fn release(&mut self, now: Time) {
-        self.lease_until = self.lease_until.min(stepped(now));
+        self.until = self.until.min(stepped(now));
     }
 
     /// The admit ratio in force at `now`: without a lease, everything the bucket has.
     pub fn ratio_at(&self, now: Time) -> AdmitRatio {
-        if now < self.lease_until { self.ratio } else { AdmitRatio::ONE }
+        match self.hold {
+            Hold::Grant { ratio, .. } if now < self.until => ratio,
+            _ => AdmitRatio::ONE,
+        }
     }
 
     /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
     /// says so.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
-        (now < self.lease_until).then_some((self.burst, self.parts))
+        match self.hold {
+            Hold::Grant { burst, parts, .. } if now < self.until => Some((burst, parts)),
+            _ => None,
+        }
     }
 
     /// Tokens that its bucket lacks at `now` of what it may hold: without a lease, what it gives `unheard`.
@@ -392,7 +433,7 @@ impl Entry {
     pub(super) fn is_mere_debt(&self, now: Time) -> bool {
         match self {
             Self::Cold(_) => true,
-            Self::Watched(w) => w.lease_until <= now && w.admitted <= w.charged,
+            Self::Watched(w) => w.until <= now && w.admitted <= w.charged,
         }
     }
 
@@ -400,7 +441,7 @@ impl Entry {
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);
-        (w.lease_until <= now && unsaid < w.burst).then_some(unsaid)
+        (w.until <= now && unsaid < w.hold.tokens()).then_some(unsaid)
     }
 
     /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of
@@ -411,7 +452,7 @@ impl Entry {
             Self::Watched(w) => {
                 let told =
                     w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
-                w.bucket.is_full(now) && (w.lease_until <= now || w.is_bar()) && told
+                w.bucket.is_full(now) && (w.until <= now || w.hold == Hold::Bar { left: 0 }) && told
             }
         }
     }

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh64::xxh64;
 
 use super::debts::Debt;
-use super::entry::{Cold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
+use super::entry::{Cold, Hold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
 use crate::bucket::Bucket;
 use crate::share::Share;
 use weir_wire::messages::{AdmitRatio, PARTS_MAX};
@@ -45,7 +45,11 @@ const UNIT_BYTES: usize = 24;
 const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
 const DEBTS_OFFSET: usize = UNITS_END;
 const DEBT_BYTES: usize = 3;
-/// Bits of a watched entry's burst; the rest of its word are the parts of its rate.
+/// What stands for an admit ratio in a watched entry that holds no grant: above every ratio.
+const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
+const LEASE: u32 = SHARE + 1;
+const BAR: u32 = LEASE + 1;
+/// Bits of a watched entry's tokens; the rest of their word are the parts of its rate.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
@@ -143,15 +147,24 @@ impl Slot {
         let at = watched_offset(i);
         Watched {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            lease_until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
+            until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
             unheard_since: Moment::from_bits(self.half(at + 16)),
             epoch: self.half(at + 24),
             admitted: self.half(at + 28),
             asked: self.half(at + 32),
             charged: self.half(at + 36),
-            ratio: AdmitRatio::from_bits(self.half(at + 40)),
-            burst: self.half(at + 44) & BURST_MASK,
-            parts: (self.half(at + 44) >> BURST_BITS).max(1),
+            hold: self.hold_at(at + 40),
+        }
+    }
+
+    /// What is held: its kind or its ratio, and tokens and parts.
+    fn hold_at(&self, at: usize) -> Hold {
+        let (tokens, parts) = (self.half(at + 4) & BURST_MASK, (self.half(at + 4) >> BURST_BITS).max(1));
+        match self.half(at) {
+            SHARE => Hold::Share { cost: tokens, pops: parts },
+            LEASE => Hold::Lease { left: tokens },
+            BAR => Hold::Bar { left: tokens },
+            ratio => Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts },
         }
     }
 
@@ -159,15 +172,21 @@ impl Slot {
         let at = watched_offset(i);
         self.write(at, tag.0.to_le_bytes());
         self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
-        let lease = watched.lease_until.as_nanos() >> STEP_BITS << MOMENT_BITS;
+        let lease = watched.until.as_nanos() >> STEP_BITS << MOMENT_BITS;
         self.write(at + 16, (lease | u64::from(watched.unheard_since.bits())).to_le_bytes());
         self.write(at + 24, watched.epoch.to_le_bytes());
         self.write(at + 28, watched.admitted.to_le_bytes());
         self.write(at + 32, watched.asked.to_le_bytes());
         self.write(at + 36, watched.charged.to_le_bytes());
-        self.write(at + 40, watched.ratio.bits().to_le_bytes());
-        let hold = watched.parts << BURST_BITS | watched.burst & BURST_MASK;
-        self.write(at + 44, hold.to_le_bytes());
+        let (kind, parts) = match watched.hold {
+            Hold::Grant { ratio, parts, .. } => (ratio.bits(), parts),
+            Hold::Share { pops, .. } => (SHARE, pops),
+            Hold::Lease { .. } => (LEASE, 1),
+            Hold::Bar { .. } => (BAR, 1),
+        };
+        self.write(at + 40, kind.to_le_bytes());
+        let tokens = parts << BURST_BITS | watched.hold.tokens() & BURST_MASK;
+        self.write(at + 44, tokens.to_le_bytes());
     }
 
     pub(super) fn cold_at(&self, i: usize) -> Cold {

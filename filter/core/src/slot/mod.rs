@@ -20,7 +20,7 @@ mod strict;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Cold, Entry, Moment, Tag, Unheard, Watched};
+pub use entry::{Cold, Entry, Hold, Moment, Tag, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 pub use strict::BAR_STEP_NS;
 
@@ -302,7 +302,7 @@ enum Going {
 
 fn may_go(tag: Tag, entry: &Entry, now: Time) -> Option<Going> {
     if entry.is_spent(now) {
-        let is_barred = matches!(entry, Entry::Watched(watched) if now < watched.lease_until);
+        let is_barred = matches!(entry, Entry::Watched(watched) if now < watched.until);
         return Some(if is_barred { Going::Barred } else { Going::Spent(entry.idle_ticks(now)) });
     }
     let is_mere_debt = !tag.is_cell() && entry.is_mere_debt(now);

@@ -1,7 +1,7 @@
 //! A strict rule's key: the tokens that were paid for, and until when they may be spent.
 
-use super::entry::{Moment, STEP_BITS, Watched, epoch_of, stepped};
-use weir_wire::messages::AdmitRatio;
+use super::entry::{Hold, Moment, STEP_BITS, Watched, epoch_of, stepped};
+use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// How exactly it is known when there will be tokens again, in nanoseconds.
@@ -18,45 +18,45 @@ impl Watched {
         let now_named = epoch_of(now);
         let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
         self.epoch = if is_later { now_named } else { next };
-        (self.admitted, self.asked, self.charged, self.lease_until) = (0, 0, 0, Time::ZERO);
-        self.ratio = AdmitRatio::ONE;
+        (self.admitted, self.asked, self.charged, self.until) = (0, 0, 0, Time::ZERO);
+        self.hold = Hold::Lease { left: self.left() };
     }
 
     /// Begins the next epoch, of which it is known as before until when there are no tokens.
     pub fn end_epoch(&mut self, now: Time) {
-        let known = (self.ratio, self.lease_until);
+        let known = (self.hold, self.until);
         let is_barred = self.barred_ns(now) > 0;
         self.begin_epoch(now);
         if is_barred {
-            (self.ratio, self.lease_until) = known;
+            (self.hold, self.until) = known;
         }
     }
 
     /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
     pub fn is_over(&self, now: Time) -> bool {
-        self.admitted.max(self.charged) > 0 && self.lease_until <= now
+        self.admitted.max(self.charged) > 0 && self.until <= now
     }
 
     /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
         let is_first = self.charged == 0;
         self.charged = self.charged.max(charged);
-        if !self.has_none() {
-            let before = if is_first { Time::ZERO } else { self.lease_until };
-            self.lease_until = before.max(stepped(until));
-        } else if self.charged > self.admitted {
-            // There are some after all. Until when there were none says nothing about how long they last.
-            (self.ratio, self.lease_until) = (AdmitRatio::ONE, stepped(until));
+        let is_barred = matches!(self.hold, Hold::Bar { .. });
+        if is_barred && self.charged <= self.admitted {
+            return;
         }
+        // Until when there were none says nothing about how long those last that are there after all.
+        let before = if is_first || is_barred { Time::ZERO } else { self.until };
+        (self.hold, self.until) = (Hold::Lease { left: self.left() }, before.max(stepped(until)));
     }
 
     /// Takes in that there will be no tokens before `until`, as is said at `now`, unless there still are some on
     /// hand. It ends within a step after that.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
-            (self.ratio, self.lease_until) = (AdmitRatio::ZERO, stepped(until + (1 << STEP_BITS)));
+            (self.hold, self.until) = (Hold::Bar { left: 0 }, stepped(until + (1 << STEP_BITS)));
             // Nothing of a strict rule is unheard of: it is paid for before.
-            (self.burst, self.unheard_since) = (0, Moment::of(now));
+            self.unheard_since = Moment::of(now);
         }
     }
 
@@ -71,7 +71,7 @@ impl Watched {
     /// never leased: it has no tokens whose time this could prolong.
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
-            self.lease_until = stepped(until);
+            (self.hold, self.until) = (Hold::Lease { left: self.left() }, stepped(until));
         }
     }
 
@@ -103,25 +103,27 @@ impl Watched {
         self.admitted = self.admitted.saturating_add(cost);
     }
 
-    /// Whether all that it knows is that there are no tokens. A POP that forgets it is told again.
-    pub(super) fn is_bar(&self) -> bool {
-        self.has_none() && self.burst == 0
+    /// Of a calendar's quota, what the budget had left as of the last answer.
+    pub fn left(&self) -> u32 {
+        self.hold.tokens()
+    }
+
+    /// Takes that in.
+    pub fn note_left(&mut self, left: u32) {
+        let left = left.min(TOKENS_MAX);
+        let is_barred = matches!(self.hold, Hold::Bar { .. });
+        self.hold = if is_barred { Hold::Bar { left } } else { Hold::Lease { left } };
     }
 
     /// Nanoseconds for which it is known at `now` that there are no tokens; zero where that is not known.
     pub fn barred_ns(&self, now: Time) -> u64 {
-        if self.has_none() { self.lease_until.nanos_since(now) } else { 0 }
+        if let Hold::Bar { .. } = self.hold { self.until.nanos_since(now) } else { 0 }
     }
 
     /// Tokens of a strict rule that are paid for and may be spent at `now`.
     pub fn on_hand(&self, now: Time) -> u32 {
-        let is_leased = now < self.lease_until && !self.has_none();
+        let is_leased = now < self.until && !matches!(self.hold, Hold::Bar { .. });
         if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }
-    }
-
-    /// For a strict rule, a ratio of zero says that `lease_until` is when there may be tokens again.
-    fn has_none(&self) -> bool {
-        self.ratio == AdmitRatio::ZERO
     }
 }
 
@@ -162,6 +164,15 @@ mod tests {
         assert_eq!([1, 3].map(|s| key.on_hand(T0 + s * SECOND_NS)), [1, 0], "no longer than it was leased");
         key.await_lease(T0 + 10 * SECOND_NS);
         assert_eq!(key.on_hand(T0 + 3 * SECOND_NS), 0, "nor prolonged");
+    }
+
+    #[test]
+    fn a_bar_that_has_ended_does_not_bar_what_waits_for_its_lease() {
+        let mut key = begun();
+        key.bar(T0 + SECOND_NS, T0);
+        let later = T0 + 2 * SECOND_NS;
+        key.await_lease(later + SECOND_NS);
+        assert_eq!((key.barred_ns(later), key.on_hand(later)), (0, 0));
     }
 
     #[test]

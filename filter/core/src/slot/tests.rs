@@ -22,15 +22,13 @@ fn lease_until(time: Time) -> Time {
 fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
     Entry::Watched(Watched {
         bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS),
-        lease_until: lease_until(T0 + lease_s * SECOND_NS),
+        until: lease_until(T0 + lease_s * SECOND_NS),
         unheard_since: Moment::of(T0),
         epoch: 3,
         admitted: unconfirmed + 4,
         asked: unconfirmed + 5,
         charged: 4,
-        ratio: AdmitRatio::of(1, 3),
-        burst: 7,
-        parts: 3,
+        hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
     })
 }
 
