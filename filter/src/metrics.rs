@@ -48,7 +48,7 @@ impl Metrics {
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
         let gauge = |name: &str| has_sync.then(|| host::define_gauge(name).ok()).flatten();
         let mut metrics = Self {
-            events: Event::ALL.map(|event| (event, counter(event.name()))).into(),
+            events: Event::METRICS.map(|(event, name)| (event, counter(name))).into(),
             rules: Vec::new(),
             ladder: gauge("weir.sync.ladder"),
             running: gauge("weir.rule_set.running"),

@@ -49,61 +49,35 @@ pub enum Event {
 }
 
 impl Event {
-    /// Every event, in the order of their metrics.
-    pub const ALL: [Self; 20] = [
-        Self::Evicted,
-        Self::Overflowed,
-        Self::CasRetried,
-        Self::CasGaveUp,
-        Self::Corrupt,
-        Self::Missing,
-        Self::Unavailable,
-        Self::DenyCacheAnswered,
-        Self::AddressUnreadable,
-        Self::Reported,
-        Self::Answered,
-        Self::Ungranted,
-        Self::SyncFailed,
-        Self::SyncDropped,
-        Self::Paused,
-        Self::Boxed,
-        Self::Unreleased,
-        Self::Uncharged,
-        Self::ListAllowed,
-        Self::ListBlocked,
+    /// Every event with the name of its metric, in their order.
+    pub const METRICS: [(Self, &'static str); 20] = [
+        (Self::Evicted, "weir.table.evicted"),
+        (Self::Overflowed, "weir.table.overflowed"),
+        (Self::CasRetried, "weir.table.cas_retried"),
+        (Self::CasGaveUp, "weir.table.cas_gave_up"),
+        (Self::Corrupt, "weir.table.corrupt"),
+        (Self::Missing, "weir.table.missing"),
+        (Self::Unavailable, "weir.table.unavailable"),
+        (Self::DenyCacheAnswered, "weir.deny_cache.answered"),
+        (Self::AddressUnreadable, "weir.address.unreadable"),
+        (Self::Reported, "weir.sync.reported"),
+        (Self::Answered, "weir.sync.answered"),
+        (Self::Ungranted, "weir.sync.ungranted"),
+        (Self::SyncFailed, "weir.sync.failed"),
+        (Self::SyncDropped, "weir.sync.dropped"),
+        (Self::Paused, "weir.strict.paused"),
+        (Self::Boxed, "weir.penalty.boxed"),
+        (Self::Unreleased, "weir.concurrency.unreleased"),
+        (Self::Uncharged, "weir.cost.uncharged"),
+        (Self::ListAllowed, "weir.list.allowed"),
+        (Self::ListBlocked, "weir.list.blocked"),
     ];
-
-    /// The metric's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Evicted => "weir.table.evicted",
-            Self::Overflowed => "weir.table.overflowed",
-            Self::CasRetried => "weir.table.cas_retried",
-            Self::CasGaveUp => "weir.table.cas_gave_up",
-            Self::Corrupt => "weir.table.corrupt",
-            Self::Missing => "weir.table.missing",
-            Self::Unavailable => "weir.table.unavailable",
-            Self::DenyCacheAnswered => "weir.deny_cache.answered",
-            Self::AddressUnreadable => "weir.address.unreadable",
-            Self::Reported => "weir.sync.reported",
-            Self::Answered => "weir.sync.answered",
-            Self::Ungranted => "weir.sync.ungranted",
-            Self::SyncFailed => "weir.sync.failed",
-            Self::SyncDropped => "weir.sync.dropped",
-            Self::Paused => "weir.strict.paused",
-            Self::Boxed => "weir.penalty.boxed",
-            Self::Unreleased => "weir.concurrency.unreleased",
-            Self::Uncharged => "weir.cost.uncharged",
-            Self::ListAllowed => "weir.list.allowed",
-            Self::ListBlocked => "weir.list.blocked",
-        }
-    }
 }
 
 /// Counts per event and per rule.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    events: [u32; Event::ALL.len()],
+    events: [u32; Event::METRICS.len()],
     rules: Vec<RuleCounts>,
 }
 
@@ -123,7 +97,7 @@ pub struct RuleCounts {
 impl Counters {
     /// Nothing counted yet, for so many rules.
     pub(crate) fn new(rules: usize) -> Self {
-        Self { events: [0; Event::ALL.len()], rules: alloc::vec![RuleCounts::default(); rules] }
+        Self { events: [0; Event::METRICS.len()], rules: alloc::vec![RuleCounts::default(); rules] }
     }
 
     /// Makes room for so many other rules; what the rule at `i` counted goes to `to(i)`, or is lost.

@@ -258,13 +258,10 @@ impl Limiter {
             (Outcome::Allow, _) => {
                 Decision::Allow { strictest, hold_ns, afterwards: core::mem::take(&mut self.afterwards) }
             }
-            (Outcome::Limit, Some((rule, standing))) => {
+            (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
+                let reason = if outcome == Outcome::Limit { Reason::Limit } else { Reason::Deny };
                 let jitter_s = self.jitter_s(rule, &scratch.hits, now);
-                Decision::Refuse { reason: Reason::Limit, rule, standing, jitter_s }
-            }
-            (Outcome::Deny, Some((rule, standing))) => {
-                let jitter_s = self.jitter_s(rule, &scratch.hits, now);
-                Decision::Refuse { reason: Reason::Deny, rule, standing, jitter_s }
+                Decision::Refuse { reason, rule, standing, jitter_s }
             }
             (Outcome::Wait, Some(_)) => {
                 self.scratch = Some(scratch);
