@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Body;
+use hyper::body::{Body, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, StatusCode};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weir_wire::messages;
@@ -19,6 +19,13 @@ use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
 use crate::report::Exchange;
 use crate::tokens::Tokens;
+
+/// What is asked.
+pub type Request = hyper::Request<Incoming>;
+/// What is answered.
+pub type Response = hyper::Response<Full<Bytes>>;
+/// The same, or what goes wrong.
+type Answered = Result<Response, Problem>;
 
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
@@ -54,17 +61,11 @@ pub struct Routes {
 
 impl Routes {
     /// The response to `request`. Never fails: what goes wrong is a problem response.
-    pub async fn respond<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    pub async fn respond(&self, request: Request) -> Response {
         self.route(request).await.unwrap_or_else(|problem| self.refuse(&problem))
     }
 
-    async fn route<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn route(&self, request: Request) -> Answered {
         let method = request.method();
         match request.uri().path() {
             messages::REPORT_PATH if method == Method::POST => self.report(request).await,
@@ -76,18 +77,18 @@ impl Routes {
     }
 
     /// The response to `request` where there are pages only.
-    pub async fn respond_to_operator<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+    pub async fn respond_to_operator(&self, request: Request) -> Response {
         self.page(&request).await.unwrap_or_else(|problem| self.refuse(&problem))
     }
 
-    fn refuse(&self, problem: &Problem) -> Response<Full<Bytes>> {
+    fn refuse(&self, problem: &Problem) -> Response {
         let status = problem.status().as_u16();
         tracing::debug!(status, detail = problem.detail(), "refused a request");
         self.metrics.http_errors.get_or_create(&Status { status }).inc();
         problem.response()
     }
 
-    async fn page<B>(&self, request: &Request<B>) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn page(&self, request: &Request) -> Answered {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::MethodNotAllowed("GET, HEAD")),
@@ -118,10 +119,7 @@ impl Routes {
         if format == Format::OpenMetrics { known.open.clone() } else { known.text.clone() }
     }
 
-    async fn report<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn report(&self, request: Request) -> Answered {
         self.authorize(request.headers())?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
             return Err(Problem::MediaType(messages::CONTENT_TYPE));
@@ -135,7 +133,7 @@ impl Routes {
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, reply))
     }
 
-    async fn readiness(&self) -> Response<Full<Bytes>> {
+    async fn readiness(&self) -> Response {
         let ready = self.exchange.ready().await;
         // Anybody may ask; what the store says is for the logs.
         if let Err(error) = &ready {
@@ -162,10 +160,7 @@ impl Routes {
         self.authorize(headers).or_else(|problem| self.authorize_admin(headers).map_err(|_| problem))
     }
 
-    async fn read<B>(&self, body: B, bytes_max: usize) -> Result<Bytes, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn read(&self, body: Incoming, bytes_max: usize) -> Result<Bytes, Problem> {
         let too_large = Problem::TooLarge(bytes_max);
         if body.size_hint().lower() > bytes_max as u64 {
             return Err(too_large);

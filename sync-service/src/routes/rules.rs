@@ -1,14 +1,12 @@
 //! What operators do with the fleet's rule set, and POPs fetch.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Body;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use url::form_urlencoded;
 use weir_wire::messages;
 
-use super::{Routes, essence};
+use super::{Answered, Request, Response, Routes, essence};
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::Held;
@@ -23,10 +21,7 @@ const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form:
 
 impl Routes {
     /// Answers `/v1/rules` and what is below it, `/v1/enforcement` and `/v1/fleet`.
-    pub(super) async fn rules<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    pub(super) async fn rules(&self, request: Request) -> Answered {
         let method = request.method();
         let reads = matches!(*method, Method::GET | Method::HEAD);
         match request.uri().path() {
@@ -53,7 +48,7 @@ impl Routes {
         }
     }
 
-    async fn get_rules(&self, query: Option<&str>) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn get_rules(&self, query: Option<&str>) -> Answered {
         let rules = &self.exchange.rules;
         let held = match query.map(wanted).transpose()? {
             Some(version) => rules.get(version).await?.ok_or(Problem::NotKept(version))?,
@@ -63,10 +58,7 @@ impl Routes {
         Ok(tagged(text(StatusCode::OK, JSON, document), version))
     }
 
-    async fn put_rules<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn put_rules(&self, request: Request) -> Answered {
         self.authorize_admin(request.headers())?;
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
@@ -79,7 +71,7 @@ impl Routes {
         Ok(changed(status, version))
     }
 
-    async fn versions(&self) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn versions(&self) -> Answered {
         let kept = self.exchange.rules.kept().await?;
         let versions: Vec<Value> = kept
             .iter()
@@ -88,10 +80,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"versions": versions})))
     }
 
-    async fn roll_back<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn roll_back(&self, request: Request) -> Answered {
         self.authorize_admin(request.headers())?;
         let expected = self.expected(request.headers()).await?;
         let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
@@ -99,10 +88,7 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    async fn enforce<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    async fn enforce(&self, request: Request) -> Answered {
         self.authorize_admin(request.headers())?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
@@ -110,7 +96,7 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    async fn fleet(&self) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn fleet(&self) -> Answered {
         let (current, seen) = self.exchange.fleet().await?;
         let pop = |pop: &crate::fleet::Seen| {
             json!({
@@ -128,16 +114,13 @@ impl Routes {
     }
 
     /// The only field of a JSON body, which must be `name`; `expected` says what the body looks like.
-    async fn order<B, T>(
+    async fn order<T>(
         &self,
-        request: Request<B>,
+        request: Request,
         name: &str,
         read: impl Fn(&Value) -> Option<T>,
         expected: &str,
-    ) -> Result<T, Problem>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    ) -> Result<T, Problem> {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::MediaType(JSON));
         }
@@ -172,8 +155,11 @@ fn version_of(tag: &[u8]) -> Option<u64> {
 }
 
 fn wanted(query: &str) -> Result<u64, Problem> {
-    let version = query.strip_prefix("version=").and_then(number);
-    version.ok_or_else(|| Problem::Malformed(format!("expected `?version=N`, found `?{query}`")))
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let version = pairs.next().filter(|(name, _)| name == "version" && pairs.next().is_none());
+    version
+        .and_then(|(_, text)| number(&text))
+        .ok_or_else(|| Problem::Malformed(format!("expected `?version=N`, found `?{query}`")))
 }
 
 /// Digits only: no sign, no blanks.
@@ -181,12 +167,12 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn changed(status: StatusCode, version: u64) -> Response<Full<Bytes>> {
+fn changed(status: StatusCode, version: u64) -> Response {
     tagged(response(status, JSON, &json!({"version": version})), version)
 }
 
 /// `response` with the version's entity tag.
-pub(super) fn tagged(mut response: Response<Full<Bytes>>, version: u64) -> Response<Full<Bytes>> {
+pub(super) fn tagged(mut response: Response, version: u64) -> Response {
     if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
         response.headers_mut().insert(ETAG, tag);
     }

@@ -218,7 +218,7 @@ async fn a_kept_version_is_fetched_and_gone_back_to() {
     let old = page(&server, &format!("/v1/rules?version={first}")).await;
     assert_eq!((json_of(&old), old.header("etag")), (rules("5/s"), Some(format!("\"{first}\"").as_str())));
     assert_eq!(page(&server, "/v1/rules?version=7").await.status, 404);
-    for query in ["version=", "version=-1", "version=x", "v=1"] {
+    for query in ["version=", "version=-1", "version=x", "v=1", "version=1&v=1", "version=1&version=1"] {
         assert_eq!(page(&server, &format!("/v1/rules?{query}")).await.status, 400, "{query}");
     }
     assert_eq!(back("", json!({"version": first})).await.status, 428);
