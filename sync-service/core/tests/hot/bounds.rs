@@ -1,0 +1,144 @@
+//! Many hot keys: which are kept, what a POP is sent of them in a second, and how much is noted.
+
+use std::collections::BTreeMap;
+
+use weir_budget::hot::{HOT_MAX, PUSH_BYTES_PER_S};
+use weir_budget::push::TOLD_MAX;
+use weir_wire::messages::{KEYS_MAX, Message, Reply};
+
+use super::*;
+
+#[test]
+fn hot_keys_go_before_resting_ones_and_all_are_bounded() {
+    let mut region = region();
+    for value in 0..HOT_MAX as u64 + 100 {
+        region.grant(at(BEGIN), &[entry(value)], &[account(100, 4)]);
+    }
+    assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
+    for value in 0..100 {
+        region.grant(at(BEGIN), &[entry(1_000_000 + value)], &[account(10, 0)]);
+    }
+    assert_eq!(region.hot_dropped(), 200, "none is lost uncounted");
+    let first = pushed(&mut region, BEGIN, "pop", 1);
+    assert_eq!(first.len(), KEYS_MAX);
+    assert!(first[..100].iter().all(|pushed| pushed.value >= 1_000_000_u64.to_be_bytes().to_vec()));
+    let later = |n: u64| BEGIN + 250 * n;
+    let rest: usize = (1..16)
+        .map(|n| {
+            region.grant(
+                at(later(n)),
+                &(0..100).map(|value| entry(1_000_000 + value)).collect::<Vec<_>>(),
+                &vec![account(10, 0); 100],
+            );
+            pushed(&mut region, later(n), "pop", 1).len()
+        })
+        .sum();
+    assert!(rest + KEYS_MAX >= HOT_MAX, "the others get their turn: {rest}");
+}
+
+#[test]
+fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
+    let mut region = region();
+    let (flood, heavy) = (1_000_000, 100);
+    for value in 0..flood / 100 {
+        region.grant(at(BEGIN), &[reported(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
+    }
+    assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
+    // In debt, among them, and not before they were there.
+    let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
+    for value in 0..heavy {
+        region.grant(at(BEGIN), &[reported(200 * value)], std::slice::from_ref(&in_debt));
+    }
+    for value in 0..flood / 100 {
+        region.grant(at(BEGIN), &[reported(2 * value + flood + 1)], &[asked_account(95, 0, 2_000_000)]);
+    }
+    let kept: Vec<_> = region.hot(at(BEGIN)).into_iter().map(|key| key.id).collect();
+    assert_eq!(kept.len(), HOT_MAX);
+    assert!((0..heavy).all(|value| kept.contains(&entry(200 * value).id)), "they were crowded out");
+    let expected = 2 * (flood / 100) + heavy - HOT_MAX as u64;
+    assert_eq!(region.hot_dropped(), expected);
+    // And they are what a POP hears of first.
+    let first = pushed(&mut region, BEGIN, "pop", 1);
+    let in_debt = |pushed: &&Pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
+    assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
+}
+
+/// What a POP is pushed that reports every interval for so long while `accounts` keys are hot: bytes in a second, and by
+/// key when it was told, in milliseconds. A key has at least `value_bytes`.
+fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
+    let mut region = region();
+    let mut hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
+    for entry in &mut hot {
+        let lacking = value_bytes.saturating_sub(entry.id.value.len());
+        entry.id.value.extend(vec![0; lacking]);
+    }
+    let (mut bytes, mut told) = (0, BTreeMap::<_, Vec<u64>>::new());
+    for ms in (0..1_000 * seconds).step_by(250) {
+        region.grant(at(BEGIN + ms), &hot, accounts);
+        let (rules, pushed) = region.pushes(at(BEGIN + ms), &report("pop", 1));
+        for key in &pushed {
+            told.entry(key.value.clone()).or_default().push(ms);
+        }
+        bytes += Reply { rules, pushed, ..Reply::default() }.encode().len() as u64;
+    }
+    (bytes / seconds, told)
+}
+
+#[test]
+fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
+    let seconds = 20;
+    // As many as there may be, of which a few are in debt, spread among them.
+    let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
+    let of = |n: usize| if n.is_multiple_of(16) { in_debt.clone() } else { account(10, 0) };
+    let (bytes, told) = told_of(&(0..HOT_MAX).map(of).collect::<Vec<_>>(), seconds, 8);
+    // At first it is sent a second's worth at once.
+    assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
+    let lease_ms = 2_000;
+    let mut held =
+        (0..HOT_MAX).filter(|n| n.is_multiple_of(16)).map(|n| &told[&(n as u64).to_be_bytes()[..]]);
+    assert!(
+        held.all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)),
+        "one that is in debt lapses"
+    );
+    // Where it is not that much more than fits at once, all get their turn, and none lapses.
+    let (bytes, told) = told_of(&vec![account(10, 0); 1_500], seconds, 8);
+    assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
+    assert_eq!(told.len(), 1_500);
+    assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
+}
+
+#[test]
+fn no_key_starves_where_fewer_bytes_than_keys_fit() {
+    for tokens in [90, 150] {
+        let account = Account { deficit_ns: tokens * quota().token_ns(), ..account(10, 0) };
+        let (_, told) = told_of(&vec![account; 500], 20, 64);
+        assert_eq!(told.len(), 500, "{tokens} tokens taken");
+        let lease_ms = 2_000;
+        assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
+        assert!(told.values().all(|at| at.last().is_some_and(|ms| *ms >= 20_000 - lease_ms)));
+    }
+}
+
+#[test]
+fn notes_are_bounded_under_ever_new_names() {
+    let mut region = region();
+    let hot: Vec<Entry> = (0..HOT_MAX as u64).map(entry).collect();
+    let mut ms = 0;
+    let mut hear = |region: &mut Region, report: &Report| {
+        if ms % 500 == 0 {
+            region.grant(at(BEGIN + ms), &hot, &vec![account(10, 0); HOT_MAX]);
+        }
+        ms += 1;
+        region.pushes(at(BEGIN + ms), report);
+        region.told_len()
+    };
+    let most = (0..1_500).map(|n| hear(&mut region, &report(&format!("pop-{n}"), 1))).max().unwrap_or(0);
+    assert!(most <= TOLD_MAX && most > TOLD_MAX / 2, "{most} notes of POPs");
+    let before = region.told_len();
+    for table in 0..200 {
+        hear(&mut region, &report("pop-1499", table));
+        let running = Running { version: u64::from(table), refused: 0 };
+        hear(&mut region, &Report { running, ..report("pop-1498", 1) });
+    }
+    assert!(region.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
+}

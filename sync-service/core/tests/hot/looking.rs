@@ -1,0 +1,139 @@
+//! Which keys a region names to the others, and whose budgets it looks at.
+
+use weir_budget::hot::{HotList, RESTING_NS};
+
+use super::*;
+
+/// The store was out of reach when the key was to be put on the list.
+#[test]
+fn a_resting_key_is_named_until_it_is_on_the_list() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    for ms in [0, 250, 500] {
+        assert_eq!(region.hot(at(BEGIN + ms)), [resting(1)], "nobody has answered");
+    }
+    let named = region.hot(at(BEGIN + 750));
+    region.are_listed(at(BEGIN + 750), &named);
+    assert_eq!(region.hot(at(BEGIN + 1_000)), []);
+    assert_eq!(region.hot(at(BEGIN + 2_750)), [resting(1)], "in its own time");
+}
+
+/// If it were named by those that only look at it, a quota that was changed would stay on the list for ever.
+#[test]
+fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
+    let (mut asked, mut others) = (region(), region());
+    let now = at(BEGIN);
+    let raised =
+        Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..reported(1) };
+    others.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
+    assert_eq!(others.hot(now), [], "its POPs are not asked for it");
+    asked.grant(now, std::slice::from_ref(&raised), &[asked_account(10, 0, 1_000)]);
+    let quotas = |keys: Vec<HotKey>| keys.iter().map(|key| key.quota).collect::<Vec<_>>();
+    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    // A look that was under way when the POPs reported.
+    asked.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
+    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    let looked_at = asked.peeks(at(BEGIN + 750), &[listed(1)]);
+    assert_eq!(looked_at.iter().map(|entry| entry.quota).collect::<Vec<_>>(), [raised.quota]);
+    assert_eq!(asked.hot(at(BEGIN + 1_250)), [], "nobody has reported it for a second");
+}
+
+#[test]
+fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
+    let mut region = region();
+    let (mut rests, mut hot) = (Vec::new(), 0);
+    for ms in (0..120_000).step_by(250) {
+        for entry in region.peeks(at(BEGIN + ms), &[resting(1), listed(2)]) {
+            let is_resting = entry.id == listed(1).id;
+            if is_resting {
+                rests.push(ms / 1_000);
+            } else {
+                hot += 1;
+            }
+            let account = if is_resting { account(100, 4) } else { account(10, 0) };
+            region.grant(at(BEGIN + ms), &[entry], &[account]);
+        }
+    }
+    assert_eq!(rests, [0, 2, 6, 14, 30, 62, 94]);
+    assert_eq!(hot, 240, "two ticks of 250 ms are the first after the interval of 350 ms");
+}
+
+/// Looks, in a second of the last half of `seconds`, of a region at keys of which a tenth of the quota is left.
+fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
+    let mut region = region();
+    // The list that all regions share; another region has just named them.
+    let mut list = HotList::default();
+    list.exchange(&(0..keys).map(listed).collect::<Vec<_>>(), BEGIN * 1_000);
+    let account = asked_account(10, 0, u64::from(is_asked));
+    let mut looks = 0;
+    for ms in (0..1_000 * seconds).step_by(250) {
+        let mut named = region.hot(at(BEGIN + ms));
+        if is_asked {
+            named.extend((0..keys).map(listed));
+        }
+        let peeked = region.peeks(at(BEGIN + ms), &list.exchange(&named, (BEGIN + ms) * 1_000));
+        if ms >= 500 * seconds {
+            looks += peeked.len() as u64;
+        }
+        region.grant(at(BEGIN + ms), &peeked, &vec![account.clone(); peeked.len()]);
+    }
+    looks * 2 / seconds
+}
+
+#[test]
+fn keys_that_nobody_asks_for_cost_the_store_next_to_nothing() {
+    // Twice a second each, as long as they are asked for.
+    assert_eq!(looks_per_second(100, 20, true), 200);
+    let unasked = looks_per_second(100, 400, false);
+    assert!(unasked <= 100 / 30 + 1, "{unasked} looks a second at 100 keys");
+}
+
+#[test]
+fn a_resting_key_that_is_asked_for_elsewhere_is_looked_at_at_once() {
+    let mut region = region();
+    let mut looked_at = Vec::new();
+    for ms in (0..62_000).step_by(250) {
+        // Asked for again elsewhere just after it was looked at, and long before it would be again.
+        let fleet = if ms >= 31_000 { vec![listed(1)] } else { vec![resting(1)] };
+        for entry in region.peeks(at(BEGIN + ms), &fleet) {
+            looked_at.push(ms);
+            let account = asked_account(10, 0, u64::from(ms >= 31_000));
+            region.grant(at(BEGIN + ms), &[entry], &[account]);
+        }
+    }
+    assert_eq!(looked_at[..7], [0, 2_000, 6_000, 14_000, 30_000, 31_000, 31_500]);
+}
+
+#[test]
+fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    let mut named = Vec::new();
+    for ms in (0..100_000).step_by(250) {
+        let hot = region.hot(at(BEGIN + ms));
+        region.are_listed(at(BEGIN + ms), &hot);
+        named.extend(hot.iter().map(|key| (ms, key.rests)));
+        for entry in region.peeks(at(BEGIN + ms), &[]) {
+            region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
+        }
+    }
+    assert_eq!(named, [0, 2_000, 6_000, 14_000, 30_000, 62_000, 94_000].map(|ms| (ms, true)));
+    for ms in (100_000..200_000).step_by(250) {
+        assert_eq!(region.hot(at(BEGIN + ms)), [], "another region names it");
+        for entry in region.peeks(at(BEGIN + ms), &[resting(1)]) {
+            region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
+        }
+    }
+}
+
+#[test]
+fn a_key_whose_spread_is_forgotten_is_told_no_more() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
+    let later = BEGIN + RESTING_NS / MS;
+    let peeked = region.peeks(at(later), &[]);
+    assert_eq!(peeked.len(), 1);
+    region.grant(at(later), &peeked, &[account(100, 0)]);
+    assert_eq!(pushed(&mut region, later, "pop", 1), []);
+    assert_eq!(region.hot(at(later)), []);
+}
