@@ -121,11 +121,17 @@ impl Bans {
 
     /// What the sender of `report` has not been told yet; at most [`BOXED_MAX`] keys. Adds the rules they refer to
     /// to `rules`, of which there are never more than [`RULES_MAX`].
-    pub fn tell(&mut self, now: Time, report: &Report, rules: &mut Vec<String>) -> Vec<Boxed> {
+    pub fn tell(
+        &mut self,
+        now: Time,
+        report: &Report,
+        is_stale: bool,
+        rules: &mut Vec<String>,
+    ) -> Vec<Boxed> {
         let now_us = micros(now);
         self.expire(now_us);
         let Self { told, by_number, news, list, latest, .. } = self;
-        told.tell(now, report, |up_to, _| {
+        told.tell(now, report, is_stale, |up_to, _| {
             let (before, mut boxed) = (up_to.0, Vec::new());
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {

@@ -193,8 +193,8 @@ impl Hub {
             Err(_) => self.region.grant_alone(now, &report, &plan, share),
         };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
-        let (mut rules, pushed) = self.region.pushes(now, &report);
-        let boxed = self.bans.tell(now, &report, &mut rules);
+        let (mut rules, pushed) = self.region.pushes(now, &report, sender.is_stale);
+        let boxed = self.bans.tell(now, &report, sender.is_stale, &mut rules);
         let reply = Reply {
             sequence: report.sequence,
             pops: share.fleet(),

@@ -61,7 +61,8 @@ struct Letter<T> {
     worker: u64,
     sequence: u64,
     sent_at: Time,
-    told: T,
+    /// None of one that tells nothing, as it may be thrown away.
+    told: Option<T>,
 }
 
 impl<N: Notes> Default for Told<N> {
@@ -72,20 +73,22 @@ impl<N: Notes> Default for Told<N> {
 
 impl<N: Notes> Told<N> {
     /// Writes the reply to `report` with `write`, by the notes of its POP and how many more there may be. What
-    /// it returns second is to be taken back if the reply is lost; none where nothing is told.
-    pub(crate) fn tell<T>(
+    /// it returns second is to be taken back if the reply is lost; none where nothing is told. A report that
+    /// `is_stale` may have been answered before, and is told nothing: nobody would know whether it was heard.
+    pub(crate) fn tell<T: Default>(
         &mut self,
         now: Time,
         report: &Report,
+        is_stale: bool,
         write: impl FnOnce(&mut N, usize) -> (T, Option<N::Letter>),
     ) -> T {
         self.make_room(&report.pop);
         let pop = self.pops.entry(report.pop.clone()).or_insert_with(|| Pop::new(report.table));
         let others = self.len - pop.notes.len();
-        pop.hear(now, report);
+        let is_repeated = pop.hear(now, report) || is_stale;
         let room = TOLD_MAX.saturating_sub(others + pop.notes.len());
-        let (text, letter) = write(&mut pop.notes, room);
-        if let Some(told) = letter {
+        let (text, told) = if is_repeated { (T::default(), None) } else { write(&mut pop.notes, room) };
+        if is_repeated || told.is_some() {
             let Report { worker, sequence, .. } = *report;
             pop.letters.push(Letter { worker, sequence, sent_at: now, told });
         }
@@ -122,29 +125,32 @@ impl<N: Notes> Pop<N> {
         Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
-    /// Takes in what `report` says of the letters.
-    fn hear(&mut self, now: Time, report: &Report) {
+    /// Takes in what `report` says of the letters; whether one of them is an answer to it.
+    fn hear(&mut self, now: Time, report: &Report) -> bool {
         self.heard_at = now;
         if self.table != report.table {
             self.table = report.table;
             self.letters.clear();
             self.notes.forget();
         }
+        let mut was_answered = false;
         let surplus = self.letters.len().saturating_sub(LETTERS_MAX - 1);
         for (at, letter) in mem::take(&mut self.letters).into_iter().enumerate() {
             let is_its_own = letter.worker == report.worker;
-            // One that came twice is answered twice, and only one of the answers is heard.
-            let is_repeated = is_its_own && letter.sequence == report.sequence;
             let is_done = is_its_own && letter.sequence <= report.replies.done;
             let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
             if is_done && letter.sequence > report.replies.lost {
                 continue;
             }
-            if is_done || is_repeated || is_late {
-                self.notes.take_back(letter.told);
-            } else {
-                self.letters.push(letter);
+            // What comes twice is answered twice, and only one of the answers is heard.
+            let is_repeated = is_its_own && letter.sequence == report.sequence;
+            was_answered |= is_repeated;
+            match letter.told {
+                Some(told) if is_done || is_repeated || is_late => self.notes.take_back(told),
+                None if is_done || is_late => {}
+                _ => self.letters.push(letter),
             }
         }
+        was_answered
     }
 }

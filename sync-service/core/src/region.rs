@@ -158,9 +158,9 @@ impl Region {
     }
 
     /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
-    pub fn pushes(&mut self, now: Time, report: &Report) -> (Vec<String>, Vec<Pushed>) {
+    pub fn pushes(&mut self, now: Time, report: &Report, is_stale: bool) -> (Vec<String>, Vec<Pushed>) {
         let demands = &self.demands;
-        self.hot.pushes(report, |id| demands.is_asked_of(now, id, &report.pop), now)
+        self.hot.pushes(report, is_stale, |id| demands.is_asked_of(now, id, &report.pop), now)
     }
 
     /// Hot keys that found no room, and those that had to make room for one that mattered more, since the start.

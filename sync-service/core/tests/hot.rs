@@ -70,7 +70,7 @@ fn region() -> Region {
 
 /// What is pushed to the POP at `ms`.
 fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<Pushed> {
-    region.pushes(at(ms), &report(pop, table)).1
+    region.pushes(at(ms), &report(pop, table), false).1
 }
 
 fn resting(value: u64) -> HotKey {
@@ -104,7 +104,7 @@ fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
     region.grant(at(BEGIN), &resting, &vec![account(100, 4); 10]);
     // Neither key 12 of the other rule nor one that is not hot stands for what it does not ask about.
     let report = asking(&[(1, 17), (1, 3), (0, 12), (1, 99), (1, 0), (1, 9), (1, 10), (0, 0), (1, 4)]);
-    let pushed = region.pushes(at(BEGIN), &report).1;
+    let pushed = region.pushes(at(BEGIN), &report, false).1;
     let pushed: Vec<u64> =
         pushed.iter().map(|pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap())).collect();
     assert_eq!(pushed, [1, 2, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 18, 19]);
@@ -131,7 +131,7 @@ fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let told = |region: &mut Region, ms, sequence, done, lost| {
         let report = Report { sequence, replies: Replies { done, lost }, ..report("pop", 1) };
-        region.pushes(at(BEGIN + ms), &report).1.len()
+        region.pushes(at(BEGIN + ms), &report, false).1.len()
     };
     assert_eq!(told(&mut region, 0, 1, 0, 0), 1);
     assert_eq!(told(&mut region, 250, 2, 0, 0), 0, "it is under way");
@@ -178,12 +178,12 @@ fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
     let newer = Report { running: Running { version: 2, refused: 0 }, ..report("pop", 1) };
-    assert_eq!(region.pushes(at(BEGIN + 250), &newer).1.len(), 1);
-    assert_eq!(region.pushes(at(BEGIN + 500), &newer).1.len(), 0);
+    assert_eq!(region.pushes(at(BEGIN + 250), &newer, false).1.len(), 1);
+    assert_eq!(region.pushes(at(BEGIN + 500), &newer, false).1.len(), 0);
     let raised =
         Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
-    let told = region.pushes(at(BEGIN + 750), &newer).1;
+    let told = region.pushes(at(BEGIN + 750), &newer, false).1;
     assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
 }
 

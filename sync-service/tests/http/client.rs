@@ -1,6 +1,7 @@
 //! A small HTTP client over plain TCP that can also misbehave: send slowly, send nonsense, break off.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -148,6 +149,8 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
 
 /// A report that only says that `pop` is there, and has heard every reply.
 pub(crate) fn greeting(pop: &str) -> Report {
-    let replies = Replies { done: 9, lost: 0 };
-    Report { pop: pop.into(), worker: 1, sequence: 9, table: 1, replies, ..Report::default() }
+    static GREETINGS: AtomicU64 = AtomicU64::new(1_000);
+    let sequence = GREETINGS.fetch_add(1, Ordering::Relaxed);
+    let replies = Replies { done: sequence - 1, lost: 0 };
+    Report { pop: pop.into(), worker: 1, sequence, table: 1, replies, ..Report::default() }
 }

@@ -95,11 +95,12 @@ async fn keys_of_one_budget_are_answered_each() {
 #[tokio::test]
 async fn a_greeting_counts_the_pop() {
     let server = Server::start(Config::default()).await;
-    let answered = reply(&report(server.address, "", &greeting("fra1")).await);
+    let greeting = greeting("fra1");
+    let answered = reply(&report(server.address, "", &greeting).await);
     assert_eq!(
         answered,
         Reply {
-            sequence: 9,
+            sequence: greeting.sequence,
             pops: 1,
             settled: true,
             grants: vec![],

@@ -193,6 +193,7 @@ impl HotKeys {
     pub fn pushes(
         &mut self,
         report: &Report,
+        is_stale: bool,
         is_asked: impl Fn(&BudgetId) -> bool,
         now: Time,
     ) -> (Vec<String>, Vec<Pushed>) {
@@ -208,7 +209,7 @@ impl HotKeys {
             .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot))
             .filter(|(id, known, _)| !(known.is_open() && is_asked(id)));
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
-        let due = self.told.tell(now, report, |held, room| {
+        let due = self.told.tell(now, report, is_stale, |held, room| {
             let due = held.due(report.running.version, room, known, now);
             let serials: Vec<_> = due.iter().map(|(_, known, _)| known.serial).collect();
             (due, Some(serials).filter(|serials| !serials.is_empty()))
