@@ -6,7 +6,6 @@ pub mod region;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -18,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_wire::messages;
 
 use page::Format;
+pub use region::FloatGauge;
 use region::RegionMetrics;
 
 /// What became of a report.
@@ -41,9 +41,6 @@ pub struct Status {
     /// The response's status.
     pub status: u16,
 }
-
-/// A number that goes up and down and may have digits behind the point.
-pub type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// Every metric of weir-sync.
 pub struct Metrics {

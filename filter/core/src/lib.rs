@@ -31,5 +31,6 @@ pub mod limiter;
 pub mod response;
 pub mod share;
 pub mod slot;
+mod standing;
 pub mod table;
 mod watch;

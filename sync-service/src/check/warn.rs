@@ -5,6 +5,7 @@
 mod contradiction;
 mod spellings;
 mod tiers;
+mod written;
 
 use serde_json::Value;
 use weir_rules::Rule;
@@ -13,6 +14,7 @@ use weir_rules::matching::{Clause, Condition, PathMatch};
 use weir_rules::mode::Mode;
 use weir_wire::sharing::WhenUnsynced;
 
+use self::written::of_condition;
 use crate::document::Document;
 
 /// A line for each rule, list entry and tier that can never match, each rule that can never be the one that limits, and
@@ -108,54 +110,12 @@ fn of_rule(rule: &Rule, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<Str
     warnings
 }
 
-/// What no request has, in a condition and in those within it; `at` names one of its fields, with a dot before.
-fn of_condition(condition: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
-    let mut warnings = of_clause(condition, at);
-    for (i, clause) in condition["any"].as_array().into_iter().flatten().enumerate() {
-        let place = |field: &str| at(&format!(".any[{i}]{field}"));
-        warnings.extend(of_clause(clause, &place));
-        let never = |reason| format!("{}: never holds: {reason}", place(""));
-        warnings.extend(contradiction::of(clause, None).map(never));
-    }
-    if let Some(not) = condition.get("not") {
-        warnings.extend(of_clause(not, &|field| at(&format!(".not{field}"))));
-        let never = |reason| format!("{}: excludes nothing: {reason}", at(".not"));
-        warnings.extend(contradiction::of(not, None).map(never));
-    }
-    let never = |reason| format!("{}: never matches: {reason}", at(""));
-    warnings.extend(contradiction::of(condition, None).map(never));
-    warnings
-}
-
 /// Whether a condition's `not` holds wherever the rest of it does.
 fn excludes_itself(condition: &Condition) -> bool {
     let Condition { all, any, not } = condition;
     not.as_ref().is_some_and(|not| {
         clause_contains(not, all) || !any.is_empty() && any.iter().all(|clause| clause_contains(not, clause))
     })
-}
-
-fn of_clause(clause: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let mut warn = |field: &str, found: &str, reason: &str| {
-        warnings.push(format!("{}: {found:?} never matches: {reason}", at(field)));
-    };
-    for method in clause["methods"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        if !method.bytes().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_')) {
-            warn(".methods", method, "methods are compared to the letter, and clients send them in capitals");
-        }
-    }
-    let paths = clause["paths"].as_array().into_iter().flatten().chain([&clause["path"]]);
-    for path in paths.flat_map(|path| ["exact", "prefix", "glob"].map(|kind| path[kind].as_str())).flatten() {
-        if path.contains('?') {
-            warn(".path", path, "the query is no part of the path");
-        } else if path.contains('#') {
-            warn(".path", path, "clients do not send what follows a #");
-        } else if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            warn(".path", path, "clients send such characters percent-encoded");
-        }
-    }
-    warnings
 }
 
 /// Whether `rule` never has to limit a request that `other` does not limit: `other` counts all that it counts, in

@@ -7,11 +7,9 @@ use std::fmt;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::Spanned;
 
-use super::settings::{SETTINGS, Setting, find};
+use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{Config, Token};
 
-/// What every variable of weir-sync begins with.
-pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 

@@ -7,6 +7,9 @@ use super::Config;
 use super::token::Token;
 use super::values::{self, LogFormat, LogLevel, StoreAddress};
 
+/// What every variable of weir-sync begins with.
+pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
+
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -25,7 +28,7 @@ pub struct Setting {
 impl Setting {
     /// Its name in the environment.
     pub fn variable(&self) -> String {
-        format!("{}{}", super::layers::VARIABLE_PREFIX, self.key.to_ascii_uppercase())
+        format!("{}{}", VARIABLE_PREFIX, self.key.to_ascii_uppercase())
     }
 
     /// Its name as a flag, without the dashes.

@@ -3,6 +3,8 @@
 //! A budget is the whole fleet's, and every region that hears of it shows it as it last heard: over
 //! regions take the largest, not the sum.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,7 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::FloatGauge;
+/// A number that goes up and down and may have digits behind the point.
+pub type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// Which rule's budgets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -13,7 +13,7 @@ use super::answers::RuleAnswers;
 use super::effect::{Answered, Effect, Level, Turn, Unread};
 use super::reports::too_large;
 use super::site::{RulesWord, Site};
-use super::{ANSWER_BYTES_MAX, Edge, texts};
+use super::state::{ANSWER_BYTES_MAX, Edge, texts};
 use crate::counters::Counters;
 use weir_rules::RuleSet;
 use weir_rules::document;
@@ -23,16 +23,6 @@ use weir_wire::messages::{RULES_PATH, Running};
 const FETCH_TIMEOUT_MS: u32 = 5_000;
 /// A fetch that has not ended after so long never will, in nanoseconds: its worker is gone, or its host forgot it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
-
-/// What a worker knows of pushed rule sets.
-#[derive(Default)]
-pub(super) struct Pushed {
-    running: Running,
-    /// The other workers' word, as it was last acted upon.
-    seen: RulesWord,
-    /// Why the last fetch failed; logged when it changes, not at every attempt.
-    trouble: Option<String>,
-}
 
 impl Edge {
     /// Takes the rule set that another worker fetched, or fetches it if it is this one's turn.

@@ -4,9 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Edge;
 use super::effect::{Answered, Effect, Level, Turn, Unread};
 use super::site::{Heard, Site};
+use super::state::Edge;
 use crate::ladder::{Ladder, Step};
 use crate::limiter::{Limiter, Purpose};
 use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};

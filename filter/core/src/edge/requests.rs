@@ -6,8 +6,9 @@ use core::mem;
 
 use super::answers::unix_ns_for;
 use super::effect::{Answered, Call, Decided, Note, Step};
+use super::reports;
 use super::site::Site;
-use super::{Edge, reports};
+use super::state::Edge;
 use crate::decision::{Decision, Reason, Standing};
 use crate::limiter::{Afterwards, What};
 use weir_rules::after::After;

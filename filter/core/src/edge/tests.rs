@@ -10,6 +10,7 @@ use super::*;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{Allowance, Leased, Message, REPORT_PATH, Reply, Report, Running};
 use weir_wire::time::SECOND_NS;
+use weir_wire::time::Time;
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 const INTERVAL_NS: u64 = SECOND_NS / 4;

@@ -2,16 +2,19 @@
 
 use alloc::vec::Vec;
 
-use super::judge::Verdict;
+use super::judged::Verdict;
 use super::ruling::Ruling;
-use super::{DENIED_WAIT_NS, Hit, Limiter};
+use super::state::{Hit, Limiter};
 use crate::counters::Event;
 use crate::decision::{Outcome, Standing};
 use crate::deny_cache::Denial;
 use crate::slot::Slot;
 use crate::table::Slots;
 use weir_rules::algorithm::Algorithm;
-use weir_wire::time::Time;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// What a client is told to wait that is refused because the POP is out of touch, in nanoseconds.
+const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
     pub(super) fn allow(&mut self, hits: &[Hit]) -> Ruling {

@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::Limiter;
-use super::draw::DRAWS_MAX;
 use super::saying::Told;
 use weir_wire::time::Time;
 
 /// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
 pub const REPORTS_MAX: usize = 4;
+
+/// The most requests of one worker that wait at once; any beyond are decided without asking.
+pub const DRAWS_MAX: usize = 1_000;
 
 /// What a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,36 +87,13 @@ impl Calls {
         self.0.iter_mut().flat_map(|call| &mut call.told)
     }
 
+    /// When the fetch of rules began that is under way.
+    pub(super) fn fetching_since(&self) -> Option<Time> {
+        let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
+        self.0.iter().find(is_fetch).map(|call| call.sent_at)
+    }
+
     fn place(&self, number: u64) -> Option<usize> {
         self.0.binary_search_by_key(&number, |call| call.number).ok()
-    }
-}
-
-impl Limiter {
-    /// What call `number` is for, if it is under way.
-    pub fn purpose(&self, number: u64) -> Option<Purpose> {
-        self.exchange.as_ref()?.calls.get(number).map(|call| call.purpose)
-    }
-
-    /// The fetch of a rule set begins; its number. One that was under way before is given up.
-    pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
-        let exchange = self.exchange.as_mut()?;
-        let number = exchange.next_number();
-        let purpose = Purpose::Rules(version);
-        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told: Vec::new() });
-        Some(number)
-    }
-
-    /// The fetch `number`, of `version`, has ended.
-    pub fn end_fetch(&mut self, number: u64, version: u64) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.calls.end(number, Purpose::Rules(version));
-        }
-    }
-
-    /// When the fetch began that is under way.
-    pub fn fetching_since(&self) -> Option<Time> {
-        let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
-        self.exchange.as_ref()?.calls.0.iter().find(is_fetch).map(|call| call.sent_at)
     }
 }

@@ -1,9 +1,9 @@
 //! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in the same
 //! slots, as cells.
 
-use super::judge::{Judged, Verdict};
+use super::judged::{Judged, Verdict};
+use super::state::{Hit, Limiter};
 use super::terms::Terms;
-use super::{Hit, Limiter};
 use crate::algorithm::{self, Answer, CELLS_MAX, Cell};
 use crate::slot::{Cold, Entry, Slot, Tag};
 use weir_rules::algorithm::Algorithm;

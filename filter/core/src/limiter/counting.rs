@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Hit, Limiter};
+use super::state::{Hit, Limiter};
 use crate::counters::Event;
 use crate::slot::{Entry, Slot, Watched};
 use crate::table::Slots;

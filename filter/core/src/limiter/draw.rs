@@ -11,22 +11,19 @@ use alloc::vec::Vec;
 
 use super::calls::Purpose;
 use super::exchange::Exchange;
-use super::judge::Verdict;
+use super::in_hand::Ended;
+use super::judged::Verdict;
+use super::place::{Place, Updated};
 use super::saying::{Said, Saying, Told};
-use super::watched::{Place, Updated};
+use super::state::{Asked, Hit, Limiter};
 use super::wish::chunk_of;
-use super::{Asked, Limiter};
 use crate::counters::Event;
 use crate::decision::Decision;
-use crate::slot::{Cold, Tag, Unheard, Watched};
+use crate::slot::{Cold, Unheard, Watched};
 use crate::table::Slots;
-use weir_rules::key::KeyValue;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, WireError};
 use weir_wire::time::{SECOND_NS, Time};
-
-/// The most requests of one worker that wait at once; any beyond are decided without asking.
-pub const DRAWS_MAX: usize = 1_000;
 
 /// The most epochs of requests whose keys have no place that wait to be said to be over; what is not said, the budget
 /// takes for spent when their leases end.
@@ -34,29 +31,6 @@ const ENDED_MAX: usize = 256;
 
 /// How long a key keeps its place for a draw that is under way, in nanoseconds. What comes later may find it gone.
 const AWAITED_NS_MAX: u64 = SECOND_NS;
-
-/// What a draw brought that is for its request's next decision alone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InHand {
-    pub(super) tag: Tag,
-    /// What the draw said of its key. Until that decision, the tokens that its request waits for are its own.
-    pub(super) told: Told,
-    /// Where the key has no place, so many tokens of its epoch: that decision spends them, or nobody.
-    pub(super) tokens: u32,
-    pub(super) until: Time,
-    /// When the budget has one more.
-    pub(super) more_at: Time,
-}
-
-/// An epoch that a request drew on for itself alone, and that is over.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
-    rule: u16,
-    value: KeyValue,
-    epoch: u32,
-    /// What the request spent of it.
-    spent: u32,
-}
 
 impl Limiter {
     /// What to send for a request that has just been ruled to wait. None where weir-sync cannot be asked.
@@ -81,7 +55,7 @@ impl Limiter {
 
     /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already, at whichever worker;
     /// from a calendar's quota, also a few for those that come next.
-    fn want(&mut self, hit: &super::Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+    fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
         let place = Place { tag: hit.tag, slot: hit.slot };
@@ -116,14 +90,7 @@ impl Limiter {
     /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
     /// list: in an epoch of their own. What it gets it spends at once, and then says that the epoch is over; what
     /// the budget hears no more of it takes for spent.
-    fn want_unplaced(
-        &mut self,
-        hit: &super::Hit,
-        told: Told,
-        unheard: &Unheard,
-        saying: &mut Saying,
-        now: Time,
-    ) {
+    fn want_unplaced(&mut self, hit: &Hit, told: Told, unheard: &Unheard, saying: &mut Saying, now: Time) {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
@@ -132,13 +99,7 @@ impl Limiter {
     }
 
     /// Once a request has been decided again, what was in hand for it is over: `hits` spent it if it `is_allowed`.
-    pub(super) fn end_in_hand(
-        &mut self,
-        hits: &[super::Hit],
-        is_allowed: bool,
-        slots: &mut dyn Slots,
-        now: Time,
-    ) {
+    pub(super) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(in_hand) = self.in_hand.pop() {
             let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
             // What it spent, it does not wait for any more.

@@ -3,17 +3,27 @@
 use alloc::vec::Vec;
 
 use super::calls::{Calls, Purpose, UnderWay};
-use super::penalty::BoxedHere;
+use super::reporter::Reporter;
 use super::versions::Versions;
-use super::{Limiter, Reporter};
 use crate::ladder::{FALLBACK_NS, Ladder};
-use weir_wire::messages::{self, Boxed, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{self, BOXED_MAX, Boxed, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::Time;
 
 /// The most bytes of keys that a POP's workers report in a second, and at once. What is not said now is said later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
 /// 2^32 over the golden ratio, to the nearest odd number: spreads what is counted evenly.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
+
+/// A key that was boxed here and that no answered report has told of.
+#[derive(Clone, Debug)]
+pub(super) struct BoxedHere {
+    rule: u16,
+    value: KeyValue,
+    until: Time,
+    /// The first report that may have said it.
+    first_said: u64,
+}
 
 /// The state of one worker's exchange with weir-sync.
 pub(super) struct Exchange {
@@ -159,36 +169,38 @@ impl Exchange {
     }
 }
 
-impl Limiter {
-    /// Falls back on what the rules say once nothing was heard of weir-sync for `fallback_ns`
-    /// nanoseconds, instead of [`FALLBACK_NS`].
-    pub fn fall_back_after(&mut self, fallback_ns: u64) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.ladder = Ladder::new(fallback_ns);
+impl Exchange {
+    pub(super) fn tell_of_box(&mut self, rule: u16, value: KeyValue, until: Time) {
+        if self.boxed.len() < BOXED_MAX {
+            let first_said = self.sequence() + 1;
+            self.boxed.push(BoxedHere { rule, value, until, first_said });
         }
     }
 
-    /// How well this worker is in touch with weir-sync; none where nothing is ever reported.
-    pub fn ladder(&self) -> Option<&Ladder> {
-        self.exchange.as_ref().map(|exchange| &exchange.ladder)
+    /// Gives the rules other indices; a key of a rule that has none is told of no more.
+    pub(super) fn renumber_boxes(&mut self, to: impl Fn(u16) -> Option<u16>) {
+        self.boxed.retain_mut(|boxed| match to(boxed.rule) {
+            Some(rule) => {
+                boxed.rule = rule;
+                true
+            }
+            None => false,
+        });
     }
 
-    /// Live POPs as this worker believes, at least 1; none where nothing is ever reported.
-    pub fn pops(&self) -> Option<u32> {
-        self.exchange.as_ref().map(Exchange::pops)
+    /// Report `sequence` was answered: what it told of needs no telling any more.
+    pub(super) fn boxes_told(&mut self, sequence: u64) {
+        self.boxed.retain(|boxed| boxed.first_said > sequence);
     }
 
-    /// Another worker heard of weir-sync at `at`, and how many POPs are live.
-    pub fn note_heard(&mut self, pops: u32, at: Time) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.hear(pops, false, at);
-        }
-    }
-
-    /// The same, where weir-sync only guesses how many POPs are live.
-    pub fn note_guessed(&mut self, pops: u32, at: Time) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.hear(pops, true, at);
-        }
+    /// What a report made at `now` tells of boxed keys: each with the rule's index in the limiter.
+    pub(super) fn boxes(&mut self, now: Time) -> Vec<Boxed> {
+        self.boxed.retain(|boxed| now < boxed.until);
+        let say = |boxed: &BoxedHere| Boxed {
+            rule: boxed.rule,
+            value: boxed.value.as_bytes().to_vec(),
+            for_ms: u32::try_from(boxed.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+        };
+        self.boxed.iter().map(say).collect()
     }
 }

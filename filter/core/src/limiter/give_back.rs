@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::judge::parts_of;
-use super::{Hit, Limiter};
+use super::state::{Hit, Limiter};
 use crate::counters::Event;
 use crate::slot::{Entry, Slot};
 use crate::table::{Loaded, Slots, WriteError};
@@ -20,7 +20,7 @@ impl Limiter {
         now: Time,
     ) {
         for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
-            for _ in 0..super::WRITES_MAX {
+            for _ in 0..super::decide::WRITES_MAX {
                 let mut loaded = self.load(slots, index, rooms);
                 for hit in hits.iter().filter(|hit| hit.slot == index) {
                     self.give_back_one(hit, &mut loaded.slot, now);

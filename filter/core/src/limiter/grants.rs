@@ -1,10 +1,10 @@
 //! Applying what weir-sync answers.
 
-use super::Limiter;
 use super::calls::{Purpose, UnderWay};
-use super::draw::InHand;
+use super::in_hand::InHand;
+use super::place::{Place, Updated};
 use super::saying::Told;
-use super::watched::{Place, Updated};
+use super::state::Limiter;
 use super::wish::rest_until;
 use crate::counters::Event;
 use crate::slot::{BAR_STEP_NS, Tag, Watched};
@@ -229,7 +229,7 @@ impl Limiter {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
-        let slot = super::slot_of(hash.place, slot_count);
+        let slot = super::state::slot_of(hash.place, slot_count);
         let place = Place { tag: Tag::of_key(hash.tag, terms.salt), slot };
         Some((u16::try_from(index).ok()?, value, place))
     }

@@ -1,6 +1,6 @@
 //! Looking at a key's local state without changing it: for simulations and tests.
 
-use super::{Limiter, slot_of};
+use super::state::{Limiter, slot_of};
 use crate::slot::{Entry, Slot, Tag};
 use crate::table::{Loaded, Slots};
 use weir_rules::key::KeyValue;

@@ -1,6 +1,6 @@
 //! When refused clients are told to return: not all at once.
 
-use super::{Hit, Limiter};
+use super::state::{Hit, Limiter};
 use weir_wire::time::{SECOND_NS, Time};
 
 impl Limiter {

@@ -1,13 +1,13 @@
 //! Judging hits on a slot that was read: what each takes, in the slot's copy.
 
+use super::judged::{Judged, Verdict};
 use super::penalty::boxed_until;
+use super::state::{Hit, Limiter};
 use super::terms::Terms;
-use super::{Hit, Limiter};
-use crate::algorithm::Taken;
 use crate::bucket::{Bucket, Take};
 use crate::counters::Event;
 use crate::decision::Standing;
-use crate::slot::{Cold, Entry, Lodging, Slot, Tag, Unheard, Watched};
+use crate::slot::{Cold, Entry, Lodging, Slot, Unheard, Watched};
 use crate::table::Loaded;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
@@ -20,46 +20,6 @@ use weir_wire::time::{SECOND_NS, Time};
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
 /// When a key that finds no place to be watched in is looked at again, at the latest, in nanoseconds: there may be one.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
-
-/// What a hit comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// There is room; this is how its client stands once it is taken.
-    Fits(Standing),
-    /// Its bucket has too few.
-    Short { wait_ns: u64, full_ns: u64 },
-    /// Its admit ratio leaves this request out.
-    Thinned { wait_ns: u64, full_ns: u64 },
-    /// Its key is in the rule's penalty box.
-    Boxed { wait_ns: u64 },
-    /// Its rule is strict, and too few tokens that were paid for are on hand.
-    Unpaid,
-    /// Its rule refuses everything while the POP is out of touch with weir-sync.
-    Denied,
-}
-
-/// What judging a hit found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Judged {
-    pub(super) verdict: Verdict,
-    /// The tag its bucket or cells live under: its own, or an overflow cell's.
-    pub(super) tag: Tag,
-    /// Whether others owe what its bucket or cell lacks.
-    pub(super) is_shared: bool,
-    /// Spent entries that made room for it.
-    pub(super) evicted: u32,
-    /// What it took, by another algorithm than the token bucket.
-    pub(super) taken: Option<Taken>,
-}
-
-impl Judged {
-    pub(super) const NOT_YET: Self = Self::refused(Verdict::Unpaid, Tag::of_key(0, 0));
-
-    /// With nothing taken.
-    pub(super) const fn refused(verdict: Verdict, tag: Tag) -> Self {
-        Self { verdict, tag, is_shared: false, evicted: 0, taken: None }
-    }
-}
 
 impl Limiter {
     /// Judges every hit whose bucket lies in `loaded`, taking from the copy as it goes. Whether all

@@ -1,9 +1,9 @@
 //! Which rules count a request, and which buckets they name.
 
-use super::judge::Judged;
+use super::judged::Judged;
 use super::keys::KeyId;
 use super::ruling::Ruling;
-use super::{Asked, Hit, Limiter, Scratch, slot_of};
+use super::state::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::counters::Event;
 use crate::decision::Standing;
 use crate::key::KeyHash;

@@ -8,9 +8,9 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::iter;
 
-use super::Limiter;
 use super::calls::Purpose;
 use super::grants::unsay;
+use super::state::Limiter;
 use crate::counters::Event;
 use crate::table::Slots;
 use weir_wire::time::Time;

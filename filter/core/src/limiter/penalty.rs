@@ -4,34 +4,20 @@
 //! anybody out. A key that is boxed here is put on the next reports until one is answered; weir-sync
 //! tells all POPs.
 
-use alloc::vec::Vec;
-
-use super::exchange::Exchange;
-use super::watched::{Place, Updated};
-use super::{Hit, Limiter};
+use super::place::{Place, Updated};
+use super::state::{Hit, Limiter};
 use crate::algorithm::{Answer, Cell, fixed_window};
 use crate::counters::Event;
 use crate::slot::{Cold, Entry, Slot, Tag};
 use crate::table::Slots;
-use weir_rules::key::KeyValue;
 use weir_rules::penalty::Penalty;
-use weir_wire::messages::{BOXED_MAX, Boxed, Reply};
+use weir_wire::messages::Reply;
 use weir_wire::time::Time;
 
 /// Which of the tags that belong to a key its limited requests are counted under; a log's cells come before.
 const STRIKES: u8 = 8;
 /// And which it is boxed under.
 const BOX: u8 = 9;
-
-/// A key that was boxed here and that no answered report has told of.
-#[derive(Clone, Debug)]
-pub(super) struct BoxedHere {
-    rule: u16,
-    value: KeyValue,
-    until: Time,
-    /// The first report that may have said it.
-    first_said: u64,
-}
 
 /// Until when the key `tag` is boxed, if it is at `now`.
 pub(super) fn boxed_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
@@ -92,40 +78,4 @@ impl Limiter {
 
 fn entry_cell(entry: &Entry) -> Cell {
     if let Entry::Cold(cold) = entry { cold.cell() } else { Cell::NEW }
-}
-
-impl Exchange {
-    fn tell_of_box(&mut self, rule: u16, value: KeyValue, until: Time) {
-        if self.boxed.len() < BOXED_MAX {
-            let first_said = self.sequence() + 1;
-            self.boxed.push(BoxedHere { rule, value, until, first_said });
-        }
-    }
-
-    /// Gives the rules other indices; a key of a rule that has none is told of no more.
-    pub(super) fn renumber_boxes(&mut self, to: impl Fn(u16) -> Option<u16>) {
-        self.boxed.retain_mut(|boxed| match to(boxed.rule) {
-            Some(rule) => {
-                boxed.rule = rule;
-                true
-            }
-            None => false,
-        });
-    }
-
-    /// Report `sequence` was answered: what it told of needs no telling any more.
-    pub(super) fn boxes_told(&mut self, sequence: u64) {
-        self.boxed.retain(|boxed| boxed.first_said > sequence);
-    }
-
-    /// What a report made at `now` tells of boxed keys: each with the rule's index in the limiter.
-    pub(super) fn boxes(&mut self, now: Time) -> Vec<Boxed> {
-        self.boxed.retain(|boxed| now < boxed.until);
-        let say = |boxed: &BoxedHere| Boxed {
-            rule: boxed.rule,
-            value: boxed.value.as_bytes().to_vec(),
-            for_ms: u32::try_from(boxed.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
-        };
-        self.boxed.iter().map(say).collect()
-    }
 }

@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
-use super::Limiter;
+use super::state::Limiter;
 use super::terms::Terms;
 use weir_rules::{NO_RULE, RuleSet};
 use weir_wire::messages::Running;

@@ -7,11 +7,11 @@
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use super::Limiter;
 use super::calls::{Purpose, UnderWay};
 use super::grants::unsay;
+use super::place::{Place, Updated};
 use super::saying::{Said, Saying, Told};
-use super::watched::{Place, Updated};
+use super::state::Limiter;
 use super::wish::{Want, Wish, chunk_of};
 use crate::counters::Event;
 use crate::slot::Tag;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::watched::Place;
+use super::place::Place;
 use crate::slot::{Tag, Watched};
 use weir_rules::NO_RULE;
 use weir_wire::messages::{self, Boxed};

@@ -1,7 +1,7 @@
 //! Rules that are not enforced: judged after the decision, each by itself.
 
-use super::judge::Verdict;
-use super::{Limiter, Scratch};
+use super::judged::Verdict;
+use super::state::{Limiter, Scratch};
 use crate::table::Slots;
 use weir_wire::time::Time;
 

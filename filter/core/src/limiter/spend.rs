@@ -1,8 +1,8 @@
 //! Spending the tokens of a strict rule, which were paid for before, or saying how long there are none.
 
-use super::judge::{Judged, Verdict};
+use super::judged::{Judged, Verdict};
+use super::state::{Asked, Hit, Limiter};
 use super::terms::Terms;
-use super::{Asked, Hit, Limiter};
 use crate::bucket::Bucket;
 use crate::decision::Standing;
 use crate::slot::{BAR_STEP_NS, Entry, Lodging, Slot};

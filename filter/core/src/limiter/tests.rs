@@ -19,17 +19,26 @@ mod unwatched;
 
 use super::*;
 use crate::bucket::Bucket;
+use crate::counters::Event;
 use crate::decision::Outcome;
+use crate::decision::{Decision, Standing};
+use crate::key::Secret;
+use crate::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Version};
+use crate::table::{Slots, WriteError};
+use alloc::vec::Vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::string::String;
 use std::vec;
+use weir_rules::RuleSet;
 use weir_rules::reading::Errors;
 use weir_rules::request::Attribute;
+use weir_rules::request::Request;
 use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
 use weir_wire::time::SECOND_NS;
+use weir_wire::time::Time;
 
 const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS);
 const MS: u64 = 1_000_000;

@@ -1,31 +1,16 @@
 //! Changing the table outside a decision: one loop for slots, and over it one for watched entries.
 
-use super::Limiter;
 use super::exchange::Exchange;
+use super::place::{Place, Updated};
+use super::state::Limiter;
 use crate::counters::Event;
-use crate::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
+use crate::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{Loaded, Slots};
 use weir_wire::time::Time;
 
 /// How often a change that meets another worker's is made again. What it could not change is tried
 /// again at the next report.
 const UPDATES_MAX: u32 = 8;
-
-/// Where an entry is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) tag: Tag,
-    pub(super) slot: u32,
-}
-
-/// What became of a change.
-pub(super) enum Updated<T> {
-    Written(T),
-    /// There was nothing to change (the entry is spent, or its slot lost), or no room.
-    Gone,
-    /// The host did not answer, or others kept writing.
-    Failed,
-}
 
 impl Limiter {
     /// Changes slot `index` by compare-and-swap; nothing is written where `change` returns none.

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use xxhash_rust::xxh64::xxh64;
 
-use super::debts::Debt;
+use super::debt::Debt;
 use super::entry::{Cold, Hold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
 use crate::bucket::Bucket;
 use crate::share::Share;

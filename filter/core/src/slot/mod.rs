@@ -13,6 +13,7 @@
 //! algorithms. Of watched keys a slot has [`WATCHED_MAX`]; one that finds no room to be watched stays cold. Keys whose
 //! cells find no room share the overflow cell of their rule, for which units are kept aside.
 
+mod debt;
 mod debts;
 mod entry;
 mod layout;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{contradiction, of_condition};
+use super::contradiction;
+use super::written::of_condition;
 
 /// A tier as it is written.
 struct Tier<'a> {

@@ -1,0 +1,90 @@
+//! What one configuration is in one worker.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::answers::{Blocked, GrpcSigns, RuleAnswers};
+use super::holding::Holding;
+use super::site::{HostRules, RulesWord};
+use crate::counters::Counters;
+use crate::ladder::Step as LadderStep;
+use crate::limiter::Limiter;
+use weir_rules::RuleSet;
+use weir_rules::config::SyncConfig;
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_rules::reading::ConfigError;
+use weir_wire::messages::Running;
+
+/// The most bytes of an answer to a call that a host needs to read.
+pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
+
+/// One configuration in one worker.
+pub struct Edge {
+    pub(super) limiter: Limiter,
+    pub(super) host: HostRules,
+    /// Of each rule in force.
+    pub(super) answers: Vec<RuleAnswers>,
+    pub(super) blocked: Blocked,
+    pub(super) grpc: GrpcSigns,
+    pub(super) notes_decisions: bool,
+    pub(super) holding: Holding,
+    pub(super) pace: Pace,
+    /// None where the POP is on its own.
+    pub(super) sync: Option<SyncConfig>,
+    /// Why the last exchange failed; logged when it changes, not at every tick.
+    pub(super) trouble: Option<String>,
+    /// The step of the ladder that was last logged.
+    pub(super) step: Option<LadderStep>,
+    pub(super) pushed: Pushed,
+}
+
+/// How often it ticks.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// Between two reports.
+    pub(super) interval_ms: u32,
+    /// Ticks in that time: more than one where requests are held until their turns.
+    pub(super) ticks_per_interval: u32,
+    /// The same, as the host last had it for certain.
+    pub(super) before: u32,
+    pub(super) ticks: u32,
+    /// The rules that the timer was last set for.
+    pub(super) generation: u32,
+}
+
+/// What a worker knows of pushed rule sets.
+#[derive(Default)]
+pub(super) struct Pushed {
+    pub(super) running: Running,
+    /// The other workers' word, as it was last acted upon.
+    pub(super) seen: RulesWord,
+    /// Why the last fetch failed; logged when it changes, not at every attempt.
+    pub(super) trouble: Option<String>,
+}
+
+impl Edge {
+    /// The rules in force.
+    pub fn rules(&self) -> &RuleSet {
+        self.limiter.rules()
+    }
+
+    /// What was counted since it was last taken.
+    pub fn counters(&mut self) -> &mut Counters {
+        self.limiter.counters()
+    }
+
+    /// How the configuration says to reach weir-sync; none where the POP is on its own.
+    pub fn sync(&self) -> Option<&SyncConfig> {
+        self.sync.as_ref()
+    }
+
+    /// The limiter, to look at: for simulations and tests.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "they are told once")]
+pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,128 @@
+//! The configuration of one weir-sync, with its defaults.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weir_budget::divide::Terms;
+use weir_budget::hub;
+
+use super::token::Token;
+use super::values::{self, LogFormat, LogLevel, StoreAddress};
+
+/// The configuration of one weir-sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where to answer operators: health, readiness and metrics; without it, at `listen`.
+    pub ops_listen: Option<SocketAddr>,
+    /// Where the budgets live.
+    pub store: StoreAddress,
+    /// How long the store may take to answer.
+    pub store_timeout: Duration,
+    /// A file of certificates (PEM) to trust for `rediss://`, instead of the system's.
+    pub store_ca_file: Option<String>,
+    /// The most budgets that the memory store keeps.
+    pub memory_budgets_max: usize,
+    /// The name of the region whose POPs report here.
+    pub region: String,
+    /// Tells this weir-sync from others of its region; a random name unless said.
+    pub replica: Option<String>,
+    /// The token that reports must carry, if any.
+    pub token: Token,
+    /// The token that changes of the rule set must carry; without one it cannot be changed over HTTP.
+    pub admin_token: Token,
+    /// A file of rules to watch.
+    pub rules_file: Option<String>,
+    /// How long until a POP's next grant: the sync interval and a round trip.
+    pub grant_interval: Duration,
+    /// The shortest lease.
+    pub lease_min: Duration,
+    /// The longest lease.
+    pub lease_max: Duration,
+    /// How long a POP that says nothing counts as alive.
+    pub pop_ttl: Duration,
+    /// How many POPs the fleet has, for a start without the store; 0 if that is not known.
+    pub pops_expected: u32,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// How often the metrics are made at most.
+    pub metrics_interval: Duration,
+    /// How long a new connection may take to send its first byte.
+    pub first_byte_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
+    /// How long a connection may take to send a request's head, or rest between requests.
+    pub header_timeout: Duration,
+    /// How long a request's body may take.
+    pub body_timeout: Duration,
+    /// The largest body, in bytes.
+    pub body_bytes_max: usize,
+    /// The most connections, and so the most requests at a time; beyond it, one that waits for a request makes room.
+    pub connections_max: usize,
+    /// How long requests may take to end after a signal to stop.
+    pub drain_timeout: Duration,
+}
+
+impl Config {
+    /// What this weir-sync goes by; each call makes up another name for the replica, unless one is set.
+    pub fn hub(&self) -> hub::Settings {
+        let replica = self.replica.clone().unwrap_or_else(values::random_name);
+        hub::Settings {
+            member: format!("{}/{replica}", self.region),
+            terms: self.terms(),
+            pop_ttl_ns: nanos(self.pop_ttl),
+            pops_expected: self.pops_expected,
+        }
+    }
+
+    /// The terms of every grant.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            interval_ns: nanos(self.grant_interval),
+            lease_min_ns: nanos(self.lease_min),
+            lease_max_ns: nanos(self.lease_max),
+            ..Terms::default()
+        }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Default for Config {
+    /// Every setting's default, as `--help` shows them.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            ops_listen: None,
+            store: StoreAddress::Memory,
+            store_timeout: Duration::from_millis(500),
+            store_ca_file: None,
+            memory_budgets_max: 100_000,
+            region: "default".into(),
+            replica: None,
+            token: Token::None,
+            admin_token: Token::None,
+            rules_file: None,
+            grant_interval: Duration::from_millis(350),
+            lease_min: Duration::from_secs(2),
+            lease_max: Duration::from_mins(1),
+            pop_ttl: Duration::from_secs(10),
+            pops_expected: 0,
+            log_format: LogFormat::Text,
+            log_level: LogLevel::Info,
+            metrics_interval: Duration::from_secs(1),
+            first_byte_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(5),
+            body_bytes_max: weir_wire::messages::MESSAGE_BYTES_MAX,
+            connections_max: 1_024,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
