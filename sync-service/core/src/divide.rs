@@ -73,8 +73,6 @@ impl Default for Terms {
 pub struct Shared<'a> {
     /// How large it is.
     pub quota: Quota,
-    /// What a POP's bucket refills by: the rule's quota, of which a region that is alone has only its share.
-    pub at_pops: Quota,
     /// How POPs share it.
     pub sharing: &'a Sharing,
     /// How they share the rule's quota: a region that is alone shares its own with no other.
@@ -99,7 +97,7 @@ pub struct Own {
 impl<'a> Shared<'a> {
     /// A rule's whole quota, of a region without a floor, for a POP that is not asked.
     pub fn of(quota: Quota, sharing: &'a Sharing, account: &'a Account) -> Self {
-        Self { quota, at_pops: quota, sharing, whole: sharing, account, own: None, own_milli: 0 }
+        Self { quota, sharing, whole: sharing, account, own: None, own_milli: 0 }
     }
 }
 
@@ -131,15 +129,13 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, sharing, terms);
-    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level: unless it refills faster than
-    // the budget does.
+    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = asked.askers <= 1;
-    let is_exact = alone && quota == shared.at_pops;
-    let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
+    let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease. Not where a floor
     // is used up, or does not count while the region is alone: it is there again long before the debt is paid.
     let is_barred = ratio == AdmitRatio::ZERO && shared.whole.floor(region) == 0;
-    let exact = is_exact || is_barred && level_ns < 0;
+    let exact = alone || is_barred && level_ns < 0;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
@@ -318,9 +314,7 @@ fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) 
         let own_ns = shared.own.map_or(0, |own| own.level_ns).min(LUMP * shared.quota.token_ns());
         (level_ns.max(0) + i128::from(terms.interval_ns)).max(own_ns.into())
     };
-    // A debt is paid by what refills at the POP.
-    let quota = if level_ns < 0 { shared.at_pops } else { shared.quota };
-    let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
+    let milli = (level_ns * 1_000).div_euclid(i128::from(shared.quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }
 

@@ -23,7 +23,7 @@ const SOURCES_MAX: usize = 1_024;
 /// A key that nobody asked for is forgotten after this, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
 /// What a weir-sync hears was admitted within this, in nanoseconds: where there are two, each hears of a POP in turn.
-const HEARD_NS: u64 = SECOND_NS / 2;
+const HEARD_NS: u64 = SECOND_NS;
 
 /// The floors of a region's keys.
 #[derive(Debug, Default)]
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(told(500, 15), 297, "it asks for its floor: empty, and no debt");
         assert_eq!(told(1_000, 15), 297);
         assert_eq!(told(1_500, 20), 247, "what it was given beyond is one");
-        assert_eq!(told(11_500, 20), 277, "a long rest pays for no more than half a second");
+        assert_eq!(told(11_500, 40), 227, "a long rest pays for no more than a second");
     }
 
     #[test]

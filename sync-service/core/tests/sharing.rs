@@ -31,13 +31,6 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
 }
 
-/// A full budget that one POP is asked for, so much a second.
-fn alone(demand: u64) -> Account {
-    let mut account = account(100, &[("eu", demand)]);
-    account.members[0].demand.askers = 1;
-    account
-}
-
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
     divide(&Shared::of(quota(), sharing, account), region, false, &Terms::default())
 }
@@ -86,7 +79,7 @@ fn a_floor_that_is_used_up_leaves_no_debt_at_the_pops() {
         Shared { quota: share.of(quota()), sharing: &part, ..Shared::of(quota(), &sharing, &account) };
     let alone = |region| divide(&shared, region, false, &Terms::default()).asking;
     assert_eq!((alone("eu").ratio, alone("eu").level_milli), (AdmitRatio::ZERO, 8_750));
-    assert_eq!((alone("us").ratio, alone("us").level_milli), (AdmitRatio::ZERO, -1_000_000));
+    assert_eq!((alone("us").ratio, alone("us").level_milli), (AdmitRatio::ZERO, -250_000));
 }
 
 #[test]
@@ -101,21 +94,6 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     assert_eq!(level(0), 350, "what refills until the next grant");
     assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
     assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
-}
-
-#[test]
-fn a_region_that_is_alone_has_its_share_however_few_pops_ask() {
-    let quarter = Share::new(1, 4).of(quota());
-    let sharing = Sharing::of(quarter);
-    let asking = |level: i64| {
-        let deficit_ns = u64::try_from(25 - level).unwrap() * quarter.token_ns();
-        let account = Account { deficit_ns, ..alone(50) };
-        let shared = Shared { at_pops: quota(), ..Shared::of(quarter, &sharing, &account) };
-        divide(&shared, "eu", false, &Terms::default()).asking
-    };
-    // At the target level 25/s are given out: its POP's bucket refills four times as fast.
-    assert!(is_about(asking(7).ratio, 24_500, 50_000), "{:?}", asking(7));
-    assert_eq!((asking(-25).ratio, asking(-25).level_milli), (AdmitRatio::ZERO, -100_000), "a second's debt");
 }
 
 #[test]

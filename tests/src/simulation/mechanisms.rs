@@ -4,7 +4,6 @@
 use weir_wire::time::SECOND_NS;
 
 use super::faults::Fault;
-use super::more_scenarios::FLOOR;
 use super::network::Link;
 use super::reference::Sample;
 use super::scenario::{Plan, Size};
@@ -135,23 +134,4 @@ pub fn quiet_crowd(size: Size) -> Plan {
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / QUIET_SECONDS as f64 / 1_000.0
-}
-
-/// Region 0 has a floor, and is flooded every other second; the others are flooded all the time.
-pub fn floor_in_pulses(size: Size) -> Plan {
-    let regions = size.regions;
-    let pulses = traffic::at_pops(400.0, size.pops, move |pop| pop % regions == 0);
-    let pulses = traffic::when(pulses, |at| (at / SECOND_NS).is_multiple_of(2));
-    let flood = traffic::at_pops(2_000.0, size.pops, move |pop| pop % regions != 0);
-    let mut plan = Plan::of(size, 60, traffic::merged(vec![pulses, flood]));
-    plan.setup.rules = vec![RuleText::with(r#""floors": {"region-0": 30}"#)];
-    plan
-}
-
-/// What region 0 was admitted, as a part of its floor's rate all the time.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-pub fn of_its_floors_rate(world: &World) -> f64 {
-    let (from, to) = (4, 60);
-    let floor = FLOOR * world.reference.account(0, 0).rate() * (to - from) as f64;
-    world.reference.between(from, to, |sample| sample.regions[0].admitted) / floor
 }

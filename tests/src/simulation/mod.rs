@@ -19,7 +19,7 @@
 //! apart.rs      what those may admit who are alone for a while
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               clock_steps.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs, settings.rs: the table
+//!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               who asks meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs: what a
@@ -44,6 +44,7 @@ pub mod exact;
 mod exchange;
 pub mod faults;
 pub mod features;
+pub mod floors;
 pub mod ideal;
 pub mod invariants;
 pub mod judge;

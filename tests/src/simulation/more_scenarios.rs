@@ -22,9 +22,6 @@ const CUT_SECONDS: u64 = 60;
 const CROWD_SECONDS: u64 = 10;
 /// How long a budget is remembered once its debt is paid, in seconds, and a little.
 const FORGOTTEN_SECONDS: u64 = 65;
-/// A floor, as a part of the rate.
-pub(super) const FLOOR: f64 = 0.3;
-
 fn admitted(sample: &Sample) -> u64 {
     sample.tally.admitted
 }
@@ -65,24 +62,6 @@ pub fn attacker(size: Size) -> Plan {
 pub fn second_burst(world: &World) -> f64 {
     let rest = rest(world.setup().pops);
     world.reference.between(rest, rest + 5, admitted) / world.reference.between(0, 5, admitted)
-}
-
-/// Region 0 has a floor and asks for `asks` a second; the others flood.
-pub fn floor(size: Size, asks: f64) -> Plan {
-    let regions = size.regions;
-    let asking = traffic::at_pops(asks, size.pops, move |pop| pop % regions == 0);
-    let flood = traffic::at_pops(2_000.0, size.pops, move |pop| pop % regions != 0);
-    let mut plan = Plan::of(size, 60, traffic::merged(vec![asking, flood]));
-    plan.setup.rules = vec![RuleText::with(r#""floors": {"region-0": 30}"#)];
-    plan
-}
-
-/// What region 0 was admitted, as a part of what an ideal bucket of its floor alone would have; after settling. That
-/// one too leaves out some of what is asked for at just its rate.
-pub fn of_floor(world: &World) -> f64 {
-    let (from, to) = (5, 60);
-    world.reference.between(from, to, |sample| sample.regions[0].admitted)
-        / world.reference.between(from, to, |sample| sample.by_floor)
 }
 
 /// Many clients that exceed their quota, one after the other.

@@ -10,7 +10,7 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{calendars, many, penalties, pushes, quotas, reaction, replicas};
+use super::{calendars, floors, many, penalties, pushes, quotas, reaction, replicas};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end is no part of it, in seconds.
@@ -78,7 +78,10 @@ const REACTION: &[Limit] =
 /// A POP thins by ratios of half a second ago, so the last hundredths of a floor that is asked for at just its rate
 /// are the others': 0.980 to 1.04 over 20 seeds.
 const FLOOR: &[Limit] =
-    &[limit("of its floor", more::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+    &[limit("of its floor", floors::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+/// Of so few requests some find another region's just before them.
+const SLOW_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.75, 1.25), BOUND];
+const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), BOUND];
 /// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
 /// the rule is alive.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
@@ -111,11 +114,8 @@ const LOCAL_BURST_BELOW: &[Limit] =
     &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
 /// How much a pulse adds depends on when in an interval it begins: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20 and 330
 /// POPs where floors are given anew while the budget is in debt).
-const PULSES: &[Limit] = &[
-    limit("of its floor's rate", mechanisms::of_its_floors_rate, 1.0, 2.2),
-    limit("ratio", ratio, 0.99, 1.01),
-    BOUND,
-];
+const PULSES: &[Limit] =
+    &[limit("of its floor's rate", floors::of_its_rate, 1.0, 2.2), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const BANNED: &[Limit] = &[
     limit("while banned", penalties::while_banned, 0.0, 0.0),
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
@@ -203,10 +203,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("cost 1 and cost 50, 1.1x", MIXED, lumps::mixed),
     plain("one POP, cost 50, 3x", DEAR_AT_ONE_POP, lumps::dear_at_one_pop),
     plain("one POP, cost 1 and cost 50, 1.1x", DEAR_AT_ONE_POP, lumps::mixed_at_one_pop),
-    plain("floor 30 %, asks 25 %", FLOOR, |s| more::floor(s, 25.0)),
-    plain("floor 30 %, asks 30 %", FLOOR, |s| more::floor(s, 30.0)),
-    plain("floor 30 %, asks 60 %", FLOOR, |s| more::floor(s, 60.0)),
-    plain("floor 30 %, flooded in pulses", PULSES, mechanisms::floor_in_pulses),
+    plain("floor 30 %, asks 25 %", FLOOR, |s| floors::asking(s, 25.0)),
+    plain("floor 30 %, asks 30 %", FLOOR, |s| floors::asking(s, 30.0)),
+    plain("floor 30 %, asks 60 %", FLOOR, |s| floors::asking(s, 60.0)),
+    plain("floor 30 % of 1/s, asks 10 %", SLOW_FLOOR, floors::slow),
+    plain("floor 30 %, burst 54 of 300/s, two weir-syncs", SMALL_FLOOR, floors::heard_in_turn),
+    plain("floor 30 %, flooded in pulses", PULSES, floors::in_pulses),
     plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
     plain("strict, one burst everywhere", STRICT, more::strict_burst),
