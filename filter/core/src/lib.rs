@@ -5,6 +5,22 @@
 //! shared table behind a trait ([`table::Slots`]), the request behind another
 //! ([`weir_rules::request::Request`]). What runs in a proxy (`weir-filter`), in a simulation and in a test is
 //! therefore the same code.
+//!
+//! [`edge::Edge`] is all of a worker but its IO; [`bucket::Bucket`] is what it counts in:
+//!
+//! ```
+//! use weir_limiter::bucket::{Bucket, Take};
+//! use weir_wire::quota::Quota;
+//! use weir_wire::time::Time;
+//!
+//! // A token each 100 ms, and a burst of one.
+//! let quota = Quota::from_token_ns(100_000_000, 1)?;
+//! let now = Time::from_nanos(1_000_000_000);
+//! let Take::Taken(bucket) = Bucket::FULL.take(&quota, 1, now) else { panic!("a full bucket has a token") };
+//! let Take::Short { wait_ns } = bucket.take(&quota, 1, now) else { panic!("it had one") };
+//! assert_eq!(wait_ns, 100_000_000);
+//! # Ok::<(), weir_wire::quota::QuotaError>(())
+//! ```
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -1,4 +1,20 @@
 //! Rules: what an operator writes (match, key, quota, behaviour), checked and made ready.
+//!
+//! [`document`] and [`config`] read text into a [`RuleSet`], and name the place of every error. [`matching`] holds what
+//! a rule matches, [`key_spec`] what it counts by, [`algorithm`] how, [`cost`] how many tokens a request takes,
+//! [`response`] what it answers. A rule set is made once, when configuration arrives; nothing on the request path parses
+//! or formats.
+//!
+//! ```
+//! use weir_rules::document;
+//!
+//! let text = br#"{"rules": [{"name": "per-client", "key": ["client_address"], "rate": "50/s", "burst": 100}]}"#;
+//! let rules = document::parse(text).expect("good rules");
+//! assert_eq!(rules.rules()[0].quota.burst(), 100);
+//!
+//! let errors = document::parse(br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5"}]}"#).unwrap_err();
+//! assert!(errors[0].to_string().starts_with("rules[0].rate: expected"));
+//! ```
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -38,6 +38,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
+impl core::error::Error for ConfigError {}
+
 /// Collects the errors of one document.
 #[derive(Debug, Default)]
 pub struct Errors {

@@ -1,4 +1,23 @@
-//! What both ends of the budget loop speak.
+//! What a point of presence (POP) and a weir-sync say to each other: messages, and what is in them.
+//!
+//! A [quota](quota) is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] names days and months, and
+//! [`messages`] has the report of a POP and the reply to it, with their bytes.
+//!
+//! ```
+//! use weir_wire::messages::{Key, Message, Report, Rule};
+//! use weir_wire::quota::Quota;
+//! use weir_wire::sharing::Sharing;
+//!
+//! // 10 requests a second, and 100 at once; a client has made 70 of them at this POP.
+//! let quota = Quota::from_token_ns(100_000_000, 100)?;
+//! let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+//! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };
+//! let report = Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key], ..Report::default() };
+//!
+//! let bytes = report.encode();
+//! assert_eq!(Report::decode(&bytes)?, report);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -107,6 +107,8 @@ impl fmt::Display for SpanError {
     }
 }
 
+impl core::error::Error for SpanError {}
+
 /// Tokens per span, written `50/s`, `100/m`, `5/15m` or `1000/d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
@@ -165,6 +167,8 @@ impl fmt::Display for RateError {
         )
     }
 }
+
+impl core::error::Error for RateError {}
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -248,6 +252,8 @@ impl fmt::Display for QuotaError {
         }
     }
 }
+
+impl core::error::Error for QuotaError {}
 
 /// How a quota travels: [`Quota`] without its promise.
 #[derive(Serialize, Deserialize)]

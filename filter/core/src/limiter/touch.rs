@@ -10,7 +10,7 @@ use weir_wire::time::Time;
 
 impl Limiter {
     /// Falls back on what the rules say once nothing was heard of weir-sync for `fallback_ns`
-    /// nanoseconds, instead of [`FALLBACK_NS`].
+    /// nanoseconds, instead of [`FALLBACK_NS`](crate::ladder::FALLBACK_NS).
     pub fn fall_back_after(&mut self, fallback_ns: u64) {
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder = Ladder::new(fallback_ns);

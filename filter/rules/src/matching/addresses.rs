@@ -34,6 +34,8 @@ impl fmt::Display for AddressSetError {
     }
 }
 
+impl core::error::Error for AddressSetError {}
+
 impl Range {
     /// Reads `10.0.0.0/8`, `2001:db8::/32`, or one address.
     pub fn parse(text: &str) -> Result<Self, AddressSetError> {
