@@ -129,13 +129,14 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, sharing, terms);
+    // A floor, too, is there again long before a debt is paid, and so it is where the region is alone for a while.
+    let takes_on_debt = level_ns < 0 && shared.whole.floor(region) == 0;
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = asked.askers <= 1;
-    let ratio = if alone { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease. Not where a floor
-    // is used up, or does not count while the region is alone: it is there again long before the debt is paid.
-    let is_barred = ratio == AdmitRatio::ZERO && shared.whole.floor(region) == 0;
-    let exact = alone || is_barred && level_ns < 0;
+    let is_exact = alone && (level_ns >= 0 || takes_on_debt);
+    let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
+    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
+    let exact = is_exact || takes_on_debt && ratio == AdmitRatio::ZERO;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));

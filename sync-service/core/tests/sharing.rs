@@ -110,6 +110,16 @@ fn a_floor_holds_in_debt() {
 }
 
 #[test]
+fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
+    let sharing = with_floors(&[("eu", 30)]);
+    let mut account = account(-300, &[("us", 800)]);
+    account.members[0].demand.askers = 1;
+    let elsewhere = |region| division(&sharing, &account, region).elsewhere;
+    assert_eq!((elsewhere("eu").ratio, elsewhere("eu").level_milli), (AdmitRatio::ONE, 35_000));
+    assert_eq!((elsewhere("us").ratio, elsewhere("us").level_milli), (AdmitRatio::ONE, -300_000));
+}
+
+#[test]
 fn replicas_of_a_region_are_one_region() {
     let sharing = with_floors(&[("eu", 30)]);
     let one = account(-50, &[("eu", 200), ("us", 800)]);
