@@ -1,6 +1,6 @@
 //! What a point of presence (POP) and a weir-sync say to each other: messages, and what is in them.
 //!
-//! A [quota](quota) is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] names days and months, and
+//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] names days and months, and
 //! [`messages`] has the report of a POP and the reply to it, with their bytes.
 //!
 //! ```
