@@ -44,7 +44,7 @@ pub struct Response {
     /// Headers of a limited response beside the families, by name in lower case, each at most once. They
     /// replace those of the same name.
     pub set_headers: Vec<(String, Template)>,
-    /// The most by which Retry-After is raised, in seconds; see [`crate::decision::Decision::Refuse`].
+    /// The most by which Retry-After is raised, in seconds, so that not all refused clients return at once.
     pub retry_after_jitter_s: u32,
 }
 
