@@ -308,13 +308,10 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
 }
 
 fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
-    let level_ns = if exact {
-        level_ns
-    } else {
-        // Of a slow quota less than a token comes until the POP hears more: what is its region's own it has in any case.
-        let own_ns = shared.own.map_or(0, |own| own.level_ns).min(LUMP * shared.quota.token_ns());
-        (level_ns.max(0) + i128::from(terms.interval_ns)).max(own_ns.into())
-    };
+    let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
+    // Of a slow quota less than a token comes until the POP hears more: what is its region's own it has in any case.
+    let own_ns = shared.own.map(|own| own.level_ns.min(LUMP * shared.quota.token_ns()));
+    let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
     let milli = (level_ns * 1_000).div_euclid(i128::from(shared.quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }

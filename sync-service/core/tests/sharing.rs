@@ -65,7 +65,7 @@ fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
 fn a_floor_that_is_used_up_leaves_no_debt_at_the_pops() {
     let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("eu", 40), ("us", 400)]));
     let level = |rate_ns, region| {
-        let own = Some(Own { rate_ns, level_ns: 0 });
+        let own = (region == "eu").then_some(Own { rate_ns, level_ns: 0 });
         let shared = Shared { own, ..Shared::of(quota(), &sharing, &account) };
         let grant = divide(&shared, region, false, &Terms::default()).asking;
         (grant.ratio, grant.level_milli)
@@ -94,6 +94,12 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     assert_eq!(level(0), 350, "what refills until the next grant");
     assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
     assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
+    // One POP of the other region takes every token as it comes.
+    let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
+    empty.members[0].demand.askers = 1;
+    let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
+    let shared = Shared { own, ..Shared::of(slow, &sharing, &empty) };
+    assert_eq!(divide(&shared, "eu", false, &Terms::default()).elsewhere.level_milli, 1_000);
 }
 
 #[test]
