@@ -1,9 +1,9 @@
 //! The token bucket, as one number.
 //!
 //! A bucket is the time at which it will be full again. That is the Generic Cell Rate Algorithm's
-//! theoretical arrival time (ITU-T I.371, annex A), and it has what a table needs: eight bytes, no
-//! rule needed to see whether a bucket holds information (a full one does not), refill without a
-//! write, and debt without a sign.
+//! theoretical arrival time (ITU-T I.371, annex A), and it suits a table: it takes eight bytes, it shows
+//! without the rule whether it holds information (a full bucket does not), it refills without a write,
+//! and it holds debt without a sign.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
@@ -14,14 +14,14 @@ pub struct Bucket {
     full_at: Time,
 }
 
-/// What asking a bucket for tokens comes to.
+/// The result of asking a bucket for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// The tokens are there; this is the bucket without them.
     Taken(Bucket),
-    /// They will be there in so many nanoseconds, if nobody else takes them.
+    /// They are not there yet.
     Short {
-        /// Nanoseconds until they are.
+        /// Nanoseconds until they will be, if nothing else takes them.
         wait_ns: u64,
     },
 }
@@ -52,12 +52,12 @@ impl Bucket {
 
     /// Asks for `cost` tokens at `now`.
     ///
-    /// A `now` earlier than one seen before reads as a fuller debt, never as tokens (invariant I8).
+    /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Take {
         self.take_within(quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns(), quota, now)
     }
 
-    /// Takes what costs `cost_ns` of refill, if then no more than `most_ns` are missing.
+    /// Takes `cost_ns` nanoseconds of refill, if no more than `most_ns` are missing afterwards.
     fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Take {
         let sane = now + quota.fill_ns() + debt_ns_max(quota);
         let after = self.full_at.max(now).min(sane) + cost_ns;
@@ -67,8 +67,8 @@ impl Bucket {
         }
     }
 
-    /// The bucket once `n` are taken from it at `now`, whether they are there or not; no deeper in debt than a
-    /// bucket goes, and never less deep than it was.
+    /// The bucket after `n` tokens are taken at `now`, whether it has them or not. Its debt stops at the deepest
+    /// that a bucket may have, and never gets smaller.
     #[must_use]
     pub fn charged(self, quota: &Quota, n: u32, now: Time) -> Self {
         let owes = self.full_at.max(now) + quota.token_ns().saturating_mul(u64::from(n));
@@ -83,8 +83,8 @@ impl Bucket {
         Self { full_at: Time::from_nanos(self.full_at.as_nanos().saturating_sub(ns)) }
     }
 
-    /// The bucket with nothing above `level_milli` thousandths of a token, which may be negative
-    /// (debt). Lowers only.
+    /// The bucket capped at `level_milli` thousandths of a token, which may be negative (debt). It is
+    /// never raised.
     #[must_use]
     pub fn capped(self, quota: &Quota, level_milli: i64, now: Time) -> Self {
         let missing_milli = i128::from(quota.burst()) * 1_000 - i128::from(level_milli);
@@ -102,15 +102,15 @@ impl Bucket {
     }
 
     /// Asks for `cost` tokens of an even share at `now`: a bucket of burst / `pops`, at least `cost` tokens,
-    /// that refills at rate / `pops`. The same bucket serves, a token being worth `pops` of it.
+    /// that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many tokens.
     pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Take {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
         let cost_ns = quota.token_ns().saturating_mul(worth);
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
     }
 
-    /// Asks for `cost` tokens at `now` of a bucket that refills at rate / `parts`: the same bucket, which gives
-    /// tokens only if it has them, and is charged for `parts` times as many.
+    /// Asks for `cost` tokens at `now` of a bucket that refills at rate / `parts`. It is this same bucket: it must
+    /// have `cost` tokens, and is charged for `parts` times as many.
     pub fn take_slowly(self, quota: &Quota, cost: u32, parts: u32, now: Time) -> Take {
         match self.take(quota, cost, now) {
             Take::Taken(after) => {
@@ -134,8 +134,8 @@ impl Bucket {
 }
 
 /// The deepest debt a bucket may have, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`]
-/// POPs at once, but at least a minute and at most a day. What a message full of nonsense, or a clock
-/// that broke, can cost a client is bounded; the budget keeps the whole debt and grants again.
+/// POPs at once, but at least a minute and at most a day. It bounds what a nonsensical message or a
+/// broken clock can cost a client; the budget keeps the whole debt, and grants accordingly.
 fn debt_ns_max(quota: &Quota) -> u64 {
     quota.fill_ns().saturating_mul(DEBT_BURSTS).clamp(60 * SECOND_NS, 86_400 * SECOND_NS)
 }

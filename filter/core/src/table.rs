@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use crate::counters::Event;
 use crate::slot::Slot;
 
-/// How often a slot that reads as corrupt is read again before it counts as empty: a host whose
-/// reads may tear (nginx) gives the whole slot the next time.
+/// How often a slot that reads as corrupt is read before it counts as empty: on a host whose reads
+/// may tear (nginx), the next read gets the whole slot.
 const READS_MAX: u32 = 3;
 
-/// Names one state of one slot; a write succeeds only on the state that was read.
+/// Names one state of one slot. A write succeeds only if the slot is still in the state that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(pub u32);
 
@@ -23,7 +23,7 @@ impl Version {
 pub enum ReadError {
     /// The host has no such slot yet.
     Missing,
-    /// What is there, in this state, is no slot, or one that was read by halves.
+    /// What is there, in this state, is not a slot, or the read was torn.
     Corrupt(Version),
     /// The host does not offer shared data, or failed.
     Unavailable,
@@ -32,7 +32,7 @@ pub enum ReadError {
 /// Why a slot was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// Somebody else wrote it since it was read.
+    /// Another worker wrote it since it was read.
     Conflict,
     /// The host does not offer shared data, or failed.
     Unavailable,
@@ -54,15 +54,14 @@ pub trait Slots {
 pub(crate) struct Loaded {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
-    /// What was read; none where the host did not answer. Then nothing is known of the slot, and it
-    /// must not be written: on Envoy that could replace what others have there. None, too, where writing it was given
-    /// up.
+    /// The state that was read; none if the host did not answer. Then the slot must not be written: on Envoy
+    /// that could replace what other workers stored there. None, too, once writing it was given up.
     version: Option<Version>,
 }
 
 impl Loaded {
-    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt, which is told, reads as empty:
-    /// the request gets a decision.
+    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that the
+    /// request gets a decision; the event says which it was.
     pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<Event>) {
         let mut loaded = Self { index, slot: room, version: None };
         let mut mishap = Event::Corrupt;
@@ -84,12 +83,12 @@ impl Loaded {
         (loaded, Some(mishap))
     }
 
-    /// Whether the host answered, and writing was not given up; if not, the slot can be judged but not written.
+    /// Whether the slot may be written: the host answered, and writing was not given up. It can be judged anyhow.
     pub(crate) fn is_known(&self) -> bool {
         self.version.is_some()
     }
 
-    /// Nothing of it was written, so there is nothing to give back.
+    /// Gives up writing it: nothing was written, so there will be nothing to give back.
     pub(crate) fn give_up(&mut self) {
         self.version = None;
     }
@@ -101,7 +100,7 @@ impl Loaded {
     }
 }
 
-/// Slots in this program's own memory: for a host without shared data, for simulations and tests. Nobody else
+/// Slots in this program's own memory: for a host without shared data, for simulations and tests. Nothing else
 /// writes them, so they need no seal.
 #[derive(Clone)]
 pub struct LocalSlots {

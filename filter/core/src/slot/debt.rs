@@ -8,12 +8,12 @@ pub(super) const LABEL_SHIFT: u32 = 12;
 const SIZE_SHIFT: u32 = 7;
 const SIZE_MASK: u32 = (1 << (LABEL_SHIFT - SIZE_SHIFT)) - 1;
 const STEPS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
-/// Bits of a label that are the key's; the rest is its group.
+/// Bits of a label that come from the key; the others are its group.
 pub(super) const KEY_BITS: u32 = 8;
 pub(super) const KEY_MASK: u32 = (1 << KEY_BITS) - 1;
 /// The shortest step is 2^18 ns, a quarter of a millisecond; the longest, 2^49.
 pub(super) const STEP_BITS_MIN: u32 = 18;
-/// The longest debt that can be told, in nanoseconds: more than two years.
+/// The longest debt that can be stored, in nanoseconds: more than a year.
 pub(super) const DEBT_NS_MAX: u64 = 64 << (STEP_BITS_MIN + SIZE_MASK);
 
 /// One debt, in 24 bits.
@@ -30,10 +30,10 @@ impl Debt {
         [low, middle, high]
     }
 
-    /// The debt that is paid at `until`, or a little later; `base` is before that by up to [`DEBT_NS_MAX`].
+    /// The debt that is paid at `until`, rounded up; `base` is at most [`DEBT_NS_MAX`] before that.
     pub(super) fn new(label: u32, until: Time, base: Time) -> Self {
         let owes = until.nanos_since(base);
-        // So that it is 64 to 127 steps from the base, or, rounded up, just over that; then larger ones do.
+        // A size that puts it 64 to 127 steps after the base. If rounding up takes it past that, use the next size.
         let size = (u64::BITS - owes.leading_zeros()).saturating_sub(SIZE_SHIFT).max(STEP_BITS_MIN);
         let steps = |size: u32| until.as_nanos().div_ceil(1 << size);
         let ahead = steps(size).saturating_sub(base.as_nanos() >> size);
@@ -48,7 +48,7 @@ impl Debt {
         self.0 >> LABEL_SHIFT
     }
 
-    /// When it is paid. Of all times that its steps may mean, the first from `base` on.
+    /// When it is paid: the first time from `base` on that its steps can mean.
     pub(super) fn until(self, base: Time) -> Time {
         let size = STEP_BITS_MIN + (self.0 >> SIZE_SHIFT & SIZE_MASK);
         let begin = base.as_nanos() >> size;
@@ -64,7 +64,7 @@ impl Debt {
         self.label() & KEY_MASK == 0
     }
 
-    /// The same, for all keys of its group.
+    /// The same debt, shared by all keys of its group.
     pub(super) fn shared(self) -> Self {
         Self(self.0 & !(KEY_MASK << LABEL_SHIFT))
     }

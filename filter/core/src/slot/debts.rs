@@ -1,21 +1,21 @@
-//! Debts of keys that were pushed out of their places, three bytes each.
+//! Debts of keys that were evicted from their places, three bytes each.
 //!
-//! Sixteen keys have places in a slot, of 24 bytes. Where more owe something, those that owe least live on here, as a
-//! label and the time at which their bucket is full again. That is the space-saving of Metwally, Agrawal and El Abbadi
-//! ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: who owes
-//! much keeps its place, to the nanosecond; the tail of a flood is kept by less and less, and never for less than it is.
+//! A slot has places for sixteen keys, 24 bytes each. If more keys owe something, those that owe least are kept here,
+//! as a label and the time at which their bucket is full again. This is the Space-Saving of Metwally, Agrawal and El
+//! Abbadi ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: a key
+//! that owes much keeps its place, exact to the nanosecond; a flood's tail is stored ever more coarsely, never too low.
 //!
-//! - A **label** is the group of its rule and eight bits of its key. Every key with the same one owes what it says.
-//! - A **time** has six bits behind its first, and is rounded up. It is told from the slot's *base*, the latest time at
-//!   which its debts changed; what was paid by then is dropped.
-//! - Where there are more than [`DEBTS_MAX`], the least of the group that has the most is merged into one that every key
-//!   of its group owes, unless it has a place: what newcomers then begin with less of.
+//! - A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe it.
+//! - A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the latest time at
+//!   which the debts changed; debts paid by then are dropped.
+//! - When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a shared
+//!   one. Every key of the group that has no place owes that, so newcomers begin with less.
 //!
-//! **Nobody owes less for being pushed out.** A debt leaves this list when it is paid, or for one that is as large and
-//! stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: of one
-//! whose label is another's, one in 256 for each debt of its group, and of all newcomers of a group whose debts were
-//! merged. That is why a group is a rule's, where there are few of them: 16 tell a flood on one rule from the clients of
-//! another, which owe less where their rule is faster. A debt that cannot be told, of more than a year, is cut to what can.
+//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another that is at least as
+//! large stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: a
+//! key shares its label with another by a chance of 1 in 256 for each debt of its group, and every newcomer to a group
+//! with merged debts owes those. With few rules, most have a group of their own: 16 groups keep a flood on one rule
+//! apart from another's clients, which owe less if it is faster. A debt too long to store is cut to [`DEBT_NS_MAX`].
 
 use super::debt::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
 use super::entry::Tag;
@@ -28,20 +28,20 @@ use weir_wire::time::Time;
 const GROUPS: usize = 1 << Tag::GROUP_BITS;
 
 const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
-// However many groups have a merged debt, two more can be merged.
+// Even if every group has a merged debt, there are others left to merge.
 const _: () = assert!(DEBTS_MAX > GROUPS);
 
-/// What a key without a place owes at most.
+/// The most that a key without a place owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owed {
     /// Under its own label.
     pub(super) own: Bucket,
-    /// With every key of its group.
+    /// As every key of its group does.
     pub(super) shared: Bucket,
 }
 
 impl Slot {
-    /// What the key `tag` owes at most, which has no place.
+    /// The most that the key `tag`, which has no place, owes.
     pub(super) fn owed(&self, tag: Tag) -> Owed {
         let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
         if self.debts() == 0 {
@@ -59,14 +59,14 @@ impl Slot {
         owed
     }
 
-    /// Keeps what the key `tag` owes that is to have no place: until `until`, or [`DEBT_NS_MAX`] after `now`.
+    /// Keeps the debt of the key `tag`, which loses its place: it is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
     pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
         if until <= now {
             return;
         }
         let base = if self.debts() == 0 { now } else { self.base().max(now) };
         self.forget_paid(base);
-        // Where the clock went back it is not paid, whatever was then.
+        // `until` is after `now`, so it is not paid: if the clock went back, it is raised to after the base.
         let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
         if self.raise(debt) {
             return;
@@ -87,7 +87,7 @@ impl Slot {
         (0..self.debts()).map(|i| self.debt_at(i))
     }
 
-    /// Raises the debt of the same label to this one, if there is any.
+    /// Raises the debt with the same label to this one. False if there is none.
     fn raise(&mut self, debt: Debt) -> bool {
         let base = self.base();
         let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == debt.label()) else {
@@ -99,7 +99,7 @@ impl Slot {
         true
     }
 
-    /// Drops what is paid at `base`, which is the base from now on. Times that are later mean the same from there.
+    /// Drops the debts paid by `base`, and makes that the base. The other times read the same from there.
     fn forget_paid(&mut self, base: Time) {
         let (before, mut i) = (self.base(), 0);
         while i < self.debts() {
@@ -108,10 +108,10 @@ impl Slot {
         self.set_base(base);
     }
 
-    /// Merges a debt of a key into that of its group: the least, of the group that has the most.
+    /// Merges the least debt of the group with the most debts into the one that the group shares.
     fn merge_least(&mut self) {
         let base = self.base();
-        // The first of each group only becomes one that all share.
+        // A group's first merge frees nothing: that debt becomes the shared one.
         for _ in 0..=GROUPS {
             let of_keys =
                 (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());

@@ -1,4 +1,4 @@
-//! What a slot holds: the local state of keys, and the tags it lies under.
+//! What a slot holds: the local state of keys, and the tags that name it.
 
 use crate::FIBONACCI;
 use crate::algorithm::Cell;
@@ -8,17 +8,17 @@ use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How long counts that were never confirmed keep an otherwise idle entry, in nanoseconds.
+/// How long unconfirmed counts keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
-/// The longest lease that is believed, in milliseconds.
+/// The longest lease that is accepted, in milliseconds.
 const LEASE_MS_MAX: u32 = 60_000;
-/// The bit that tells an overflow cell's tag from a key's.
+/// Set in the tag of an overflow cell, not in a key's.
 const OVERFLOW_BIT: u64 = 1 << 63;
-/// The bit that tells the tag of a cell of another algorithm from that of a bucket: no debt can stand for a cell.
+/// Set in the tag of another algorithm's cell, not in a bucket's: no debt can stand for a cell.
 const CELL_BIT: u64 = 1 << 62;
 /// Where a rule's group is in a tag.
 const GROUP_SHIFT: u32 = 58;
-/// The bits that a tag has of its rule's salt alone.
+/// The bits of a tag that come from its rule's salt alone.
 const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 
 /// The name of an entry in its slot.
@@ -29,7 +29,7 @@ impl Tag {
     /// Bits of a rule's group.
     pub(super) const GROUP_BITS: u32 = 4;
 
-    /// The salt of a rule, made of a hash; `is_cell` where its keys' state is more than a bucket.
+    /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
     pub const fn salt(hash: u64, is_cell: bool) -> u64 {
         if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
     }
@@ -59,20 +59,20 @@ impl Tag {
         self.0 & CELL_BIT != 0
     }
 
-    /// Which of the groups its rule is in; of a bucket's tag.
+    /// Its rule's group; for a bucket's tag.
     pub(super) const fn group(self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
         let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
         group
     }
 
-    /// The `i`-th of the tags that belong to this one; the first is this, the others are cells'.
+    /// The `i`-th of the tags that belong to this key: this tag itself for 0, a cell's for the others.
     #[must_use]
     pub const fn beside(self, i: u8) -> Self {
         if i == 0 {
             return self;
         }
-        // An odd factor, so that none of the 256 is another; the bit of an overflow cell stays as it is.
+        // The factor is odd, so all 256 differ; the overflow bit stays as it is.
         Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
     }
 
@@ -91,7 +91,7 @@ pub enum Entry {
     Watched(Watched),
 }
 
-/// A key within its even share; of a rule that counts by another algorithm, one of its cells.
+/// A key within its even share; or one cell of a key under a rule that counts by another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
     /// The rule's whole quota.
@@ -105,17 +105,17 @@ pub struct Cold {
 pub struct Watched {
     /// The rule's whole quota, capped by grants.
     pub bucket: Bucket,
-    /// Until when what it holds is valid.
+    /// When what it holds ends.
     pub until: Time,
-    /// When the first of the tokens that are admitted and not known to be charged was admitted; of a strict rule, when a
-    /// request last began to wait, or it was said that there are no tokens.
+    /// When the first admitted token that is not known to be charged was admitted. For a strict rule: when a request
+    /// last began to wait, or when weir-sync last said that there are no tokens.
     pub unheard_since: Moment,
     /// Names the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens asked for in this epoch, as far as workers have added theirs up; of a strict rule, those that requests
-    /// wait for.
+    /// Tokens asked for in this epoch, as far as workers have added theirs up; for a strict rule, the tokens that
+    /// requests wait for.
     pub asked: u32,
     /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
     /// it has admitted, a strict one before.
@@ -133,23 +133,23 @@ pub enum Hold {
         ratio: AdmitRatio,
         /// The most tokens that the bucket may hold.
         burst: u32,
-        /// Into how many parts the rate is cut by which it refills, 1 to [`PARTS_MAX`].
+        /// It refills at the rate divided by this, 1 to [`PARTS_MAX`].
         parts: u32,
     },
-    /// No grant, and out of touch it gave more than a burst has at an even share: its bucket, which was full, lacks
-    /// `cost` tokens once for each of `pops`.
+    /// No grant. Out of touch, one request of `cost` tokens took more than an even share of the burst from a full
+    /// bucket, which was charged `cost` once for each of `pops`.
     Share {
         /// Tokens that it gave.
         cost: u32,
         /// POPs that shared the quota, 2 to [`PARTS_MAX`].
         pops: u32,
     },
-    /// Of a strict rule: those tokens of `charged` that are not `admitted` may be spent.
+    /// For a strict rule: the tokens that are `charged` and not yet `admitted` may be spent.
     Lease {
-        /// Of a calendar's quota, what the budget had left as of the last answer; of another, the burst.
+        /// For a calendar quota, what the budget had left as of the last answer; for others, the burst.
         left: u32,
     },
-    /// Of a strict rule: there are no tokens.
+    /// For a strict rule: there are no tokens.
     Bar {
         /// As for a lease.
         left: u32,
@@ -157,7 +157,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// The number of tokens that goes with it.
+    /// The number of tokens stored with it.
     pub(super) fn tokens(self) -> u32 {
         match self {
             Self::Grant { burst: tokens, .. }
@@ -168,31 +168,31 @@ impl Hold {
     }
 }
 
-/// What a POP gives of a quota before the fleet has heard of a key.
+/// What a POP may give of a key's quota before the fleet has heard of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unheard {
     /// The rule's whole quota.
     pub quota: Quota,
     /// The most that a bucket holds.
     pub local_burst: u32,
-    /// In how many parts the quota is cut, of which a cold key has one.
+    /// How many parts the quota is cut into; a cold key has one of them.
     pub parts: u32,
 }
 
 impl Unheard {
-    /// Tokens that `bucket` lacks at `now` of the most that it holds.
+    /// Tokens that `bucket` lacks at `now` of the local burst.
     fn missing(&self, bucket: Bucket, now: Time) -> u64 {
         let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
         bucket.missing(&self.quota, now).saturating_sub(withheld)
     }
 
-    /// The share of a key that comes back and owes this, having lost its place: what it owes counts as used of its even
-    /// share, up to all of that. However often it is pushed out, the fleet hears of it.
+    /// The share of a key that lost its place and comes back owing `owed`: the debt counts as used of its even share,
+    /// up to the whole share. So the fleet hears of the key however often it is evicted.
     ///
-    /// A debt does not tell how much of it the fleet has heard of: of a key that was watched, all; of a cold one, no more
-    /// than its even share goes unsaid. So one that was watched is charged for that share again, at most, each time it
-    /// is pushed out; and one that was past its share, in a slot without room to watch it, says no more than that. A
-    /// bit in the debt that told them apart would cost its time half of its precision, or each slot two of its debts.
+    /// A debt does not record how much of it the fleet has heard of: all of it if the key was watched; all but at most
+    /// an even share if it was cold. So a key that was watched may be charged for that share again each time it is
+    /// evicted, and a key that was past its share, in a slot without room to watch it, reports no more than the share.
+    /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its debts.
     pub fn share_of_debt(&self, owed: Bucket, now: Time) -> Share {
         let unsaid_max = self.quota.burst().div_ceil(self.parts.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
@@ -201,7 +201,7 @@ impl Unheard {
 }
 
 impl Cold {
-    /// A key nobody has seen.
+    /// A key that has not been seen.
     pub const NEW: Self = Self { bucket: Bucket::FULL, share: Share::WHOLE };
 
     /// The entry whose bytes hold `cell`.
@@ -216,10 +216,10 @@ impl Cold {
 }
 
 impl Watched {
-    /// A key that starts to be watched at `now`, asked for `taking` tokens that its share no longer has.
+    /// A key that becomes watched at `now`, because it takes `taking` tokens that its share does not have.
     ///
-    /// What was admitted unheard is reported now. Its share tells what that was: the bucket may lack more,
-    /// of a burst that this POP does not give alone, or of what others owe whose debts it begins with.
+    /// What it was given unreported is reported now. Its share says how much that was; the bucket may lack more,
+    /// because this POP may not give the whole burst alone, or because the key began with other keys' debts.
     pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
         let Unheard { quota, parts, .. } = unheard;
         let used = cold.share.tokens_used(quota, *parts, now);
@@ -240,12 +240,12 @@ impl Watched {
         }
     }
 
-    /// Notes that out of touch its bucket, which was full, gave `cost` tokens that were worth as many for each of `pops`.
+    /// Notes that out of touch its full bucket gave `cost` tokens, and was charged that for each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
         (self.until, self.hold) = (Time::ZERO, Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) });
     }
 
-    /// In touch again: its bucket lacks them once.
+    /// In touch again: its bucket is charged for them only once.
     pub fn forgive_share(&mut self, quota: &Quota) {
         if let Hold::Share { cost, pops } = self.hold {
             let more = pops.saturating_sub(1).saturating_mul(cost);
@@ -263,12 +263,12 @@ impl Watched {
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
-    /// Holds nothing any more.
+    /// Ends what it holds.
     pub fn release(&mut self, now: Time) {
         self.until = self.until.min(stepped(now));
     }
 
-    /// The admit ratio in force at `now`: without a lease, everything the bucket has.
+    /// The admit ratio in force at `now`; 1 without a lease.
     pub fn ratio_at(&self, now: Time) -> AdmitRatio {
         match self.hold {
             Hold::Grant { ratio, .. } if now < self.until => ratio,
@@ -285,13 +285,13 @@ impl Watched {
         }
     }
 
-    /// Tokens that its bucket lacks at `now` of what it may hold: without a lease, what it gives `unheard`.
+    /// Tokens that its bucket lacks at `now` of what it may hold: the burst of its lease, or else of `unheard`.
     pub fn missing(&self, unheard: &Unheard, now: Time) -> u64 {
         let local_burst = self.hold_at(now).map_or(unheard.local_burst, |(burst, _)| burst);
         Unheard { local_burst, ..*unheard }.missing(self.bucket, now)
     }
 
-    /// Takes in that what was `admitted` when a report was made at `sent_at` is charged.
+    /// The budget is charged for what a report made at `sent_at` said was `admitted`.
     pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
@@ -306,7 +306,7 @@ impl Watched {
         if self.admitted > self.charged { self.unheard_since.nanos_until(now) } else { 0 }
     }
 
-    /// Before a counter could wrap, a new epoch begins that carries over what is not charged yet.
+    /// Begins a new epoch before a counter can wrap; it carries over what is not charged yet.
     pub(super) fn renew(&mut self, now: Time) {
         if self.admitted.max(self.asked) > COUNT_MAX {
             self.admitted = self.admitted.saturating_sub(self.charged);
@@ -331,12 +331,12 @@ impl Watched {
     }
 }
 
-/// A time in steps of 2^22 ns (about 4 ms), of which 24 bits are kept: enough to tell how long ago it was
-/// for half of what they reach, ten hours.
+/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps: enough to tell how long ago it was, up to half of
+/// that range, about ten hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(u32);
 
-/// Bits of a time that its steps are shorter than.
+/// A step is 2 to this power, in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
 /// Bits of a [`Moment`].
 pub(super) const MOMENT_BITS: u32 = 24;
@@ -365,7 +365,7 @@ impl Moment {
         (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
     }
 
-    /// Nanoseconds from this to `now`, which is later: at most what has passed, and less by two steps at most.
+    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
     pub(super) fn nanos_until(self, now: Time) -> u64 {
         match self.steps_until(Self::of(now)) {
             // The clock stepped back.
@@ -374,7 +374,7 @@ impl Moment {
         }
     }
 
-    /// This, or the earliest that is told from what comes after `now`.
+    /// This moment, or a quarter of the range before `now` if it is further back: older ones would soon read as future.
     fn within_reach(self, now: Time) -> Self {
         let now = Self::of(now);
         let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
@@ -382,7 +382,7 @@ impl Moment {
     }
 }
 
-/// `time`, rounded down to what a slot stores of it.
+/// `time`, rounded down to the steps that a slot stores.
 pub(super) fn stepped(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
 }
@@ -390,8 +390,8 @@ pub(super) fn stepped(time: Time) -> Time {
 /// Counts above this begin a new epoch.
 pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
 
-/// Names an epoch by its begin, in steps of 2^20 ns (about a millisecond; wraps in 52 days, long
-/// after anything remembers the last).
+/// Names an epoch by its start, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
+/// nothing remembers the old name any more.
 pub(super) fn epoch_of(now: Time) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
     let epoch = (now.as_nanos() >> 20) as u32;
@@ -421,7 +421,7 @@ impl Entry {
         }
     }
 
-    /// How long ago it was last asked for, as far as it knows: the longer, the sooner it may go.
+    /// How long ago it was last asked for, as far as it knows: the longest idle goes first.
     pub(super) fn idle_ticks(&self, now: Time) -> u32 {
         match self {
             Self::Cold(cold) => cold.share.age(now),
@@ -429,7 +429,7 @@ impl Entry {
         }
     }
 
-    /// Whether what its bucket lacks is all that it says: then a debt can stand for it.
+    /// Whether it says no more than what its bucket lacks: then a debt can stand for it.
     pub(super) fn is_mere_debt(&self, now: Time) -> bool {
         match self {
             Self::Cold(_) => true,
@@ -437,15 +437,15 @@ impl Entry {
         }
     }
 
-    /// The tokens that are not known to be charged, of a watched key that holds no lease, if they are less than a burst.
+    /// A watched key's tokens that are not known to be charged, if it holds no lease and they are less than a burst.
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);
         (w.until <= now && unsaid < w.hold.tokens()).then_some(unsaid)
     }
 
-    /// Whether its bucket would not be missed. Where the even share is not whole, weir-sync hears of
-    /// the key later than it could; so the one idle for longest goes first.
+    /// Whether it can go without loss. Dropping a partly used share delays weir-sync hearing of the key,
+    /// so the entry that has been idle longest goes first.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         match self {
             Self::Cold(cold) => cold.bucket.is_full(now),

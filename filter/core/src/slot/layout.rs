@@ -13,8 +13,8 @@
 //! 510  zero        2 B
 //! ```
 //!
-//! Everything out of range reads as zero and is not written, so no index can trap. Units without an entry hold
-//! anything.
+//! A read out of range gives zero and a write out of range does nothing, so no index can trap. Units without an entry
+//! may hold anything.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 /// Units of a watched entry.
 pub(super) const WATCHED_UNITS: usize = 2;
 
-/// "WER5": the layout above. The names of slots, and of what is kept beside them, have its digit too.
+/// "WER5": the layout above. The names of slots, and of the other shared values, carry the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
 const HEADER_BYTES: usize = 24;
 const UNIT_BYTES: usize = 24;
@@ -49,7 +49,7 @@ const DEBT_BYTES: usize = 3;
 const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
 const LEASE: u32 = SHARE + 1;
 const BAR: u32 = LEASE + 1;
-/// Bits of a watched entry's tokens; the rest of their word are the parts of its rate.
+/// Bits of a watched entry's tokens; the other bits of that word hold its parts.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
@@ -86,7 +86,7 @@ impl Slot {
         self.write(0, FORMAT);
     }
 
-    /// Holds what `other` does.
+    /// Copies what `other` holds.
     pub fn copy_from(&mut self, other: &Self) {
         self.write(0, other.array::<HEADER_BYTES>(0));
         let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
@@ -97,8 +97,7 @@ impl Slot {
         }
     }
 
-    /// Takes in the bytes of a slot that was sealed; false where they are none, or not whole, and then it holds
-    /// anything.
+    /// Reads the bytes of a sealed slot. False if they are no slot, or not whole; what it holds is then undefined.
     pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
         let Ok(bytes) = bytes.try_into() else { return false };
         self.bytes = bytes;
@@ -106,7 +105,7 @@ impl Slot {
         self.array::<4>(0) == FORMAT && fits && self.array::<8>(8) == self.checksum()
     }
 
-    /// The bytes to store where they may be read by halves, or by others.
+    /// The bytes, with their checksum: for a store that others write, or that may return torn reads.
     pub fn sealed(&mut self) -> &[u8; SLOT_BYTES] {
         let checksum = self.checksum();
         self.write(8, checksum);
@@ -157,7 +156,7 @@ impl Slot {
         }
     }
 
-    /// What is held: its kind or its ratio, and tokens and parts.
+    /// What is held: a kind or an admit ratio, then tokens and parts.
     fn hold_at(&self, at: usize) -> Hold {
         let (tokens, parts) = (self.half(at + 4) & BURST_MASK, (self.half(at + 4) >> BURST_BITS).max(1));
         match self.half(at) {
@@ -212,7 +211,7 @@ impl Slot {
         self.write(DEBTS_OFFSET + i * DEBT_BYTES, debt.bytes());
     }
 
-    /// What the times of debts are told from.
+    /// The time that debts are stored relative to.
     pub(super) fn base(&self) -> Time {
         Time::from_nanos(self.word(BASE))
     }
@@ -231,12 +230,12 @@ impl Slot {
         Tag(self.word(cold_offset(i)))
     }
 
-    /// Puts the watched entry `from` in the place of `to`.
+    /// Moves the watched entry at `from` to `to`.
     pub(super) fn move_watched(&mut self, from: usize, to: usize) {
         self.move_units(watched_offset(from), watched_offset(to), WATCHED_UNITS);
     }
 
-    /// Puts the cold entry `from` in the place of `to`.
+    /// Moves the cold entry at `from` to `to`.
     pub(super) fn move_cold(&mut self, from: usize, to: usize) {
         self.move_units(cold_offset(from), cold_offset(to), 1);
     }
@@ -250,7 +249,7 @@ impl Slot {
 
     fn checksum(&self) -> [u8; 8] {
         let watched = self.bytes.get(HEADER_BYTES..watched_offset(self.watched())).unwrap_or_default();
-        // The debts stand behind the cold entries.
+        // The debts follow the cold entries.
         let rest = self.bytes.get(self.cold_begin()..self.debts_end()).unwrap_or_default();
         let mut sum = self.word(0) ^ self.word(BASE);
         for bytes in [watched, rest] {
@@ -265,7 +264,7 @@ impl Slot {
         DEBTS_OFFSET + self.debts() * DEBT_BYTES
     }
 
-    /// The units of cold entries, the first of which is the last.
+    /// The units of cold entries, in reverse: the first entry is in the last unit.
     fn cold_units(&self) -> &[u8] {
         self.bytes.get(self.cold_begin()..UNITS_END).unwrap_or_default()
     }
@@ -274,13 +273,13 @@ impl Slot {
         UNITS_END.saturating_sub(self.cold() * UNIT_BYTES)
     }
 
-    /// Which of the cold entries has this tag.
+    /// The index of the cold entry with this tag.
     pub(super) fn find_cold(&self, tag: Tag) -> Option<usize> {
         let tag = tag.0.to_le_bytes();
         self.cold_units().rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
     }
 
-    /// Which of the watched entries has this tag.
+    /// The index of the watched entry with this tag.
     pub(super) fn find_watched(&self, tag: Tag) -> Option<usize> {
         (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
     }

@@ -4,14 +4,14 @@
 //! the table is a fixed number of slots with fixed names, and a slot is a fixed number of bytes
 //! ([`layout`]) that holds [`entry`]s under tags.
 //!
-//! **Eviction never pays.** An entry whose bucket is full holds no information, and goes first. Else the key that owes
-//! least gives up its place: its debt lives on in the same slot, in three bytes ([`debts`]), and when it comes back it
-//! begins with that. A client that rotates keys to shake off a throttled one therefore gains nothing, and a newcomer always
-//! finds a bucket of its own while the slot can tell the debts apart, which are three times as many as its places.
+//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. After them goes the
+//! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt when it
+//! comes back. So a client gains nothing by rotating keys to shake off a throttled one. A newcomer gets a bucket of its
+//! own as long as the slot can tell its debts apart; there is room for twice as many debts as places.
 //!
-//! What a debt cannot stand for keeps its place: a lease, counts that are not confirmed, and the cells of other
-//! algorithms. Of watched keys a slot has [`WATCHED_MAX`]; one that finds no room to be watched stays cold. Keys whose
-//! cells find no room share the overflow cell of their rule, for which units are kept aside.
+//! An entry that a debt cannot stand for keeps its place: one with a lease, with unconfirmed counts, or with a cell of
+//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; a key for which there is no room stays cold.
+//! Keys whose cells find no room share their rule's overflow cell; a few units are reserved for these.
 
 mod debt;
 mod debts;
@@ -31,17 +31,17 @@ use debts::Owed;
 use layout::{UNITS, WATCHED_UNITS};
 use weir_wire::time::Time;
 
-/// Cold keys that have places.
+/// The most cold keys that have places.
 pub const KEYS_PER_SLOT: usize = UNITS;
 
-/// How many slots have room for so many keys.
+/// The number of slots that have room for `keys`.
 pub fn slots_for(keys: u32) -> u32 {
     u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
 }
 
-/// Units that only overflow cells may keep: one cell for each of so many rules.
+/// Units that only overflow cells may keep. Each takes one, and a rule has one.
 const OVERFLOW_UNITS: usize = 2;
-/// Watched keys that may keep their places.
+/// The most watched keys that may keep their places.
 const WATCHED_MAX: usize = 6;
 
 const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
@@ -53,15 +53,15 @@ pub struct Lodging {
     pub tag: Tag,
     /// The entry.
     pub entry: Entry,
-    /// What a key without a place owed when it lost that.
+    /// What the key owed when it lost its place; full for a key that has one.
     pub owed: Bucket,
-    /// Whether its bucket lacks what others owe, because the slot could not tell all debts apart.
+    /// Whether its bucket is charged for other keys' debts, because the slot could not tell all debts apart.
     pub is_shared: bool,
-    /// Where the slot has it, until the slot is changed.
+    /// Where the slot holds it; valid until the slot changes.
     at: Option<At>,
 }
 
-/// Where a slot has an entry.
+/// Where a slot holds an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Watched(usize),
@@ -69,7 +69,7 @@ enum At {
 }
 
 impl Slot {
-    /// Where the bucket of the key `tag` lives, or what a new one begins with.
+    /// The entry of the key `tag`, or what a new one begins with.
     #[inline]
     pub fn lodge(&self, tag: Tag, now: Time) -> Lodging {
         match self.find(tag) {
@@ -109,7 +109,7 @@ impl Slot {
         }
     }
 
-    /// Stores what became of an entry that was looked up and not changed since, as [`Slot::put`] does.
+    /// Stores the new state of an entry, as [`Slot::put`] does; the slot must not have changed since it was looked up.
     #[inline]
     pub fn put_back(&mut self, lodging: &Lodging, entry: &Entry, now: Time) -> Option<u32> {
         match (lodging.at, entry) {
@@ -120,8 +120,8 @@ impl Slot {
         Some(0)
     }
 
-    /// Stores `entry` under `tag`, in place of what was there or of what need not stay. Returns how many entries
-    /// that hold no information it dropped, or `None` if there was no room; a cold bucket always finds some.
+    /// Stores `entry` under `tag`: over the entry there, or in place of entries that may go. Returns how many of those
+    /// held no information, or `None` if there was no room; there is always room for a cold bucket.
     #[inline]
     pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
@@ -159,7 +159,7 @@ impl Slot {
             Some(more) => dropped += more,
             None if tag.is_cell() => return None,
             None => {
-                // All keys that have places have to keep them.
+                // Every key that has a place must keep it.
                 self.keep_debt(tag, cold.bucket.refilled(), now);
                 return Some(dropped);
             }
@@ -170,7 +170,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Gives a key that has none of it the place of a watched one.
+    /// Makes a key watched that is not watched yet. None if there is no room.
     fn begin_watching(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let goes = |i| {
             let (tag, entry) = self.watched_entry(i);
@@ -196,8 +196,8 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Gives a key without a place of a watched one the place of that which has least to say that is not confirmed, less
-    /// than a burst, and holds no lease. That says no more of it, and keeps its debt. None where there is none.
+    /// Gives a key that is not watched the place of the watched key without a lease that has the fewest unconfirmed
+    /// tokens, less than a burst. That key keeps its debt; the tokens go unreported. None if there is no such key.
     pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
@@ -206,13 +206,13 @@ impl Slot {
         self.begin_watching(tag, watched, now).map(|more| dropped + more)
     }
 
-    /// Of how many keys it has to say something at `now`: those that have places, and those that owe something.
+    /// How many keys it holds information about at `now`, as entries or as debts.
     pub fn keys_at(&self, now: Time) -> usize {
         let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
         keys.count() + self.debts_at(now)
     }
 
-    /// Whether the cell `tag`, which is not there, would find room.
+    /// Whether there is room for the cell `tag`, which is not in the slot.
     pub(crate) fn has_room_for_cell(&self, tag: Tag, now: Time) -> bool {
         if tag.is_overflow() {
             let kept = self.overflow_entries().filter(|(_, entry)| !entry.is_spent(now)).count();
@@ -222,17 +222,17 @@ impl Slot {
         is_empty || self.kept_units(now) < UNITS - OVERFLOW_UNITS
     }
 
-    /// Units of entries that have to stay, but for overflow cells.
+    /// Units of entries that must stay, overflow cells excepted.
     fn kept_units(&self, now: Time) -> usize {
         let kept =
             self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
         kept.map(|(_, entry)| units_of(&entry)).sum()
     }
 
-    /// Makes room for `units` more; how many entries that hold no information it dropped. None where all have to stay.
+    /// Makes room for `units` more. Returns how many spent entries it dropped, or `None` if all must stay.
     ///
-    /// Whose bucket is full again soonest gives up its place first, of whichever rule, so keys of a fast rule make room
-    /// for those of a slow one. They lose nothing by that: what they owe stays, and is theirs when they come back.
+    /// The key whose bucket is full again soonest gives up its place first, whatever its rule, so keys of a fast rule
+    /// make room for those of a slow one. They lose nothing: the slot keeps their debts for when they come back.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
@@ -243,7 +243,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Drops an entry that may go; how many were dropped that hold no information.
+    /// Drops an entry that may go. Returns 1 if it held no information, else 0.
     fn let_go(&mut self, tag: Tag, now: Time) -> u32 {
         let Some(entry) = self.get(tag) else { return 0 };
         self.remove(tag);
@@ -290,14 +290,14 @@ impl Slot {
     }
 }
 
-/// Why an entry need not stay; the greatest goes first.
+/// Why an entry may go; the greatest goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Going {
-    /// It knows only that there are no tokens, and is told again.
+    /// It knows only that there are no tokens, and would be told so again.
     Barred,
-    /// It owes something, which a debt can stand for: the one that owes least goes first.
+    /// A debt can stand for it: the one that owes least goes first.
     Indebted(Reverse<Bucket>),
-    /// It holds no information: the one that was idle for longest goes first.
+    /// It holds no information: the one that has been idle longest goes first.
     Spent(u32),
 }
 

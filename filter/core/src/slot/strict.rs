@@ -1,18 +1,18 @@
-//! A strict rule's key: the tokens that were paid for, and until when they may be spent.
+//! A strict rule's key: the tokens that were paid for, and how long they may be spent.
 
 use super::entry::{Hold, Moment, STEP_BITS, Watched, epoch_of, stepped};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How exactly it is known when there will be tokens again, in nanoseconds.
+/// The precision of the time at which there will be tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
 
-/// How long after the last request began to wait some are believed to wait, in nanoseconds. A worker that ends while
-/// requests wait in it does not say so.
+/// How long requests are assumed to wait after the last one began to, in nanoseconds. A worker that ends does not say
+/// that its waiting requests are gone.
 const AWAITED_NS_MAX: u64 = 2 * SECOND_NS;
 
 impl Watched {
-    /// Begins an epoch of a strict rule's key, under a name that it never had before.
+    /// Begins an epoch of a strict rule's key, under a name that the key never had before.
     pub fn begin_epoch(&mut self, now: Time) {
         let next = self.epoch.wrapping_add(1);
         let now_named = epoch_of(now);
@@ -22,7 +22,7 @@ impl Watched {
         self.hold = Hold::Lease { left: self.left() };
     }
 
-    /// Begins the next epoch, of which it is known as before until when there are no tokens.
+    /// Begins the next epoch, and keeps what is known of when there will be tokens again.
     pub fn end_epoch(&mut self, now: Time) {
         let known = (self.hold, self.until);
         let is_barred = self.barred_ns(now) > 0;
@@ -37,7 +37,7 @@ impl Watched {
         self.admitted.max(self.charged) > 0 && self.until <= now
     }
 
-    /// Takes in that the budget is debited for `charged` tokens of this epoch, to be spent before `until`.
+    /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
         let is_first = self.charged == 0;
         self.charged = self.charged.max(charged);
@@ -45,38 +45,37 @@ impl Watched {
         if is_barred && self.charged <= self.admitted {
             return;
         }
-        // Until when there were none says nothing about how long those last that are there after all.
+        // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
         let before = if is_first || is_barred { Time::ZERO } else { self.until };
         (self.hold, self.until) = (Hold::Lease { left: self.left() }, before.max(stepped(until)));
     }
 
-    /// Takes in that there will be no tokens before `until`, as is said at `now`, unless there still are some on
-    /// hand. It ends within a step after that.
+    /// weir-sync says at `now` that there will be no tokens before `until`; ignored while some are on hand. The bar
+    /// ends at most a step after `until`.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             (self.hold, self.until) = (Hold::Bar { left: 0 }, stepped(until + (1 << STEP_BITS)));
-            // Nothing of a strict rule is unheard of: it is paid for before.
+            // A strict rule's tokens are paid for in advance, so none are unheard of and the field is free for this.
             self.unheard_since = Moment::of(now);
         }
     }
 
-    /// Nanoseconds since it was said that there are no tokens, or since a request last began to wait. The maximum where
-    /// that is longer ago than a [`Moment`] tells, or the clock stepped back.
+    /// Nanoseconds since weir-sync said that there are no tokens, or since a request last began to wait. The maximum if
+    /// that is further back than a [`Moment`] reaches, or the clock stepped back.
     pub fn noted_since_ns(&self, now: Time) -> u64 {
         let is_far = Moment::of(now).is_before(self.unheard_since);
         if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
     }
 
-    /// Keeps its place until `until`, while what its epoch is to be debited for is under way. Only of an epoch that was
-    /// never leased: it has no tokens whose time this could prolong.
+    /// Keeps its place until `until`, while the debit for its epoch is under way. Does nothing to an epoch that was
+    /// leased: it might prolong the time of its tokens.
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
             (self.hold, self.until) = (Hold::Lease { left: self.left() }, stepped(until));
         }
     }
 
-    /// Tokens that requests wait for, at all workers: with those that were admitted, all that its budget is to be
-    /// debited for.
+    /// Tokens that requests at all workers wait for. The budget is to be debited for these and for those admitted.
     pub fn awaited(&self, now: Time) -> u32 {
         if self.noted_since_ns(now) < AWAITED_NS_MAX { self.asked } else { 0 }
     }
@@ -97,25 +96,25 @@ impl Watched {
         self.on_hand(now).saturating_sub(self.awaited(now))
     }
 
-    /// Counts `cost` tokens that were on hand.
+    /// Spends `cost` tokens that were on hand.
     pub fn spend(&mut self, cost: u32, now: Time) {
         self.renew(now);
         self.admitted = self.admitted.saturating_add(cost);
     }
 
-    /// Of a calendar's quota, what the budget had left as of the last answer.
+    /// What the budget of a calendar quota had left as of the last answer.
     pub fn left(&self) -> u32 {
         self.hold.tokens()
     }
 
-    /// Takes that in.
+    /// Notes what the budget has left.
     pub fn note_left(&mut self, left: u32) {
         let left = left.min(TOKENS_MAX);
         let is_barred = matches!(self.hold, Hold::Bar { .. });
         self.hold = if is_barred { Hold::Bar { left } } else { Hold::Lease { left } };
     }
 
-    /// Nanoseconds for which it is known at `now` that there are no tokens; zero where that is not known.
+    /// For how many nanoseconds from `now` there are known to be no tokens; zero if that is not known.
     pub fn barred_ns(&self, now: Time) -> u64 {
         if let Hold::Bar { .. } = self.hold { self.until.nanos_since(now) } else { 0 }
     }
