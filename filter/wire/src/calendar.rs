@@ -21,7 +21,7 @@ pub enum Calendar {
 /// A window of the calendar and the one after it, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Of which length.
+    /// Its length.
     pub calendar: Calendar,
     /// When it begins.
     pub start_us: u64,
@@ -43,7 +43,7 @@ impl Calendar {
         }
     }
 
-    /// The longest that a window is, in microseconds.
+    /// The length of the longest window, in microseconds.
     pub const fn longest_us(self) -> u64 {
         match self {
             Self::Day => DAY_US,
@@ -51,7 +51,7 @@ impl Calendar {
         }
     }
 
-    /// What clients are told that a window lasts, in seconds: of a month, thirty days.
+    /// The length of a window that clients are told, in seconds; a month counts as thirty days.
     pub const fn nominal_s(self) -> u64 {
         match self {
             Self::Day => 86_400,
@@ -79,14 +79,14 @@ impl Calendar {
 }
 
 impl Window {
-    /// A window that nobody has looked up: it never holds.
+    /// A placeholder for a window that is not known yet; [`Window::end_at`] finds no end in it.
     pub const fn unknown(calendar: Calendar) -> Self {
         Self { calendar, start_us: 0, end_us: 0, next_end_us: 0 }
     }
 
-    /// When the window ends that `now_us`, of another clock, is in: the first of the boundaries after it.
-    /// None where that is further off than a window is long: then one of the clocks is wrong by more
-    /// than a window.
+    /// The end of the window that `now_us`, read from another clock, is in: the first boundary after it. `None` if that
+    /// is further off than a window is long, or if no boundary follows: then one of the clocks is wrong by more than a
+    /// window.
     pub fn end_at(&self, now_us: u64) -> Option<u64> {
         let end_us = [self.start_us, self.end_us, self.next_end_us].into_iter().find(|end| *end > now_us)?;
         (end_us - now_us <= self.calendar.longest_us()).then_some(end_us)
@@ -98,7 +98,7 @@ const EPOCH_DAYS: u64 = 719_468;
 /// Days in 400 years.
 const ERA_DAYS: u64 = 146_097;
 
-/// Months from the year 0 to the month that `day`, counted from 1970, is in.
+/// The month that `day` is in; months count from the year 0, days from 1970.
 const fn month_of_day(day: u64) -> u64 {
     let day = day + EPOCH_DAYS;
     let (era, of_era) = (day / ERA_DAYS, day % ERA_DAYS);
@@ -109,7 +109,7 @@ const fn month_of_day(day: u64) -> u64 {
     (era * 400 + year) * 12 + month + 2
 }
 
-/// The first day, counted from 1970, of a month that is counted from the year 0.
+/// The first day of a month; days count from 1970, months from the year 0.
 const fn first_day(month: u64) -> u64 {
     let (year, month) = ((month - 2) / 12, (month - 2) % 12);
     let (era, of_era) = (year / 400, year % 400);

@@ -1,7 +1,7 @@
-//! What a point of presence (POP) and a weir-sync say to each other: messages, and what is in them.
+//! The messages that a point of presence (POP) and a weir-sync exchange, and the types in them.
 //!
-//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] names days and months, and
-//! [`messages`] has the report of a POP and the reply to it, with their bytes.
+//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] finds the day or month that a
+//! time is in, and [`messages`] has a POP's report and the reply to it, and encodes both.
 //!
 //! ```
 //! use weir_wire::messages::{Key, Message, Report, Rule};

@@ -6,11 +6,11 @@
 //! **Counts are cumulative.** A report says how much a bucket has admitted and been asked for since
 //! the bucket's epoch began, not since the last report. A report that is lost, repeated, overtaken
 //! by the next one or sent by two workers is therefore harmless: the receiver takes the maximum per
-//! `(pop, epoch)`. A reply that is settled confirms the counts of the report it answers, one that
-//! is not confirms nothing. The sequence number only tells a stale report from a fresh one.
+//! `(pop, epoch)`. A settled reply confirms the counts of the report it answers; any other reply confirms
+//! nothing. The sequence number only tells a stale report from a fresh one.
 //!
-//! **Push rides on replies.** A POP reports every interval, if only to say that it is there; so what it
-//! did not ask about reaches it within one interval, without a connection held open for it.
+//! **Push rides on replies.** A POP reports every interval, even with nothing to say but that it is up. So
+//! pushed news reaches it within one interval, and no connection is held open for that.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ pub const RULES_MAX: usize = 1_000;
 pub const KEYS_MAX: usize = 1_000;
 /// The largest message either end accepts, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
-/// The most parts that a grant cuts a rate into.
+/// The most parts that a grant divides a rate into.
 pub const PARTS_MAX: u32 = 4_095;
 /// The most boxed keys one message may carry; the rest wait for the next.
 pub const BOXED_MAX: usize = 250;
@@ -68,31 +68,31 @@ pub struct Report {
     pub worker: u64,
     /// Counts this worker's reports, from 1.
     pub sequence: u64,
-    /// A random name of the POP's table: epochs are those of one table.
+    /// A random name of the POP's table: an epoch is unique within one table only.
     pub table: u32,
-    /// When it was made, in milliseconds of the POP's monotonic clock, the same for all workers of a table.
+    /// When it was made, in milliseconds of the POP's monotonic clock, which all workers of a table share.
     pub made_ms: u64,
-    /// How many POPs the fleet has, as the POP last heard from a weir-sync that knew; 0 if it never did. A weir-sync that was
-    /// started without its store goes by it.
+    /// How many POPs the fleet has, as last told by a weir-sync that knew; 0 if none ever did. A weir-sync that starts
+    /// without its store uses this.
     pub pops: u32,
     /// Which rule set the worker runs.
     pub running: Running,
-    /// What became of the replies to its reports.
+    /// Which replies to its reports it got.
     pub replies: Replies,
     /// The rules that `keys` refer to.
     pub rules: Vec<Rule>,
-    /// The keys that have something to say; none is a greeting, which counts the POP as live.
+    /// The keys with something to report. A report without keys is a greeting, which counts the POP as live.
     pub keys: Vec<Key>,
-    /// Keys that were boxed here, for every POP to hear.
+    /// Keys that were banned here; every POP is to hear of them.
     pub boxed: Vec<Boxed>,
 }
 
-/// What a worker knows of the replies to its reports. What was pushed with one that was lost is pushed again.
+/// Which replies to its reports a worker got. What a lost reply pushed is pushed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replies {
-    /// It waits for no reply to a report up to this sequence any more.
+    /// It no longer waits for a reply to any report up to this sequence.
     pub done: u64,
-    /// The latest that it gave up.
+    /// The latest report whose reply it gave up on.
     pub lost: u64,
 }
 
@@ -101,11 +101,11 @@ pub struct Replies {
 pub struct Running {
     /// Its version; 0 is the one in the plugin configuration.
     pub version: u64,
-    /// The latest version that was pushed and could not be used; 0 if none.
+    /// The latest pushed version that it could not use; 0 if none.
     pub refused: u64,
 }
 
-/// A key that a rule's penalty box holds.
+/// A key that a rule's penalty box holds: a ban.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boxed {
     /// Index into the message's `rules`.
@@ -134,30 +134,30 @@ pub struct Key {
     pub rule: u16,
     /// The key's value in canonical form, the same at every POP.
     pub value: Vec<u8>,
-    /// Names, within the table, the span that the counts cover; a new one starts at zero.
+    /// Identifies, within the table, the time that the counts cover; a new epoch's counts start at zero.
     pub epoch: u32,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
-    /// The part of `admitted` that no reply has confirmed yet: what to charge where the receiver
-    /// has no record of this epoch (it was restarted, flushed, or has forgotten).
+    /// The part of `admitted` that no reply has confirmed yet: what to charge if the receiver has no
+    /// record of this epoch (it was restarted or flushed, or it forgot).
     pub unconfirmed: u64,
     /// How long before the report the first of the unconfirmed tokens may have been admitted, in
-    /// milliseconds: the budget refilled meanwhile, and is not to be charged as if all were taken now.
+    /// milliseconds. The budget has refilled since, so it is not charged as if all were taken now.
     pub span_ms: u32,
-    /// For a warm key, which is reported late: tokens that the bucket is short of being full. So many of
-    /// the unconfirmed ones at most were admitted too lately to have been refilled meanwhile.
+    /// For a warm key, which is reported late: how many tokens the bucket lacks until it is full. At most that
+    /// many of the unconfirmed tokens were admitted too recently to have been refilled.
     pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
-    /// The part of `asked` that no earlier report of this worker said, but for those that came to nothing: the
-    /// demand to assume where the receiver has no record of this epoch, or others hear a part of the reports.
+    /// The part of `asked` that is in no earlier report of this worker, failed reports aside: the demand to
+    /// assume if the receiver has no record of this epoch, or if other receivers hear some of the reports.
     pub asked_recently: u64,
-    /// For a strict rule, how many tokens beyond `admitted` the POP wants paid for in advance.
+    /// For a strict rule, how many tokens beyond `admitted` the POP wants debited in advance.
     pub ahead: u32,
 }
 
 impl Report {
-    /// The epoch of `key`, unique among all that its POP ever had.
+    /// The epoch of `key`, unique among all epochs that its POP ever had.
     pub fn epoch(&self, key: &Key) -> u64 {
         u64::from(self.table) << 32 | u64::from(key.epoch)
     }
@@ -170,24 +170,24 @@ pub struct Reply {
     pub sequence: u64,
     /// Live POPs in the fleet, at least 1: an even share is a quota divided by this.
     pub pops: u32,
-    /// Whether `pops` is a guess: nobody has told the sender of any POPs but those that report to it.
+    /// Whether `pops` is a guess: the sender knows of no POPs but those that report to it.
     pub is_guess: bool,
     /// Whether the counts of the report are charged. If not, the budgets are out of reach: nothing is
     /// confirmed, and what is granted comes out of the region's own share.
     pub settled: bool,
-    /// An allowance for each key of the report, in the report's order; none at all where there is
-    /// nothing to say about them, and then nothing changes.
+    /// An allowance for each key of the report, in the report's order. Empty if there is nothing to say
+    /// about them; then nothing changes.
     pub grants: Vec<Allowance>,
     /// The version of the rule set that the fleet is to run; 0 if none was ever pushed.
     pub rule_set: u64,
     /// The names of the rules that `pushed` and `boxed` refer to.
     pub rules: Vec<String>,
-    /// Grants for hot keys that the report did not name: a POP holds them before the key's client
-    /// arrives there.
+    /// Grants for hot keys that the report did not name, so that the POP holds them before the key's
+    /// client arrives there.
     pub pushed: Vec<Pushed>,
-    /// Keys that were boxed elsewhere of late.
+    /// Keys that were banned elsewhere recently.
     pub boxed: Vec<Boxed>,
-    /// How many workers of the POP report keys: they share what it may report. 0 if that is not said.
+    /// How many workers of the POP report keys, and so share what it may report; 0 if unknown.
     pub workers: u32,
 }
 
@@ -198,20 +198,20 @@ pub struct Pushed {
     pub rule: u16,
     /// The key's value in canonical form.
     pub value: Vec<u8>,
-    /// The quota that the grant is a part of: means nothing to a POP whose rule has another by now, or not yet.
+    /// The quota that the grant is a part of. A POP whose rule has another quota, older or newer, ignores the grant.
     pub quota: Quota,
     /// What the POP may do with it.
     pub grant: Grant,
 }
 
-/// What weir-sync says of a key.
+/// What weir-sync says about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allowance {
-    /// Far from its quota: no other POP need hear of it, and it need not be reported so often.
+    /// Far from its quota: no other POP needs to hear of it, and it is reported less often.
     Warm,
     /// Close to its quota.
     Hot(Grant),
-    /// Of a strict rule.
+    /// A key of a strict rule.
     Leased(Leased),
 }
 
@@ -222,17 +222,17 @@ impl Allowance {
     }
 }
 
-/// Tokens that the budget was debited for in advance.
+/// Tokens that were debited from the budget in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leased {
-    /// All that the key's epoch was debited for since it began; what it admitted comes off.
+    /// All tokens debited for the key's epoch since it began, including those it has admitted since.
     pub charged: u64,
     /// How long they may be spent, in milliseconds from when the report was made.
     pub lease_ms: u32,
-    /// How long from the answer until there may be more, in milliseconds, where fewer were debited than
-    /// wanted; 0 where that is not known.
+    /// If fewer tokens were debited than wanted: how long after the answer there may be more, in
+    /// milliseconds; 0 if unknown.
     pub wait_ms: u64,
-    /// What the budget of a calendar's quota has left.
+    /// What the budget has left, if the quota is a calendar's.
     pub left: u32,
 }
 
@@ -240,7 +240,7 @@ impl Leased {
     /// No lease: the epoch is over, or the store is out of reach.
     pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, left: 0 };
 
-    /// `charged` tokens that may be spent for so long; nothing is known of what there will be.
+    /// `charged` tokens that may be spent for `lease_ms`; nothing more is known.
     pub const fn of(charged: u64, lease_ms: u32) -> Self {
         Self { charged, lease_ms, ..Self::NONE }
     }
@@ -252,12 +252,12 @@ pub struct Grant {
     /// The fraction of the key's requests to let through.
     pub ratio: AdmitRatio,
     /// The most that the POP's bucket may have held when it made the report, in thousandths of a
-    /// token; negative is debt. What it admitted since comes off.
+    /// token; negative is debt. The POP subtracts what it has admitted since.
     pub level_milli: i64,
     /// The most tokens that the POP's bucket may hold while the grant is valid.
     pub burst: u32,
-    /// Into how many parts the rate is cut by which the POP's bucket refills while the grant is valid; at
-    /// most [`PARTS_MAX`] are believed.
+    /// While the grant is valid, the POP's bucket refills at the rate divided by this; a number above
+    /// [`PARTS_MAX`] counts as [`PARTS_MAX`].
     pub parts: u32,
     /// How long the grant is valid, in milliseconds from its arrival.
     pub lease_ms: u32,
@@ -274,7 +274,7 @@ impl AdmitRatio {
     /// Admit everything the bucket has.
     pub const ONE: Self = Self(1 << 30);
 
-    /// `part / whole`, rounded down; 1 where `part` is the larger or `whole` is zero.
+    /// `part / whole`, rounded down; 1 if `part` is at least `whole`, even if both are zero.
     pub const fn of(part: u64, whole: u64) -> Self {
         if part >= whole {
             return Self::ONE;
@@ -314,7 +314,7 @@ impl TryFrom<u32> for AdmitRatio {
 pub enum WireError {
     /// No bytes at all.
     Empty,
-    /// Another version than [`VERSION`].
+    /// A version other than [`VERSION`].
     Version(u8),
     /// Larger than [`MESSAGE_BYTES_MAX`].
     TooLarge(usize),
@@ -342,7 +342,7 @@ impl core::error::Error for WireError {}
 
 /// A message of the budget loop.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Checks what the form alone does not.
+    /// Checks what decoding does not: that every field is within its limits.
     fn validate(&self) -> Result<(), WireError>;
 
     /// The message's bytes.

@@ -54,10 +54,10 @@ impl Period {
     }
 }
 
-/// The most of a unit that a span is written with.
+/// The most units in a span.
 const UNITS_MAX: u32 = 1_000;
 
-/// A length of time, written `s`, `15m`, `2h` or `1d`: a unit, or up to 1,000 of it.
+/// A length of time, written `s`, `15m`, `2h` or `1d`: one unit, or up to 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     units: u32,
@@ -117,12 +117,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` tokens per `period`; `None` unless 1 to [`TOKENS_MAX`].
+    /// `count` tokens per `period`; `None` unless `count` is from 1 to [`TOKENS_MAX`].
     pub const fn new(count: u32, period: Period) -> Option<Self> {
         Self::over(count, Span::one(period))
     }
 
-    /// `count` tokens per `span`; `None` unless 1 to [`TOKENS_MAX`].
+    /// `count` tokens per `span`; `None` unless `count` is from 1 to [`TOKENS_MAX`].
     pub const fn over(count: u32, span: Span) -> Option<Self> {
         if count == 0 || count > TOKENS_MAX {
             return None;
@@ -140,7 +140,7 @@ impl Rate {
         self.span
     }
 
-    /// `times` as many tokens per span; `None` if those are more than [`TOKENS_MAX`].
+    /// `times` as many tokens per span; `None` if that is zero or more than [`TOKENS_MAX`].
     pub const fn times(self, times: u32) -> Option<Self> {
         match self.count.checked_mul(times) {
             Some(count) => Self::over(count, self.span),
@@ -184,8 +184,8 @@ impl FromStr for Rate {
 /// A rule's rate and burst.
 ///
 /// Buckets count in nanoseconds of refill, not in tokens: one token is worth
-/// [`Quota::token_ns`], rounded **up**, so a bucket never refills faster than its rate and, at the
-/// highest rate there is (1,000,000/s), at most 0.1 % slower.
+/// [`Quota::token_ns`], rounded **up**. So a bucket never refills faster than its rate, and at most 0.1 % slower
+/// (near the highest rate, 1,000,000/s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WireQuota", into = "WireQuota")]
 pub struct Quota {
@@ -255,7 +255,7 @@ impl fmt::Display for QuotaError {
 
 impl core::error::Error for QuotaError {}
 
-/// How a quota travels: [`Quota`] without its promise.
+/// A [`Quota`] as it is serialized, not yet checked.
 #[derive(Serialize, Deserialize)]
 struct WireQuota {
     token_ns: u64,

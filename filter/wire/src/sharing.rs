@@ -1,4 +1,4 @@
-//! How POPs share a rule's quota: what one of them may do unheard, and what is a region's own.
+//! How POPs share a rule's quota: what one POP may admit before weir-sync hears of it, and what belongs to a region.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,14 +21,14 @@ pub struct Sharing {
     /// The most tokens that one POP lets through at once before the fleet has heard of a key: 1 to
     /// the rule's burst.
     pub local_burst: u32,
-    /// The regions that have a part of the quota of their own.
+    /// The regions that have a floor.
     pub floors: Vec<Floor>,
-    /// Where the budget does not refill at the rate but is whole again at the begin of each window of
-    /// the calendar; only where `strict`, with no floors and the whole burst at every POP.
+    /// If set, the budget does not refill at the rate: it is full again at the start of each window of this calendar.
+    /// Only with `strict`, without floors, and with a `local_burst` of the whole burst.
     pub calendar: Option<Calendar>,
 }
 
-/// A part of a quota that is a region's own while it asks for it.
+/// A part of a quota that belongs to a region while the region asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Floor {
     /// The region's name.
@@ -50,12 +50,12 @@ pub enum WhenUnsynced {
 }
 
 impl Sharing {
-    /// What a rule of `quota` has where nothing is written: no floors, and its burst at every POP.
+    /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
         Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), calendar: None }
     }
 
-    /// Whether it fits `quota`, and the floors leave no more than the whole.
+    /// Whether every field is valid with `quota`, and the floors add up to no more than the whole.
     pub fn fits(&self, quota: Quota) -> bool {
         let named =
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
@@ -70,7 +70,7 @@ impl Sharing {
         self.strict && self.floors.is_empty() && self.local_burst == quota.burst()
     }
 
-    /// The part of the quota that is `region`'s own, in hundredths.
+    /// The part of the quota that belongs to `region`, in hundredths.
     pub fn floor(&self, region: &str) -> u8 {
         self.floors.iter().find(|floor| floor.region == region).map_or(0, |floor| floor.percent)
     }

@@ -5,7 +5,7 @@ use core::ops::{Add, AddAssign};
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// A point on the host's monotonic clock, in nanoseconds since an epoch of the host's own.
+/// A point on the host's monotonic clock, in nanoseconds since an epoch that the host chooses.
 ///
 /// Arithmetic saturates: a clock that steps back yields an empty span, never a wrapped one
 /// (invariant I8).
