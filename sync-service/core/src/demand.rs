@@ -1,11 +1,11 @@
-//! From cumulative counts to requests per second: a sliding window per bucket, summed per budget.
+//! Turns cumulative counts into requests per second: a sliding window per bucket, summed per budget.
 //!
 //! A window holds a few samples of a cumulative count, so repeated and overtaken reports do no harm, and a
 //! bucket that falls silent fades out within [`WINDOW_NS`] by itself.
 //!
-//! Several weir-syncs may serve one region, and each hears only a part of what a POP says: it counts what it
-//! was the first to hear (what was asked since the POP's last report, to whomever it went), so that their sum is
-//! the region's demand. Where it is the only one, that is all that is new to it.
+//! Several weir-syncs may serve one region, and each gets only some of a POP's reports. Each counts what it is the
+//! first to hear of (what was asked for since the POP's last report, to whichever of them), so that their sum is the
+//! region's demand. A weir-sync that is the only one counts all that is new to it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,14 +22,14 @@ pub const WINDOW_NS: u64 = SECOND_NS / 2;
 pub const BUDGETS_MAX: usize = 100_000;
 /// The most buckets that are measured for one budget; any beyond is left out of the sum.
 pub const BUCKETS_MAX: usize = 1_024;
-/// After this long without a sample, in nanoseconds, what a bucket was asked for since counts as
-/// asked for just now: a bucket speaks when it is asked, so the silence was no demand.
+/// If a bucket was silent for this long, in nanoseconds, what is new counts as asked for just now: a bucket with demand
+/// reports, so there was none before.
 const GAP_NS: u64 = 2 * WINDOW_NS;
-/// A key that was last answered to be warm is reported about every two seconds: what comes after such a
-/// silence, in nanoseconds, was asked all through it. Sooner, and the key has grown. As long at most is the silence of
-/// a bucket that spoke to other receivers meanwhile.
+/// A warm key is reported about every two seconds: what comes after such a silence, in nanoseconds, was asked for all
+/// through it. If it comes sooner, the key has grown. A bucket that reports to other weir-syncs meanwhile is silent for
+/// as long at most.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
-/// After this long without a word of another receiver, in nanoseconds, there is none.
+/// After this long without a sign of another weir-sync of the region, in nanoseconds, there is none.
 const ALONE_NS: u64 = 10 * SECOND_NS;
 /// Samples closer than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;
@@ -39,13 +39,13 @@ pub const SAMPLES_MAX: usize = 10;
 // One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 
-/// What each budget is asked for, at the POPs that report here.
+/// The demand for each budget at the POPs that report here.
 #[derive(Debug)]
 pub struct Demands {
     budgets: BTreeMap<BudgetId, Asked>,
     budgets_max: usize,
     swept_at: Time,
-    /// When it last heard of another receiver of the region's reports.
+    /// When it last heard of another weir-sync of the region.
     others_at: Option<Time>,
 }
 
@@ -58,23 +58,23 @@ struct Asked {
     is_warm: bool,
 }
 
-/// What a report says that a bucket was asked for.
+/// What a report says of the demand for a bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
     /// Tokens, since its epoch began.
     pub asked: u64,
-    /// Those of them that its worker has told nobody before.
+    /// Those of them that its worker has reported to no weir-sync before.
     pub recently: u64,
-    /// How long ago the first was asked for that nobody has confirmed, in nanoseconds.
+    /// How long ago the oldest unconfirmed one was asked for, in nanoseconds.
     pub span_ns: u64,
 }
 
-/// How a bucket is heard.
+/// What is known of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hearing {
-    /// Its key was last answered to be warm.
+    /// The last answer called its key warm.
     pub is_warm: bool,
-    /// Others hear a part of what it says.
+    /// Other weir-syncs get some of its reports.
     pub is_shared: bool,
 }
 
@@ -90,7 +90,7 @@ impl Demands {
         Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO, others_at: None }
     }
 
-    /// Another weir-sync of the region is there at `now`, and hears a part of what POPs say.
+    /// Another weir-sync of the region is there at `now`, and gets some of the POPs' reports.
     pub fn hear_of_others(&mut self, now: Time) {
         self.others_at = Some(now);
     }
@@ -145,13 +145,12 @@ impl Demands {
         own.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
-    /// Whether others hear a part of what POPs say.
+    /// Whether other weir-syncs get some of the POPs' reports.
     fn is_shared(&self, now: Time) -> bool {
         self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }
 
-    /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs now hear that it is
-    /// warm.
+    /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs are now told that it is warm.
     pub fn note(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
             (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);
@@ -165,7 +164,7 @@ impl Demands {
         (self.budgets.len(), in_debt.count())
     }
 
-    /// Forgets the silent, at most once per window, so that a report costs what it carries.
+    /// Forgets silent budgets, at most once per window, so that a report's cost grows with its own keys only.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < WINDOW_NS {
             return;
@@ -188,7 +187,7 @@ impl Asked {
             let part = asked(window);
             milli = milli.saturating_add(part);
             if part > 0 {
-                // Those of one epoch, which most are, come in the order of their names.
+                // Sources of one epoch, as most are, come in the order of their POPs.
                 let pop = source.pop.as_str();
                 is_ordered &= last.is_none_or(|last| last < pop);
                 (askers, last) = (askers + 1, Some(pop));
@@ -202,16 +201,15 @@ impl Asked {
     }
 }
 
-/// Samples of what one bucket was asked for, as far as this receiver was the first to hear it; oldest
-/// first.
+/// Samples of the demand for one bucket, as far as this weir-sync was the first to hear of it; oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     samples: Vec<Sample>,
     /// The largest count seen.
     seen: Option<u64>,
-    /// What was new here, in all.
+    /// The sum of what was new here.
     told: u64,
-    /// Whether others were told a part of what was asked for before the latest report.
+    /// Whether other weir-syncs were told of a part of what was asked for before the latest report.
     is_elsewhere: bool,
 }
 
@@ -236,8 +234,8 @@ impl Window {
         self.seen = self.seen.max(Some(said.asked));
         if !is_steady {
             self.samples.clear();
-            // As if the last report had come half a window ago: reports are about that far apart. Where
-            // reports were lost, as long ago as this one says that it speaks of.
+            // As if the last report had come half a window ago, as far apart as reports are. Where reports were lost,
+            // as long ago as the span of this one.
             let span_ns = said.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
             let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
             self.samples.push(Sample { at, told: told_before });
@@ -252,7 +250,7 @@ impl Window {
     pub fn milli(&self, now: Time) -> u64 {
         if let [.., before, last] = self.samples.as_slice() {
             let apart_ns = last.at.nanos_since(before.at);
-            // A warm key's, or while others hear the bucket, says no more for as long again.
+            // A bucket that is warm, or that others hear too, says no more for as long again.
             let is_seldom = apart_ns > GAP_NS || self.is_elsewhere && apart_ns > WINDOW_NS / 2;
             let lasts_ns = if self.is_elsewhere { apart_ns + WINDOW_NS / 2 } else { *WARM_GAP_NS.end() };
             if is_seldom && now.nanos_since(last.at) <= lasts_ns {
@@ -263,7 +261,7 @@ impl Window {
             && first.at.nanos_since(before.at) > GAP_NS
             && now.nanos_since(last.at) <= *WARM_GAP_NS.end()
         {
-            // The workers of a POP say it one after the other, and none says more for as long again.
+            // The workers of a POP report one after the other, and none does so again for as long.
             let apart_ns = last.at.nanos_since(before.at);
             return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
         }
@@ -274,7 +272,7 @@ impl Window {
         per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
     }
 
-    /// All that this receiver was the first to hear.
+    /// The sum of what this weir-sync was the first to hear of.
     pub fn told(&self) -> u64 {
         self.told
     }

@@ -1,4 +1,4 @@
-//! From a budget's account to grants: an admit ratio for each region, a level, a burst, a lease.
+//! Turns a budget's account into grants: an admit ratio for each region, a level, a burst, a lease.
 //!
 //! With level x, rate L, burst B, demand D of the whole fleet, horizon H:
 //!
@@ -8,8 +8,8 @@
 //! p        = 0 if L_eff = 0, else min(1, L_eff / D)
 //! ```
 //!
-//! Where regions have floors (region r: `f_r` of the quota), what r is asked for up to its floor is its own
-//! even while the budget is in debt, and the rest is divided by what they are asked for beyond:
+//! Where regions have floors (region r: `f_r` of the quota), demand up to r's floor is r's own even while the budget is
+//! in debt. The rest is divided in proportion to the demand beyond the floors:
 //!
 //! ```text
 //! own_r = min(D_r, f_r L)        q = min(1, max(0, L_eff - sum own) / (D - sum own))
@@ -18,9 +18,9 @@
 //!
 //! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::spread`]).
 //!
-//! Everything is computed in nanoseconds of refill, where L is 1 and so even a quota of one token a
-//! day keeps its digits. Every quotient is rounded down: against the client, by less than two parts
-//! in 2^30 or one thousandth of a token.
+//! Everything is computed in nanoseconds of refill, where L is 1, so that even a quota of one token a day stays
+//! precise. Every quotient is rounded down, against the client, by less than two parts in 2^30 or a thousandth of a
+//! token.
 
 use alloc::collections::BTreeMap;
 
@@ -35,10 +35,10 @@ use crate::heat::{Heat, Weight};
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
-/// The level that is steered for, as one part of the burst in this many, ...
+/// The target level is one part of the burst in this many, ...
 pub const TARGET_PART: u64 = 10;
-/// ... and so much refill, in nanoseconds, for what is admitted and not charged yet. Together at most half of
-/// the burst (`x_target`).
+/// ... plus this much refill, in nanoseconds, for what is admitted and not charged yet; together at most half of the
+/// burst (`x_target`).
 pub const TARGET_NS: u64 = SECOND_NS / 5;
 
 /// What the operator sets.
@@ -52,7 +52,7 @@ pub struct Terms {
     pub lease_max_ns: u64,
     /// For how long a POP may spend the tokens of a strict rule that it is leased, in nanoseconds.
     pub strict_lease_ns: u64,
-    /// The same of a calendar's quota.
+    /// The same for a calendar quota.
     pub calendar_lease_ns: u64,
 }
 
@@ -75,13 +75,13 @@ pub struct Shared<'a> {
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: &'a Sharing,
-    /// How they share the rule's quota: a region that is alone shares its own with no other.
+    /// How they share the rule's whole quota. For a region that is alone, `sharing` is that of its own share instead.
     pub whole: &'a Sharing,
     /// What it is.
     pub account: &'a Account,
-    /// What the region's own floor gives now; where that is not known, its rate.
+    /// What the region's own floor gives now; `None` stands for the floor's plain rate.
     pub own: Option<Own>,
-    /// What the POP that reports is asked for, in thousandths of a token per second.
+    /// The demand at the POP that reports, in thousandths of a token per second.
     pub own_milli: u64,
 }
 
@@ -90,12 +90,12 @@ pub struct Shared<'a> {
 pub struct Own {
     /// In nanoseconds of the quota's refill per second.
     pub rate_ns: u64,
-    /// At once, in nanoseconds of the quota's refill.
+    /// What may be taken at once, in nanoseconds of the quota's refill.
     pub level_ns: u64,
 }
 
 impl<'a> Shared<'a> {
-    /// A rule's whole quota, of a region without a floor, for a POP that is not asked.
+    /// A rule's whole quota, for a region without a floor and a POP without demand.
     pub fn of(quota: Quota, sharing: &'a Sharing, account: &'a Account) -> Self {
         Self { quota, sharing, whole: sharing, account, own: None, own_milli: 0 }
     }
@@ -108,11 +108,11 @@ pub struct Division {
     pub heat: Heat,
     /// How much it matters that POPs hear of it.
     pub weight: Weight,
-    /// For POPs that the key is asked of.
+    /// For POPs that are asked for the key.
     pub asking: Grant,
-    /// For POPs that may be next.
+    /// For the other POPs, where the client may turn up next.
     pub elsewhere: Grant,
-    /// Whether one POP at most is asked for it.
+    /// Whether at most one POP is asked for it.
     pub is_alone: bool,
 }
 
@@ -123,19 +123,19 @@ impl Division {
     }
 }
 
-/// What the POPs of `region` may do with the key until the next grant: a function of the account, so
-/// that regions agree without talking; `was_hot` only keeps a key from going back and forth.
+/// What the POPs of `region` may do with the key until the next grant. It follows from the account, so that regions
+/// agree without talking; `was_hot` only keeps a key from going back and forth.
 pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -> Division {
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, sharing, terms);
-    // A floor, too, is there again long before a debt is paid, and so it is where the region is alone for a while.
+    // A region with a floor does not: its floor refills long before a debt is paid. Nor does it while it is alone.
     let takes_on_debt = level_ns < 0 && shared.whole.floor(region) == 0;
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
     let alone = asked.askers <= 1;
     let is_exact = alone && (level_ns >= 0 || takes_on_debt);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    // Where nothing is to be admitted, each bucket takes on the whole debt: it outlasts the lease.
+    // Where nothing is to be admitted, each bucket takes on the whole debt, which outlasts the lease.
     let exact = is_exact || takes_on_debt && ratio == AdmitRatio::ZERO;
     let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
     let weight = Weight::of(quota, account, asked.lately_milli);
@@ -148,19 +148,19 @@ pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    // Nobody knows where a client comes next that does not ask here, nor at two other POPs.
+    // Where neither this POP nor two others have demand, the client may turn up anywhere next.
     let pops = if alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
     let (burst, parts) =
         if alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone: alone }
 }
 
-/// How much a POP holds for a client that was seen at `pops` at once, and into how many parts the rate is cut
-/// by which that refills: its part of the burst, or a few requests and what it is asked for until it hears more.
+/// The burst that a POP holds for a client that was seen at `pops` at once, and into how many parts its rate is cut.
+/// The burst is the POP's part of the whole one, or a few requests and what it is asked for until it hears more.
 fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
     let Shared { quota, sharing, .. } = *shared;
     let most = u64::from(sharing.local_burst);
-    // Slow enough that it refills one token until the POP hears more, and no slower; nor slower than it is asked.
+    // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
     let rate_milli = likely(asked_milli, RATE_DEVIATIONS);
     let quickest = SECOND_NS.saturating_mul(1_000) / rate_milli.saturating_mul(quota.token_ns()).max(1);
@@ -169,39 +169,39 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     let lump = likely(u64::try_from(heard_milli).unwrap_or(u64::MAX), LUMP_DEVIATIONS) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
-    // A token is charged as many as there are parts; of the last of them, one must be there.
+    // Each token is charged `parts` times; the last one only has to be there.
     let parts = parts.min(most.saturating_sub(1) / tokens.saturating_sub(1).max(1)).max(1);
     let burst = ((tokens - 1) * parts + 1).max(most / pops.max(1));
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
 }
 
-/// What comes where `mean_milli` is expected, in thousandths, and so many standard deviations more. Clients come as a
-/// Poisson process does, whose deviation is the root of its mean: four times its rate is nothing to one that asks
-/// seldom, and never seen of one that asks often.
+/// `mean_milli`, in thousandths, plus so many standard deviations. Requests arrive as a Poisson process, whose
+/// deviation is the root of its mean: four times the mean is common where few are expected, and unheard of where many
+/// are.
 fn likely(mean_milli: u64, deviations: u64) -> u64 {
     mean_milli.saturating_add(deviations * mean_milli.saturating_mul(1_000).isqrt())
 }
 
-/// The region of a member: what stands before the slash.
+/// A member's region: what stands before the slash.
 pub fn region_of(member: &str) -> &str {
     member.split_once('/').map_or(member, |(region, _)| region)
 }
 
-/// What a budget owes that lacks `deficit_ns` of being full, in thousandths of a token.
+/// What a budget owes that is `deficit_ns` from full, in thousandths of a token.
 pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
     let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
     if debt_ns == 0 {
-        // The rule, so it had better be quick.
+        // The common case, so it is quick.
         return 0;
     }
     let milli = u128::from(debt_ns) * 1_000 / u128::from(quota.token_ns());
     u64::try_from(milli).unwrap_or(u64::MAX)
 }
 
-/// What a region's demand still counts for, and its POPs that are asked.
+/// How much of a member's demand still counts, and how many of its POPs.
 ///
-/// A region that is asked says so every interval; until then its word stands. One that has fallen
-/// silent fades out as its window does, so that a client that moves is not counted twice.
+/// A region with demand reports it every interval, and until then the last report counts in full. After that its demand
+/// fades as its window does, so that a client that moves is not counted twice.
 fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
@@ -214,10 +214,10 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
 struct Asked<'a> {
     /// Thousandths of a token per second.
     milli: u128,
-    /// The same where what is reported seldom counts until the next report is due: a client that moves counts at
-    /// several places, so this only tells how closely to watch.
+    /// The same, with each report in full until a warm key's next is due. A client that moves counts at several places
+    /// then, so this only tells how closely to watch.
     lately_milli: u128,
-    /// By region; in sum the same as `milli`.
+    /// By region, with the same sum as `milli`; empty where no region has a floor.
     by_region: BTreeMap<&'a str, u128>,
     /// POPs that are asked.
     askers: u64,
@@ -241,7 +241,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The admit ratio of `region`. In millionths of a nanosecond of refill per second, as all sums here.
+/// The admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
 fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -> AdmitRatio {
     let Shared { quota, sharing, .. } = *shared;
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
@@ -253,7 +253,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     };
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
-    // L_eff, less what is some region's own.
+    // L_eff, less what the regions' floors give.
     let beyond_ns = level_ns - target_ns(quota);
     let rest_ns =
         i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
@@ -262,7 +262,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     if sharing.floor(region) == 0 {
         return of_rest;
     }
-    // p = q + (1 - q) own / D; a region that is not asked yet begins within its floor.
+    // p = q + (1 - q) own / D; a region without demand so far begins within its floor.
     let milli = asked.by_region.get(region).copied().unwrap_or(0);
     if milli == 0 {
         return AdmitRatio::ONE;
@@ -272,30 +272,30 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
 }
 
-/// How many times the refill that an even division would give it a POP has, whose client was seen at many.
+/// A POP whose client was seen at many POPs refills so many times faster than by an even division.
 const UNEVEN: u64 = 5;
-/// By how many standard deviations more than it is asked for a POP refills for in a second.
+/// A POP's refill covers its demand and so many standard deviations, ...
 const RATE_DEVIATIONS: u64 = 3;
-/// By how many more than it is asked for until it hears more a POP holds.
+/// ... and its burst what it is asked for until it hears more, and so many.
 const LUMP_DEVIATIONS: u64 = 2;
-/// The fewest requests that a POP lets through at once, where that is no large part of the burst.
+/// A POP lets through at least so many requests at once, where that is no large part of the burst.
 const LUMP: u64 = 2;
 /// A surplus is given out so many times faster than a lack is made up.
 pub(crate) const SURPLUS: u64 = 4;
 
-/// The level that is steered for. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and
-/// what is not charged yet is more than it holds: there the charges' mean is below empty.
+/// The target level. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and holds less than
+/// what is admitted and not charged yet: its target is lower, even below empty.
 fn target_ns(quota: Quota) -> i128 {
     let fill_ns = quota.fill_ns();
     i128::from((fill_ns / TARGET_PART + TARGET_NS).min(fill_ns / 2)) - i128::from(target_below_ns(quota))
 }
 
-/// How far the level that is steered for is below half of a small burst.
+/// How far the target level is below half of a small burst.
 pub(crate) fn target_below_ns(quota: Quota) -> u64 {
     (TARGET_NS / 2).saturating_sub(quota.fill_ns() / 2)
 }
 
-/// `part / whole`: 0 where there is no part, 1 where it is the larger.
+/// `part / whole`; 0 where there is no part, 1 where it is at least the whole.
 fn quotient(part: u128, whole: u128) -> AdmitRatio {
     if part == 0 {
         return AdmitRatio::ZERO;
@@ -309,7 +309,7 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
 
 fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
     let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
-    // Of a slow quota less than a token comes until the POP hears more: what is its region's own it has in any case.
+    // A slow quota refills less than a token until the POP hears more; its region's own it has in any case.
     let own_ns = shared.own.map(|own| own.level_ns.min(LUMP * shared.quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
     let milli = (level_ns * 1_000).div_euclid(i128::from(shared.quota.token_ns()));

@@ -1,17 +1,17 @@
 //! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go out.
 //!
-//! [`Hub`] knows no clock, no store and no lock. Its driver says what time it is, and asks the store what the hub
-//! wants to know. Each question is a value of a type of its own, which the driver gives back with the answer; so an
-//! answer goes to the question it is for, and to each goes one at most.
+//! [`Hub`] knows no clock, no store and no lock. Its driver says what time it is, and asks the store what the hub wants
+//! to know. Each question is a value of its own type, which the driver hands back with the answer. So an answer cannot
+//! go to another question, and no question is answered twice.
 //!
 //! | what happens | call | the question | its answer |
 //! |---|---|---|---|
 //! | a POP reports | [`Hub::report`] | [`Pending`]: charge, draw, register | [`Hub::settle`], which gives the reply |
 //! | an interval is over | [`Hub::tick`] | [`Listing`]: which keys are hot | [`Hub::listed`] |
 //! | others have hot keys | [`Hub::listed`] | [`Look`]: how their budgets stand | [`Hub::looked`] |
-//! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: who is banned | [`Hub::bans_listed`] |
+//! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: what is banned | [`Hub::bans_listed`] |
 //!
-//! A question that the store does not answer is dropped, but for a report: its POP waits, and is answered out of the
+//! A question that the store does not answer is dropped, except for a report: its POP waits, and is answered out of the
 //! region's own share.
 
 use alloc::string::String;
@@ -32,12 +32,12 @@ use crate::plan::{Entry, Plan};
 use crate::pops::{FleetSize, PopNote, Pops, Sender};
 use crate::region::Region;
 
-/// Which weir-sync it is, and what it goes by.
+/// Which weir-sync this is, and its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its name in the store: `region/replica`, or the region's where there is one weir-sync only.
+    /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub member: String,
-    /// What every grant goes by.
+    /// The terms of every grant.
     pub terms: Terms,
     /// How long a POP that says nothing counts as alive, in nanoseconds.
     pub pop_ttl_ns: u64,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub pops_expected: u32,
 }
 
-/// The state of a weir-sync, and what becomes of it.
+/// The state machine of a weir-sync.
 #[derive(Debug)]
 pub struct Hub {
     settings: Settings,
@@ -57,7 +57,7 @@ pub struct Hub {
     /// Warm keys that were answered since the last interval began.
     warm_keys: usize,
     store_answered_at: Time,
-    /// Whether its driver was told that the size of the fleet is a guess, and it has been one since.
+    /// Whether the size of the fleet is a guess, and the driver was told so.
     is_guess_told: bool,
 }
 
@@ -100,15 +100,15 @@ pub struct Settled<E> {
 pub struct Facts {
     /// A newer report of the same worker was here before.
     pub is_stale: bool,
-    /// How long before the report the first token was admitted that nobody has confirmed, in milliseconds.
+    /// How long before the report the oldest unconfirmed token was admitted, in milliseconds.
     pub unconfirmed_ms: Option<u32>,
-    /// What each budget that was charged lacks of being full, in bursts; beyond 1 is debt.
+    /// How far each charged budget is from full, in bursts; beyond 1 is debt.
     pub deficits: Vec<f64>,
     /// Tokens that were charged or drawn.
     pub tokens: u64,
-    /// Budgets whose keys are not all let through.
+    /// Budgets with an admit ratio below one.
     pub limiting: u64,
-    /// POPs that are taken for the whole fleet, because nobody has said how many it has. Said once, until somebody has.
+    /// The POPs that are taken for the whole fleet, because its size is not known. Said only when the guess begins.
     pub guess: Option<u32>,
 }
 
@@ -117,7 +117,7 @@ pub struct Facts {
 pub struct Tick {
     /// To be put on the list that regions share.
     pub listing: Listing,
-    /// To be noted in the store: what POPs run that were heard since the last interval.
+    /// To be noted in the store: what those POPs run that were heard since the last interval.
     pub notes: Vec<PopNote>,
     /// Keys that are hot here.
     pub hot_keys: usize,
@@ -131,7 +131,7 @@ pub struct Tick {
 #[derive(Debug)]
 pub struct Listing(Vec<HotKey>);
 
-/// Budgets that are to be looked at, since another region says that they are in demand.
+/// Budgets to look at, because another region names them or because they rest here.
 #[derive(Debug)]
 pub struct Look(Vec<Entry>);
 
@@ -157,7 +157,7 @@ impl Hub {
         }
     }
 
-    /// A report is here at `now`, or `unix_us` microseconds since 1970.
+    /// A report arrives at `now`, which is `unix_us` microseconds since 1970.
     pub fn report(&mut self, now: Time, unix_us: u64, report: Report) -> Pending {
         let sender = self.pops.hear(now, &report);
         self.fleet.hear(report.pops);
@@ -168,7 +168,7 @@ impl Hub {
         Pending { report, plan, sender, has_bans }
     }
 
-    /// The store has answered what `pending` asks, or has not. POPs are told to run version `rule_set`, 0 for none.
+    /// The store has answered what `pending` asks, or has failed. POPs are told to run version `rule_set`, 0 for none.
     pub fn settle<E: Clone>(
         &mut self,
         now: Time,
@@ -222,7 +222,7 @@ impl Hub {
         }
     }
 
-    /// The store has put `listing` on the list that regions share, which is `fleet` now. What is to be asked for it.
+    /// The store has put `listing` on the list that regions share, which is `fleet` now. Returns what to look at.
     pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
         let Listing(mine) = listing;
         self.store_answered_at = now;
@@ -237,7 +237,7 @@ impl Hub {
         self.region.grant(now, &entries, accounts);
     }
 
-    /// What the other regions are to hear of bans. On an error it is said again the next time.
+    /// The bans that other regions have to hear of. If the store fails, the next call returns them again.
     pub fn share_bans(&mut self, now: Time) -> BanListing {
         BanListing(self.bans.to_share(now))
     }
@@ -303,9 +303,8 @@ impl<E: Clone> Answers<E> {
         Self { accounts: Err(error.clone()), drawn: Err(error.clone()), pops: Err(error) }
     }
 
-    /// What was charged and drawn. Charged is charged: only where there was nothing else to do does it matter whether
-    /// the POP was registered. What was charged or drawn while something else failed is found again by the next
-    /// report.
+    /// What was charged and drawn. Whether the POP was registered only matters if there was nothing else to do. If a
+    /// part failed, the next report finds again what the others charged or drew.
     fn charged(self, plan: &Plan) -> Result<(Vec<Account>, Vec<Drawn>), E> {
         match self.pops {
             Err(error) if plan.is_empty() => Err(error),
@@ -342,7 +341,7 @@ impl Listing {
 }
 
 impl Look {
-    /// What is to be charged, for no POP: nothing, but the account tells how the budget stands.
+    /// What to charge for no POP: these take nothing, but their accounts tell how the budgets stand.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }

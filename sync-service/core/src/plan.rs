@@ -39,7 +39,7 @@ impl Entry {
     }
 }
 
-/// What a report asks. Several of its keys may fall to one budget: a bucket that was made anew.
+/// What a report asks. Several of its keys may be of one budget, if its bucket was made anew.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// An entry per budget.
@@ -53,26 +53,26 @@ pub struct Plan {
 /// Where the answer to a key is.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// It is an entry's.
+    /// With an entry.
     Entry(usize),
-    /// It is in a draw, to one of its claims.
+    /// With a draw, for one of its claims.
     Claim { draw: usize, claim: usize },
 }
 
 impl Plan {
-    /// The plan of a report that has so many keys, none of which is here yet.
+    /// An empty plan, with room for so many keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
         Self { entries: Vec::with_capacity(keys), draws: Vec::new(), answers: Vec::with_capacity(keys) }
     }
 
-    /// A new entry's number.
+    /// Adds an entry, and returns its number.
     pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) -> usize {
         let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
         self.entries.push(Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() });
         self.entries.len() - 1
     }
 
-    /// A new draw's number.
+    /// Adds a draw, and returns its number.
     pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
         let law =
             rule.sharing.calendar.map_or(Law::Steady, |calendar| Law::Window(Window::unknown(calendar)));
@@ -93,8 +93,8 @@ impl Plan {
         draw.claims.push(claim);
     }
 
-    /// Looks up the windows of calendars' quotas at `unix_us` microseconds since 1970. Until then they are
-    /// in none, and nothing is drawn on them.
+    /// Looks up the windows of calendar quotas at `unix_us` microseconds since 1970. Before that they have none, and
+    /// nothing is drawn on them.
     pub fn date(&mut self, unix_us: u64) {
         for draw in &mut self.draws {
             if let Law::Window(window) = &mut draw.law {
@@ -108,8 +108,8 @@ impl Plan {
         self.entries.is_empty() && self.draws.is_empty()
     }
 
-    /// The allowances of entries, and what was drawn, as allowances of the report's keys, in its order.
-    /// With the store out of reach nothing was drawn, and strict keys are leased nothing.
+    /// Turns the entries' allowances and what was drawn into allowances of the report's keys, in its order. With the
+    /// store out of reach nothing was drawn, and strict keys are leased nothing.
     pub fn of_keys(&self, grants: &[Allowance], drawn: &[Drawn]) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
             Answer::Entry(at) => grants.get(at).copied(),

@@ -132,8 +132,8 @@ impl Region {
         plan.of_keys(&grants, &[])
     }
 
-    /// The allowance for an entry, of which there is `quota` to divide as `sharing` says; hot keys keep
-    /// the entry's own, by which other regions know them.
+    /// The allowance for an entry, with `quota` to divide as `sharing` says. A hot key keeps the entry's own quota, by
+    /// which other regions know it.
     fn grant_one(
         &mut self,
         now: Time,
@@ -152,7 +152,7 @@ impl Region {
         division.allowance()
     }
 
-    /// What the budgets heard of owe at `now`, rule by rule; while the region is alone, its local ones.
+    /// What the known budgets owe at `now`, rule by rule; while the region is alone, its local ones count.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         self.heard.owed(now, |id| self.alone.knows(id), self.alone.iter())
     }
@@ -168,7 +168,7 @@ impl Region {
         self.hot.dropped()
     }
 
-    /// What is noted of what POPs were told; at most [`crate::push::TOLD_MAX`].
+    /// How many notes there are of what POPs were told; at most [`crate::push::TOLD_MAX`].
     pub fn told_len(&self) -> usize {
         self.hot.told_len()
     }
@@ -183,8 +183,8 @@ impl Region {
         self.hot.are_listed(keys, now);
     }
 
-    /// Of the fleet's hot keys and those that rest here, those whose accounts this region has not seen
-    /// lately: entries that charge nothing, to look at their budgets.
+    /// Entries that charge nothing, to look at budgets: of the fleet's hot keys and the keys that rest here, those
+    /// whose accounts this region has not seen lately.
     pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
         let unseen = self.hot.to_look_at(fleet, self.terms.interval_ns, now);
         let entry = |HotKey { id, quota, sharing, .. }| {

@@ -1,4 +1,4 @@
-//! What a budget has on record of a source, and what its reports say of time.
+//! What a budget has on record of a source, and what the source's reports say of time.
 
 use alloc::string::String;
 
@@ -9,11 +9,11 @@ pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
 
 /// The latest that a POP's clock is believed to show, in milliseconds: a century and more.
 pub const MADE_MS_MAX: u64 = 1 << 42;
-/// The longest that a report is believed to have been held up, in microseconds: as long as a POP waits for an
-/// answer. What seems to be more is a step of the store's clock, and no delay at all.
+/// The longest that a report is believed to have been held up, in microseconds: as long as a POP waits for an answer.
+/// If it seems longer, the store's clock has stepped, and there was no delay.
 pub const DELAY_US_MAX: u64 = 10_000_000;
-/// By how many microseconds of delay are forgotten with each millisecond of a POP's clock, one of a hundred: clocks
-/// that drift or jump are not taken for a delay for ever.
+/// What a millisecond of a POP's clock takes off a delay, in microseconds: a hundredth more than it is, so that clocks
+/// which drift or jump are not taken for a delay for ever.
 pub const PACE_US: u64 = 1_010;
 
 // Doubles must hold each of these exactly.
@@ -53,7 +53,7 @@ pub(crate) struct SourceRecord {
     pub(crate) seen_us: u64,
     /// The POP's clock when its latest report was made.
     made_ms: u64,
-    /// By how much longer that one was under way than the quickest.
+    /// How much longer that report was under way than the quickest, in microseconds.
     delay_us: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct News {
 }
 
 impl SourceRecord {
-    /// The record of a source of which there is none, and what is new to it.
+    /// The record of a source that has none yet, and what is new in its first count.
     pub(crate) fn begin(now_us: u64, count: &Count) -> (Self, News) {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
@@ -78,19 +78,19 @@ impl SourceRecord {
         (record, News { tokens, since_us: now_us, delay_us: 0 })
     }
 
-    /// By how much more time has passed at `now_us` since the last report than the POP's clock says, beyond what
-    /// reports were delayed before, in microseconds; less than nothing where it is less.
+    /// How much more time has passed at `now_us` than the POP's clock says, in microseconds, counted from when the last
+    /// report would have arrived without its delay; negative where it is less.
     pub(crate) fn late_us(&self, now_us: u64, count: &Count) -> i64 {
         let gap_us = count.made_ms.min(MADE_MS_MAX).saturating_sub(self.made_ms) * 1_000;
         let passed_us = self.delay_us.saturating_add(now_us.saturating_sub(self.seen_us));
         passed_us.cast_signed().saturating_sub(gap_us.cast_signed())
     }
 
-    /// Notes a count; what was new in it.
+    /// Notes a count, and returns what is new in it.
     ///
-    /// The time between two reports is what the POP's clock says: reports that were held up arrive in a
-    /// bunch. What lies between their arrivals beyond that is the later one's delay, and what lies between
-    /// them short of it takes the former one's off. Reports that were overtaken bring no news of time.
+    /// Reports that were held up arrive in a bunch, so the POP's clock says how much time lies between two. If they
+    /// arrive farther apart than that, the later one was delayed by the difference; if closer together, the delay has
+    /// shrunk by it. A report that was overtaken says nothing new of time.
     pub(crate) fn hear(&mut self, now_us: u64, count: &Count) -> News {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);

@@ -1,18 +1,18 @@
-//! What a full budget lets go, and what late reports may claim of it.
+//! The refill that a full budget lost, and what late reports may claim of it.
 
 use alloc::vec::Vec;
 
-/// The most spans in which a budget was full that are remembered; beyond it the shortest goes first.
+/// The most spans of being full that a budget remembers; beyond it the shortest goes first.
 pub const SPILLS_MAX: usize = 8;
 /// How long a span is remembered once it is over, in microseconds: as long as a report may have been held up.
 pub const SPILL_KEPT_US: u64 = 10_000_000;
 
-/// The times in which the budget was full and let its refill go, on the store's clock in microseconds, and
-/// which no late report has claimed yet. Ordered; none empty, no two touch.
+/// The spans in which the budget was full and lost its refill, as far as no late report has claimed them; on the
+/// budget's clock, in microseconds. In order; none is empty, no two touch.
 ///
-/// What was admitted when the budget was not full, or less full than its price, would have been refilled by
-/// the next time that it was. So a late report claims the first unclaimed times since it may have been
-/// admitted, and no time pays twice.
+/// Tokens admitted while the budget was not full, or full for less time than they cost, would have been refilled by the
+/// next time that it was. So late reports claim lost refill oldest first, from when their tokens may have been
+/// admitted, and nothing is claimed twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spill {
     spans: Vec<Span>,
@@ -65,7 +65,7 @@ impl Spill {
         claimed_us
     }
 
-    /// Forgets the shortest spans, the first of them first, but never the last.
+    /// Forgets the shortest spans, the earliest among equals first, but never the latest.
     fn bound(&mut self) {
         while self.spans.len() > SPILLS_MAX {
             let but_last = self.spans.iter().take(self.spans.len() - 1);

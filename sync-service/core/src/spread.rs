@@ -11,14 +11,13 @@ use weir_wire::quota::Quota;
 pub const SPREAD_KEPT_US: u64 = 600_000_000;
 /// The most bursts that are remembered: one at every POP.
 pub const SPREAD_MAX: u32 = POPS_MAX;
-/// A debt below this, in microseconds of refill, is none to remember: a client at one POP, which keeps its
-/// bucket empty, seems to owe that much when a report is quicker than the one before.
+/// A debt below this, in microseconds of refill, is not remembered: a client that keeps its bucket at one POP empty
+/// seems to owe that much when a report travels faster than the one before.
 pub const SPREAD_MOMENT_US: u64 = 100_000;
-/// An overshoot of fewer bursts does not add to what is remembered: such happen while a client keeps its
-/// budget empty.
+/// An overshoot of fewer bursts does not multiply what is remembered: a client that keeps its budget empty causes such
+/// all the time.
 pub const AGAIN_MIN: u32 = 3;
-/// No debt is thought to last longer than this, in microseconds, so that a store of doubles can add it to
-/// its clock.
+/// A debt counts as no longer than this, in microseconds, so that a store of doubles can add it to its clock.
 pub const SPREAD_DEBT_US_MAX: u64 = 1 << 52;
 
 /// How many bursts deep a budget went, and until when that is worth knowing.
@@ -44,7 +43,7 @@ impl Spread {
         let longest_us = now_us.saturating_add(debt_us).saturating_add(SPREAD_KEPT_US);
         if depth > 1 {
             let before = if self.before > 0 { self.before } else { self.bursts.max(1) };
-            // So many bursts deep although every POP held only its part of one.
+            // The budget went this deep although every POP held only a part of a burst, one of `before`.
             let times = if depth < AGAIN_MIN { 1 } else { before };
             let bursts = self.bursts.max(depth.saturating_mul(times).min(SPREAD_MAX));
             *self = Self { bursts, until_us: longest_us, before };
@@ -55,7 +54,7 @@ impl Spread {
         }
     }
 
-    /// How many; 0 where nothing is remembered, else at least 2.
+    /// How many bursts; 0 where nothing is remembered, else at least 2.
     pub(crate) fn bursts(&self) -> u32 {
         self.bursts
     }
@@ -66,7 +65,7 @@ impl Spread {
     }
 }
 
-/// Microseconds in which an empty budget fills, rounded up.
+/// How long an empty budget takes to fill, in microseconds, rounded up.
 pub fn fill_us(quota: Quota) -> u64 {
     quota.fill_ns().div_ceil(1_000)
 }
