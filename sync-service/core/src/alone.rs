@@ -1,12 +1,11 @@
 //! With the store out of reach: a region goes on by itself, with its own share of every quota.
 //!
-//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which
-//! cannot hear each other admit one quota together. Each key gets a local [`Budget`] of that share. It
-//! begins where the last account from the store left off: a deficit in nanoseconds of refill is the same
-//! fraction of a budget, however large the budget is. It is charged with the same cumulative counts as
-//! the store's would be: what no reply has confirmed. So several weir-syncs that hear the same POPs come
-//! to the same, and nothing that is charged here is missing in the store afterwards: nothing is
-//! confirmed, so the next report that reaches the store brings all of it, and the local budgets are
+//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which cannot hear each
+//! other admit one quota together. Each key gets a local [`Budget`] of that share. It begins where the last account
+//! from the store left off: a deficit in nanoseconds of refill is the same fraction of a budget, however large the
+//! budget is. It is charged with the same cumulative counts as the store's would be: all that no reply has confirmed.
+//! So several weir-syncs that hear the same POPs arrive at the same level. Nor does the store miss what is charged
+//! here: it stays unconfirmed, so the next report that reaches the store brings all of it, and the local budgets are
 //! dropped.
 
 use alloc::vec;
@@ -21,13 +20,13 @@ use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
 use crate::heard::Last;
 use crate::plan::Entry;
 
-/// The most local budgets. For a key beyond them each report is judged by itself: the last account and
-/// what that POP has not had confirmed.
+/// The most local budgets. For a key beyond them each report is judged by itself: by the last account and what its POP
+/// has not had confirmed.
 pub const BUDGETS_MAX: usize = 100_000;
-/// A report may speak of all that the store has not confirmed; a local budget that hears of a bucket for the
-/// first time takes the part that was admitted within this, in microseconds. The store takes all of it.
+/// A report may speak of all that the store has not confirmed. A local budget that hears of a bucket for the first time
+/// charges the part that was admitted within this, in microseconds; the store charges all of it.
 const SPAN_US_MAX: u64 = 1_000_000;
-/// Where the clock of a budget begins of which nothing is known, in microseconds.
+/// Where the clock of a budget begins if nothing is known of it, in microseconds.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 /// The source of what a budget begins with; no POP has this name.
 const NOBODY: &str = "";
@@ -47,7 +46,7 @@ impl Share {
         Self { here, fleet: fleet.max(here), is_guess: false }
     }
 
-    /// `here` POPs of a fleet that nobody knows the size of: all of it, as far as is known.
+    /// `here` POPs of a fleet of unknown size: as far as is known, all of it.
     pub fn guess(here: u32) -> Self {
         Self { is_guess: true, ..Self::new(here, here) }
     }
@@ -73,7 +72,7 @@ impl Share {
         Quota::from_token_ns(token_ns, burst).unwrap_or(quota)
     }
 
-    /// How the share of `quota` is shared: alone, no other region has a floor.
+    /// How POPs share the share of `quota`: while the region is alone, no other has a floor.
     pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
         let local_burst = sharing.local_burst.min(self.of(quota).burst());
         Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), calendar: sharing.calendar }
@@ -98,8 +97,8 @@ impl Alone {
         Self { budgets: Bounded::new(budgets_max) }
     }
 
-    /// Charges what `entry` says of `pop` to the local budget, in the name of `member`. `last` is how the
-    /// budget stood when the store last told; the entry's quota is the share.
+    /// Charges what `entry` says of `pop` to the local budget, in the name of `member`. `last` is the budget's last
+    /// account from the store; the entry's quota is the share.
     pub fn charge(
         &mut self,
         now: Time,
@@ -118,7 +117,7 @@ impl Alone {
         account
     }
 
-    /// The store answers again: what was kept here is charged there.
+    /// The store answers again, and will be told what was charged here: the local budgets are dropped.
     pub fn end(&mut self) {
         self.budgets.clear();
     }
@@ -146,7 +145,7 @@ struct Local {
     /// When the budget's clock showed `shown_us`.
     at: Time,
     shown_us: u64,
-    /// When the account was made that it began from.
+    /// When the account that it began from was made.
     since: Option<Time>,
     /// How it stood when it was last charged.
     last: Option<Last>,
@@ -158,10 +157,10 @@ impl Local {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
     }
 
-    /// A budget that stands at its beginning as `last` did, in tokens of the entry's quota.
+    /// A budget that begins as far from full as `last`, in tokens of the entry's quota.
     ///
-    /// What is owed is charged at the budget's hour zero, in whole tokens; the clock is set forward by
-    /// what that was too much.
+    /// That is charged at the budget's time zero, in whole tokens; then the clock is set forward by what the rounding
+    /// added.
     fn begin(entry: &Entry, last: Last, member: &str) -> Self {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
@@ -175,8 +174,8 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        // Of what was admitted long before this budget began, it does not know what refilled meanwhile; and
-        // what was admitted before the last account, that one may have in it.
+        // For what was admitted long before this budget began, it does not know what refilled meanwhile; and what was
+        // admitted before the last account may be in that already.
         let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
         let most_us = since_us.min(SPAN_US_MAX);
         let mut counts = entry.counts.clone();

@@ -1,11 +1,11 @@
 //! Bans: keys that a rule's penalty refuses for a while, at every POP of the fleet.
 //!
-//! A POP reports a key that it banned. Its region tells its other POPs with their next replies, and through the
-//! store the other regions ([`BanList`], which all of them share). [`Bans`] is a region's side: what it
-//! heard, what the store has not heard yet, and what each POP has been told.
+//! A POP reports a key that it banned. Its region tells its other POPs with their next replies, and the other regions
+//! through the store ([`BanList`], which all of them share). [`Bans`] is a region's side: what it heard, what the store
+//! has not heard yet, and what each POP has been told.
 //!
-//! Each key that is news has a number, and of each POP it is noted up to which it was told. If a reply is lost, it is
-//! told again from there on (see [`crate::push`]).
+//! Each ban that is news gets a number, and it is noted for each POP up to which number it was told. If a reply is
+//! lost, its POP is told again from there on (see [`crate::push`]).
 
 mod list;
 
@@ -22,8 +22,8 @@ pub use list::{BANS_KEPT_MAX, Ban, BanList};
 use crate::budget::BudgetId;
 use crate::push::{Notes, Told};
 
-/// A ban that lasts so much longer than was known is news, in microseconds. Less than that, reports and
-/// the store's answers differ by what they were under way.
+/// A ban that lasts so much longer than was known is news, in microseconds. Smaller differences come from the time that
+/// reports and the store's answers are under way.
 const LONGER_US: u64 = 1_000_000;
 /// The most keys that the store is given at once; the rest wait for the next time.
 pub const SHARED_MAX: usize = 1_000;
@@ -41,13 +41,13 @@ pub struct Bans {
     told: Told<UpTo>,
 }
 
-/// What is known of a key beside how long it holds.
+/// What is known of a key beside how long its ban lasts.
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// Until when it lasted when that was news.
+    /// When the ban was to end when that was last news.
     until_us: u64,
-    /// The POP that made it, and its table: it need not be told.
+    /// The POP that made the ban, and its table: it need not be told.
     from: Option<(String, u32)>,
 }
 
@@ -56,7 +56,7 @@ struct News {
 struct UpTo(u64);
 
 impl Notes for UpTo {
-    /// What it was told of before.
+    /// The number of the last news that it was told of before.
     type Letter = u64;
 
     fn take_back(&mut self, before: u64) {
@@ -73,7 +73,7 @@ impl Notes for UpTo {
 }
 
 impl Bans {
-    /// Takes in what a report at `now` says; whether it is news to the store.
+    /// Takes in what a report at `now` says; returns whether it is news to the store.
     pub fn hear(&mut self, now: Time, report: &Report) -> bool {
         let now_us = micros(now);
         self.expire(now_us);
@@ -91,7 +91,7 @@ impl Bans {
         is_news
     }
 
-    /// What the store is to be given; said again until [`Self::merge`] is told that it was taken.
+    /// What the store is to be given, again and again until [`Self::merge`] hears that it was taken.
     pub fn to_share(&mut self, now: Time) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -111,7 +111,7 @@ impl Bans {
             self.learn(&key.id, now_us, key.for_ms, None);
         }
         for key in mine {
-            // Where it was made longer meanwhile, that is still to be said.
+            // If the ban was made longer meanwhile, the store still has to hear so.
             let said_us = now_us.saturating_add(u64::from(key.for_ms) * 1_000 + LONGER_US);
             if self.list.until_us(&key.id).is_none_or(|until_us| until_us < said_us) {
                 self.unshared.remove(&key.id);
@@ -119,8 +119,8 @@ impl Bans {
         }
     }
 
-    /// What the sender of `report` has not been told yet; at most [`BOXED_MAX`] keys. Adds the rules they refer to
-    /// to `rules`, of which there are never more than [`RULES_MAX`].
+    /// What the sender of `report` has not been told yet; at most [`BOXED_MAX`] keys. Adds the rules that they refer to
+    /// to `rules`, which never holds more than [`RULES_MAX`].
     pub fn tell(
         &mut self,
         now: Time,
@@ -164,7 +164,7 @@ impl Bans {
         self.len() == 0
     }
 
-    /// Notes that `id` is banned for so long from `now_us`; whether that is news.
+    /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let until_us = now_us.saturating_add(u64::from(for_ms.min(BOXED_MS_MAX)) * 1_000);
         let is_news = match self.news.get(id) {
@@ -199,7 +199,7 @@ impl Bans {
     }
 }
 
-/// The place of `rule` in `rules`, where it is put if there is room.
+/// The index of `rule` in `rules`; adds it if there is room.
 fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
     let known = rules.iter().position(|known| known == rule);
     let index = match known {

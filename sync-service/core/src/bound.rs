@@ -7,33 +7,33 @@
 //!
 //! With rate L, burst B, N POPs, horizon H and R = [`Fleet::reach_ns`]:
 //!
-//! 1. *A POP's news are at most R old.* A POP that admits past its even share says so at its next tick, and
-//!    hears the budget's level in the answer; an exchange that fails is tried again. So from one report that
-//!    was charged to the answer of the next that is charged pass at most 2 R: R until the next is made, and R
-//!    until it is answered.
-//! 2. *On one piece of news a POP admits what its bucket holds, and what refills until the next*: `b_i + 2 L R`.
-//!    A bucket holds at most the local burst b; where the POP is the only one asked, the whole burst B. That
-//!    may be old news at some POPs at once: the next POP can be alone only after the last has been silent for
-//!    the window W in which demand is measured, and a POP that is not asked any more is told within R. So at most
-//!    `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
-//! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, once per POP at
-//!    most `L R`, since POPs that are thinned evenly would otherwise wait for tokens that others have.
-//! 4. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the debt that is known grows to `L H` at
-//!    most, and then by what is under way: for each POP the sum of 2 and 3.
-//! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
-//!    others have drained it before, and those were told the level, and do not hold a burst themselves.
+//! 1. *A POP's news is at most R old.* A POP that admits past its even share says so at its next tick, and hears the
+//!    budget's level in the answer; an exchange that fails is tried again. So between a report that was charged and the
+//!    answer to the next one that is charged pass at most 2 R: R until that is made, and R until it is answered.
+//! 2. *On one piece of news a POP admits what its bucket holds, and what refills until the next*: `b_i + 2 L R`. A
+//!    bucket holds at most the local burst b, or the whole burst B if its POP is the only one asked. Several POPs may
+//!    believe that at once, on old news: the next POP can be alone only after the last has been silent for the window W
+//!    in which demand is measured, and a POP that is no longer asked is told within R. So at most `a = 1 + R / W`,
+//!    rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
+//! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, at most `L R` per POP.
+//!    Otherwise POPs that are thinned evenly would wait for tokens that others have.
+//! 4. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the known debt grows to `L H` at most, and
+//!    then by what is under way: for each POP the sum of 2 and 3.
+//! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
+//!    POPs had drained it, and those were told the level and hold no burst themselves.
 //!
-//! Together `sum b_i + 3 N L R + L H - B`, and for a burst below `0.2 s L` what `x_target` is below half of it. With b = B that is `(N - 1) B` and what the news cost.
+//! Together `sum b_i + 3 N L R + L H - B`; for a burst below `0.2 s L`, plus what `x_target` is below half of it. With
+//! b = B that is `(N - 1) B` and the cost of late news.
 //!
 //! # What it rests on
 //!
-//! - POPs that are cut off for longer than R are not in it: see [`apart`].
-//! - What POPs admit without a word (cold keys) and what is only reported now and then (warm keys) must be
-//!   within the quota together: the even shares of all POPs and the demand that makes a key hot add up to it.
+//! - POPs that are cut off for longer than R are not included: see [`apart`].
+//! - What POPs admit without reporting it (cold keys) and what they report only now and then (warm keys) must fit the
+//!   quota together: the even shares of all POPs and the demand that makes a key hot add up to it.
 //! - Floors: a region's floor is admitted in debt too, so 4 holds for the rest only. While that region is asked
 //!   steadily its floor is less than the refill, and the debt shrinks; each time its demand jumps, its POPs
 //!   add what is under way for them once more.
-//! - What a budget loses (a store that is flushed, a POP that crashes before it reports) is never charged.
+//! - What is lost (a store is flushed, a POP crashes before it reports) is never charged.
 
 use weir_wire::quota::Quota;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
@@ -41,20 +41,20 @@ use weir_wire::sharing::{Sharing, WhenUnsynced};
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_below_ns};
 
-/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stop it: twice for what is under
-/// way, once for the level being ahead of time.
+/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stops it: twice for what is under way, once
+/// for the level being ahead of time.
 const REACHES: u128 = 3;
 
-/// How large a fleet is, and how quick its news.
+/// How large a fleet is, and how quickly it hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// Points of presence.
     pub pops: u32,
-    /// Between two reports of a POP, in nanoseconds.
+    /// The time between two reports of a POP, in nanoseconds.
     pub interval_ns: u64,
-    /// From a POP to its weir-sync, to the store, and back, in nanoseconds.
+    /// The time from a POP to its weir-sync, to the store, and back, in nanoseconds.
     pub trip_ns: u64,
-    /// After which a POP gives up an exchange, in nanoseconds.
+    /// The time after which a POP gives up an exchange, in nanoseconds.
     pub timeout_ns: u64,
     /// Exchanges in a row that may fail.
     pub failures: u32,

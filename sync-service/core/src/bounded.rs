@@ -6,8 +6,7 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 
-/// How often what is not needed is forgotten where there is no room, in nanoseconds: so that a report costs
-/// what it carries.
+/// How often a full map forgets what is not needed, in nanoseconds; not with every report, so that each stays cheap.
 const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
 
 /// A `T` for each of a bounded number of budgets.
@@ -44,7 +43,7 @@ impl<T> Bounded<T> {
         self.budgets.clear();
     }
 
-    /// Takes in a budget at `now` if there is room, which those make that are not needed any more.
+    /// Takes in a budget at `now` if there is room; those that are no longer needed make room.
     pub(crate) fn insert(&mut self, now: Time, id: &BudgetId, value: T, is_needed: impl Fn(&T) -> bool) {
         if self.len() >= self.budgets_max && now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
             self.swept_at = now;

@@ -32,23 +32,23 @@ pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
 /// The most members (a region, or one of several weir-syncs that serve it) a budget remembers; the one
 /// heard of longest ago goes first. Thirty regions of four.
 pub const MEMBERS_MAX: usize = 128;
-/// How long a member that says nothing is remembered, in microseconds: its demand has long faded, and one
-/// that was started again under another name takes no place for longer.
+/// How long a member that says nothing is remembered, in microseconds: by then its demand has faded, and one that was
+/// started again under another name takes up no room for longer.
 pub const MEMBER_IDLE_US: u64 = 5_000_000;
 /// How long a full budget is remembered, in microseconds: long enough for every retry of a report
 /// to find its record.
 pub const GRACE_US: u64 = 60_000_000;
 
-/// The longest that a budget of which nobody speaks is kept, in microseconds: as long as the slowest bucket takes to
-/// fill. Of a debt that would take longer to pay, what is left by then is forgiven.
+/// The longest that a budget is kept without a charge, in microseconds: as long as the slowest bucket takes to fill. If
+/// a debt takes longer to pay, the rest of it is forgiven.
 pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 
-/// A report may speak of so much more time than it does, in microseconds, though never of more than twice: an
-/// interval. Charged to the moment, a key whose demand jumps would be admitted less than its quota.
+/// A report may claim refill from so much before its span (an interval), in microseconds, but never from more than
+/// twice the span ago. Otherwise a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
 
-/// How much longer a budget is kept that is in debt, or whose spread is remembered, in microseconds: by so much may
-/// the store's clock step forward without forgetting it.
+/// How much longer a budget is kept if it is in debt or its spread is remembered, in microseconds: the store's clock
+/// may step forward by so much without forgetting it.
 pub const STEP_KEPT_US: u64 = 7_200_000_000;
 
 // Doubles must hold each of these exactly (see the module's introduction).
@@ -65,7 +65,7 @@ pub struct BudgetId {
 }
 
 impl BudgetId {
-    /// What budgets are ordered by, of the one that `rule` and `value` name.
+    /// What the budget that `rule` and `value` name is ordered by.
     pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
         (value, rule)
     }
@@ -92,7 +92,7 @@ pub struct Demand {
     pub askers: u32,
 }
 
-/// One report's say about one budget.
+/// What one report says about one budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
     /// How large the budget is.
@@ -129,7 +129,7 @@ pub struct Account {
     pub charged: u64,
     /// The store's clock at the charge, in microseconds.
     pub now_us: u64,
-    /// All members, by name, with the one that was charged.
+    /// All members, by name, including the one that charged.
     pub members: Vec<Member>,
 }
 
@@ -137,12 +137,12 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     deficit_ns: u64,
-    /// In what an empty budget of the quota that was last charged by fills.
+    /// How long an empty budget takes to fill by the quota of the last charge, in microseconds.
     fill_us: u64,
-    /// What a token of the quota that was last charged by is worth; 0 for a new budget.
+    /// What a token is worth by the quota of the last charge; 0 for a new budget.
     token_ns: u64,
     clock: Clock,
-    /// On the budget's own clock, as are all other times that it holds.
+    /// When it was last charged; on the budget's own clock, as are all other times here.
     at_us: u64,
     spill: Spill,
     spread: Spread,
@@ -157,23 +157,22 @@ struct MemberRecord {
 }
 
 impl Budget {
-    /// Takes what `charge` says and the records do not: each admitted token once, however often and
-    /// in whichever order reports arrive.
+    /// Charges what `charge` says and the records do not have yet: each admitted token once, however often and in
+    /// whichever order reports arrive.
     ///
-    /// A report speaks of the past: while its tokens were admitted, a budget that had not heard of
-    /// them was full, and spilled what refilled. Within the charge's span that spill pays for them
-    /// (see [`crate::spill`]), so what was admitted at the rate, however long nobody heard of it, leaves no
-    /// debt; also where reports were held up, and arrive long after they were made (see [`crate::source`]).
-    /// Not for those that the POP's own bucket still misses: had they been admitted earlier, it
-    /// would have refilled. A store's clock that steps, back or forward, is no time (see [`crate::clock`]).
+    /// A report speaks of the past: while its tokens were admitted, the budget did not know of them, was full, and lost
+    /// its refill. What was lost within the charge's span pays for them (see [`crate::spill`]). So tokens that were
+    /// admitted at the rate leave no debt, however late the budget hears of them, even if their reports were held up on
+    /// the way (see [`crate::source`]). It does not pay for tokens that the POP's own bucket still lacks: had they been
+    /// admitted earlier, that would have refilled. When the store's clock steps, no time passes (see [`crate::clock`]).
     pub fn charge(&mut self, store_us: u64, charge: &Charge<'_>) -> Account {
         let now_us = self.tell(store_us, charge);
         self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
             let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
-            // New to the record, they were admitted since it was made; unless they are more than a POP can
-            // admit in that time, and the record was late.
+            // New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then
+            // the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
             let span_us = count.span_us.min(since_us.max(least_us));
@@ -200,9 +199,9 @@ impl Budget {
         }
     }
 
-    /// When nothing is lost by forgetting this budget, neither debt nor remembered spread, on the store's clock in
-    /// microseconds; later, where there is any of these, by what that may step forward; or, where that is farther away,
-    /// [`KEPT_US_MAX`] after the last charge.
+    /// When this budget can be forgotten without loss of debt or spread, on the store's clock in microseconds. If it
+    /// has any, this is later by what that clock may step forward; but never later than [`KEPT_US_MAX`] after the last
+    /// charge.
     pub fn expires_us(&self) -> u64 {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let spread_us = self.spread.until_us().saturating_sub(self.at_us);
@@ -221,14 +220,14 @@ impl Budget {
         self.sources.len()
     }
 
-    /// Goes by `quota` from now on. Where its rate is another than before, as many tokens are missing as were, and
-    /// not as much time: a client whose rate is raised does not wait as long as the old one would have taken.
+    /// Goes by `quota` from now on. If its rate is another than before, the number of missing tokens stays, not the
+    /// time to refill them: a client whose rate is raised does not wait as long as the old rate would have taken.
     fn go_by(&mut self, quota: Quota) {
         let before_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
         if before_ns == 0 || before_ns == quota.token_ns() || self.deficit_ns == 0 {
             return;
         }
-        // In doubles, and in this order, as the store that has nothing else.
+        // In doubles, and in this order, like the store that only has doubles.
         #[allow(clippy::cast_precision_loss, reason = "whole microseconds of a deficit stay below 2^53")]
         let missing_us = (self.deficit_ns / 1_000) as f64 / token_us(before_ns) * token_us(quota.token_ns());
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
@@ -236,7 +235,7 @@ impl Budget {
         self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
     }
 
-    /// The budget's own time now, refilled up to then.
+    /// Refills the budget up to its own time now, which is returned.
     fn tell(&mut self, store_us: u64, charge: &Charge<'_>) -> u64 {
         self.fill_us = fill_us(charge.quota);
         let told_us = self.clock.own_us(store_us);
@@ -250,13 +249,13 @@ impl Budget {
             None => Word::New,
         };
         let now_us = self.clock.tell(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
-        // Of what nobody bears out, a full budget keeps for late reports no more than it holds.
+        // Where no POP confirms that so much time has passed, a full budget keeps at most a burst for late reports.
         let is_doubted = word == Word::None && now_us - self.at_us > self.fill_us.max(STEP_US);
         self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
         now_us
     }
 
-    /// Refills up to `now_us`; what is let go before `spills_us` is forgotten.
+    /// Refills up to `now_us`; refill that was lost before `spills_us` is not kept for late reports.
     fn refill(&mut self, now_us: u64, spills_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
         if self.deficit_ns / 1_000 < elapsed_us {
@@ -268,7 +267,7 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Notes a count; what is new in it.
+    /// Notes a count, and returns what is new in it.
     fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
         match self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop))) {
             Ok(known) => known.hear(now_us, count),
@@ -317,15 +316,15 @@ impl Budget {
     }
 }
 
-/// Microseconds in which a token refills.
+/// How long a token takes to refill, in microseconds.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn token_us(token_ns: u64) -> f64 {
     (token_ns / 1_000) as f64 + (token_ns % 1_000) as f64 / 1_000.0
 }
 
-/// How long a budget with this deficit is worth keeping, in microseconds: until it is full, and
-/// [`GRACE_US`] longer. After that a new one is the same, save for its records, and those are only
-/// needed for reports that are still on their way.
+/// How long a budget with this deficit is worth keeping, in microseconds: until it is full, and [`GRACE_US`] longer.
+/// After that only its records make it differ from a new one, and those only matter to reports that are still on their
+/// way.
 pub const fn keep_us(deficit_ns: u64) -> u64 {
     deficit_ns.div_ceil(1_000) + GRACE_US
 }

@@ -1,10 +1,9 @@
 //! A budget's own clock: the store's, without its steps.
 //!
-//! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. What a
-//! budget holds of time is on a clock of its own, which never steps back, and passes over a step forward where a POP's
-//! clock bears out that it was one: between two reports of one POP no more time has passed than its monotonic
-//! clock says. A look at a budget knows nothing of that; what then passes beyond what may be is put off
-//! until a POP has spoken.
+//! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. So a
+//! budget keeps its times on a clock of its own, which never steps back. It skips a step forward that a POP's clock
+//! exposes: between two reports of one POP no more time has passed than its monotonic clock says. A mere look at a
+//! budget cannot tell; what then is more time than plausible is put off until a POP has reported.
 
 use weir_wire::time::SECOND_NS;
 
@@ -12,16 +11,16 @@ use crate::source::DELAY_US_MAX;
 
 /// The longest that the budget of a key at rest is not looked at, in nanoseconds (see [`crate::hot`]).
 pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
-/// What passes between two charges is doubted beyond this, in microseconds, or beyond what an empty budget fills in: no
-/// report is held up for longer, so the store's clock may have stepped forward.
+/// If more than this passes between two charges, in microseconds, and more than an empty budget takes to fill, it is in
+/// doubt: no report is held up for longer, so the store's clock may have stepped forward.
 pub const STEP_US: u64 = DELAY_US_MAX;
-/// The same where a budget in debt is only looked at, which nobody does more seldom than twice in this.
+/// The same where a budget in debt is only looked at, which happens at least twice in this time.
 pub const LOOK_US: u64 = 2 * RESTING_NS_MAX / 1_000;
 
 /// How far the budget's clock is from the store's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// What is added to the store's, in microseconds.
+    /// What is added to the store's clock, in microseconds.
     ahead_us: i64,
     /// Time of the store's clock that was put off, in microseconds.
     doubt_us: u64,
@@ -30,11 +29,11 @@ pub(crate) struct Clock {
 /// What a charge says of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// By how much more has passed since a source's last report than its POP's clock says, in microseconds.
+    /// How much more time has passed since a source's last report than its POP's clock says, in microseconds.
     Late(i64),
-    /// It has counts, and they are the first of their sources: they may not have been made before.
+    /// It has counts, all the first of their sources: no earlier report says how much time has passed.
     New,
-    /// It only looks.
+    /// It has no counts, and only looks.
     None,
 }
 
@@ -49,8 +48,8 @@ impl Clock {
         own_us.saturating_add_signed(self.ahead_us.saturating_neg())
     }
 
-    /// The budget's time at a charge for which [`Clock::own_us`] says `told_us`: the last was at `at_us`, and left the
-    /// budget `deficit_us` from full, of `fill_us` that an empty one takes.
+    /// The budget's time at a charge for which [`Clock::own_us`] says `told_us`. The last charge was at `at_us` and
+    /// left the budget `deficit_us` from full; an empty one takes `fill_us`.
     pub(crate) fn tell(
         &mut self,
         told_us: u64,

@@ -5,43 +5,41 @@
 //! epoch, and the POP spends it while the lease lasts. What is said is cumulative on both sides, so a
 //! message that is lost, repeated or overtaken does no harm: the next one says it again.
 //!
-//! **Nothing is spent twice.** Tokens that are leased and not known to be spent are *outstanding*. Level
-//! and outstanding together are never more than the burst: the refill stops there. Otherwise a POP
-//! could hoard a burst while the budget refills, and both be spent at one moment. In a proof: let S be
-//! the debt of an ideal bucket from which each token is taken when it is truly spent, and U what POPs
-//! may still spend. Then S + U <= deficit at all times. A draw adds the same to U and to the deficit; a
-//! spent token moves from U to S; time takes from S what it takes from the deficit, or S is zero
-//! already, and then U <= outstanding <= deficit is what the refill stops for. The deficit is never
-//! raised beyond the burst by a draw, so S never is: in any time t at most burst + rate x t are spent.
+//! **Nothing is spent twice.** Tokens that are leased and not known to be spent are *outstanding*. Level and
+//! outstanding together are never more than the burst: the refill stops there. Otherwise a POP could hoard a burst
+//! while the budget refills, and both be spent at one moment. Proof: let S be the debt of an ideal bucket from which
+//! each token is taken when it is truly spent, and U what POPs may still spend. Then S + U <= deficit at all times. A
+//! draw adds the same to U and to the deficit; a spent token moves from U to S; time lowers S as it lowers the deficit,
+//! or S is zero already, and then U <= outstanding <= deficit, where the refill stops. A draw never raises the deficit
+//! above the burst, so S never exceeds it: in any time t at most burst + rate x t are spent.
 //!
-//! **What a POP owes for it** (U <= outstanding):
+//! **What a POP must do for it** (U <= outstanding):
 //!
 //! 1. It spends an epoch's tokens up to the largest `charged` it has heard, and until the lease of the
 //!    newest answer ends: `lease_ms` after it *made* the report, by a monotonic clock of its own.
 //! 2. An answer whose lease is over when it arrives, or that is for another epoch, is ignored whole.
-//! 3. Where a lease has ended, so has its epoch: no answer brings it back, and the next report begins a
-//!    new one, with a name never used before and nothing admitted.
+//! 3. When a lease ends, so does its epoch: no answer brings it back, and the next report begins a new one, with a name
+//!    never used before and nothing admitted.
 //! 4. An answer with `lease_ms` zero, from a store in reach, says that the epoch is over.
 //! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with
 //!    the last count of the old.
 //!
-//! The budget holds a lease longer than the POP by one part in [`DRIFT_PART`], and from when the report
-//! arrived, so it ends here last. What was not spent by then counts as spent: it may have been.
+//! The budget holds a lease for one part in [`DRIFT_PART`] longer than the POP, and from when the report arrived, so
+//! the POP's ends first. What was not spent by the end counts as spent, since it may have been.
 //!
 //! **How it refills** is a [`Law`] that each draw names; all else is the same for all laws. The above is the
 //! steady law: a token bucket. Under [`Law::Window`] nothing refills: what was debited in a window and not
 //! given back is at most the quota's count, and zero again when the next window begins.
 //!
-//! *No window is given more than its count.* A token is spent in the window it was debited in, for no
-//! lease ends later than its window: it is cut so that even a clock that is slower by one part in
-//! [`DRIFT_PART`] ends it in time. So nothing is outstanding when a window begins, and what is given back
-//! was debited in the same window.
+//! *No window is given more than its count.* A token is spent in the window it was debited in, since no lease ends
+//! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`] ends
+//! them in time. So nothing is outstanding when a window begins, and what is given back was debited in the same window.
 //!
-//! *Whose window.* The store's clock says when a window ends, so all agree. Where windows begin and end is
-//! looked up by the weir-sync that draws, whose clock may be another: of the boundaries that it names, the
-//! first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A window
-//! that was entered holds until it ends, so one that draws with another clock cannot begin the next before
-//! its time, nor a second time; and where the store's clock steps back, it holds for longer.
+//! *Whose window.* The store's clock says when a window ends, so all agree. The weir-sync that draws looks up where
+//! windows begin and end, and its clock may differ: of the boundaries that it names, the first after the store's time
+//! ends the store's window ([`weir_wire::calendar::Window::end_at`]). A window that was entered holds until it ends, so
+//! a weir-sync with another clock can begin the next neither early nor twice; if the store's clock steps back, the
+//! window lasts longer.
 
 mod draw;
 
@@ -59,16 +57,16 @@ use crate::budget::{COUNT_MAX, SourceId};
 
 /// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
-/// How long an epoch whose lease has ended is remembered, in microseconds, unless its place is needed.
-/// Only so that a report which was held up takes no tokens that nobody would spend.
+/// How long an epoch whose lease has ended is remembered, in microseconds, unless its place is needed: only so that a
+/// report which was held up takes no tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
-/// How long a window is remembered after its end, in microseconds: by so much may the store's clock step
-/// back without a window beginning again.
+/// How long a window is remembered after its end, in microseconds: the store's clock may step back by so much without
+/// beginning a window again.
 pub const WINDOW_KEPT_US: u64 = 3_600_000_000;
 
-/// When to ask again for what is given out and may yet be given back, in microseconds; ...
+/// How soon to ask again for tokens that others hold and may give back, in microseconds; ...
 pub const ASK_AGAIN_US: u64 = 1_000_000;
-/// ... and of a window.
+/// ... and the same under a window's law.
 pub const WINDOW_ASK_AGAIN_US: u64 = 60_000_000;
 
 /// No lease: the epoch is over, or the store is out of reach.
@@ -77,8 +75,8 @@ pub const NO_LEASE: Leased = Leased::NONE;
 /// The state of one strict budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Escrow {
-    /// Nanoseconds of refill until full; of a window, [`WINDOW_TOKEN_NS`] for each token that was debited in
-    /// it and not given back.
+    /// Nanoseconds of refill until full; under a window's law, [`WINDOW_TOKEN_NS`] for each token that was debited in
+    /// the window and not given back.
     deficit_ns: u64,
     /// When the window ends; zero under the steady law, and before any window was entered.
     end_us: u64,
@@ -97,7 +95,7 @@ struct Holder {
     until_us: u64,
 }
 
-/// What a lease is that one draw gives.
+/// The lease that one draw gives.
 #[derive(Clone, Copy)]
 struct Lease {
     /// For how long a POP may spend it, in milliseconds.
@@ -109,10 +107,10 @@ struct Lease {
 impl Escrow {
     /// Answers the claims of `pop` in order: debits what they want and the level has.
     ///
-    /// A claim is refused where its epoch's lease has ended, or it says that more was spent than was
-    /// ever debited, or its epoch is not on record and yet has spent something: then the record was
-    /// lost or forgotten, and the POP must begin a new epoch. All are where it is not known when the window ends
-    /// that the store is in, or that is so soon that no lease would be left.
+    /// A claim is refused if its epoch's lease has ended, or if it says that more was spent than was ever debited, or
+    /// if its epoch is not on record and yet has spent something: then the record was lost or forgotten, and the POP
+    /// must begin a new epoch. All claims are refused if it is not known when the store's window ends, or if that is
+    /// too soon to leave any lease.
     pub fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
         let is_new = *self == Self::default();
         self.step_back(now_us);
@@ -139,8 +137,8 @@ impl Escrow {
         Drawn { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// When it may be forgotten for another, if nobody draws until then, on the store's clock in
-    /// microseconds: a new one would be the same, full and with nothing leased.
+    /// When it may make room for another, if nobody draws until then, on the store's clock in microseconds: a new one
+    /// would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
         if let Some(end_us) = self.window_ends_us() {
             return end_us.saturating_add(WINDOW_KEPT_US);
@@ -149,7 +147,7 @@ impl Escrow {
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000))
     }
 
-    /// When it is worth nothing any more, on the store's clock in microseconds.
+    /// When it can be dropped, on the store's clock in microseconds.
     pub fn expires_us(&self) -> u64 {
         let kept_us = if self.window_ends_us().is_some() { 0 } else { ENDED_KEPT_US };
         self.full_us().saturating_add(kept_us)
@@ -160,7 +158,7 @@ impl Escrow {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// What it lacks by its law, as of the last draw: nanoseconds of refill, or of a window
+    /// How far it is from full by its law, as of the last draw: nanoseconds of refill, or under a window's law
     /// [`WINDOW_TOKEN_NS`] for each token.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
@@ -171,7 +169,7 @@ impl Escrow {
         self.holders.len()
     }
 
-    /// A clock that stepped back refills nothing, and the leases last as long as they had left.
+    /// When the clock steps back, nothing refills, and leases last for as long as they had left.
     fn step_back(&mut self, now_us: u64) {
         let back_us = self.at_us.saturating_sub(now_us);
         self.at_us -= back_us;
@@ -180,7 +178,7 @@ impl Escrow {
         }
     }
 
-    /// Refills up to `now_us` by the law of `draw`; what is leased then, if anything can be.
+    /// Refills up to `now_us` by the law of `draw`; returns what a lease is then, if any can be given.
     fn refill(&mut self, now_us: u64, draw: &Draw) -> Option<Lease> {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
         match draw.law {
@@ -201,8 +199,8 @@ impl Escrow {
         Some(Lease { ms, until_us })
     }
 
-    /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*:
-    /// where a lease ends, the refill that it held up begins then, and is not made up for.
+    /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*: when a lease
+    /// ends, the refill that it held up begins, and is not made up for.
     fn refill_steadily(&mut self, now_us: u64, token_ns: u64) {
         let live = self.holders.values().filter(|holder| holder.until_us > self.at_us);
         let mut ends: Vec<_> = live.map(|holder| (holder.until_us, holder.unspent())).collect();
@@ -259,8 +257,8 @@ impl Escrow {
         (Leased { wait_ms, ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
 
-    /// When `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
-    /// what they may give back.
+    /// How soon `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
+    /// tokens that they may give back.
     fn wait_us(&self, now_us: u64, holder: &Holder, draw: &Draw) -> u64 {
         let (refill_us, ask_again_us) = match draw.law {
             Law::Steady => {

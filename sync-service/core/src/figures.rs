@@ -15,7 +15,7 @@ use crate::heard::Owed;
 
 /// How long a rule that no report names is remembered, in nanoseconds.
 const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
-/// After which a POP gives up an exchange, if its configuration says nothing else, in nanoseconds.
+/// After how long a POP gives up an exchange unless its configuration says otherwise, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
 
 /// How things stand.
@@ -29,7 +29,7 @@ pub struct Figures {
     pub rules: BTreeMap<String, RuleFigures>,
     /// POPs that report here.
     pub pops_here: u32,
-    /// They as a part of the fleet.
+    /// The same as a part of the fleet.
     pub share: Share,
     /// How long ago the store answered last, in nanoseconds.
     pub store_silence_ns: u64,
@@ -40,8 +40,8 @@ pub struct Figures {
 pub struct RuleFigures {
     /// What they owe.
     pub owed: Owed,
-    /// The most tokens that a key can be above its quota, while no exchange of a POP fails twice in a row. `None`
-    /// where no report has named the rule lately.
+    /// How many tokens a key can get above its quota, while no exchange of a POP fails twice in a row. `None` if no
+    /// report has named the rule lately.
     pub bound: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Rules {
         terms: &Terms,
     ) -> BTreeMap<String, RuleFigures> {
         self.0.retain(|_, known| now.nanos_since(known.heard_at) <= RULE_IDLE_NS);
-        // What grants count as the time until the next one is an interval and a trip.
+        // The terms' interval already has the trip in it.
         let interval_ns = terms.interval_ns;
         let fleet = Fleet { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
         let owed = owed.into_iter().map(|(rule, owed)| (rule, RuleFigures { owed, bound: None }));

@@ -1,11 +1,12 @@
 //! A region's floor as a bucket of its own: f per cent of the rate, f per cent of the burst.
 //!
-//! What a region is asked for in half a second goes up and down; over its bucket it evens out, so that one
-//! that asks for its floor gets it. While the budget is in debt the bucket may go into debt too: a region that is
-//! flooded from time to time does not get its floor anew each time.
+//! A region's demand in half a second goes up and down; its bucket evens that out, so that a region that asks for its
+//! floor gets it. While the budget is in debt the bucket may go into debt too: a region that is flooded from time to
+//! time does not get its floor anew each time.
 //!
-//! Several weir-syncs may serve one region, and the store tells each only what its own reports were charged. Counts are
-//! cumulative, so each takes from its bucket what the region's POPs say to it that they have admitted, whoever was told first.
+//! Several weir-syncs may serve one region, and the store tells each only what its own reports were charged. So each
+//! takes from its bucket what POPs report to it as admitted; counts are cumulative, so it does not matter which heard
+//! it first.
 
 use alloc::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ use crate::budget::{Account, BudgetId, SourceId};
 use crate::divide::{Own, SURPLUS, TARGET_PART};
 use crate::sorted::Sorted;
 
-/// The most keys whose floors are kept; any beyond gets its floor's rate, and nothing evened out.
+/// The most keys whose floors are kept; any beyond gets a new bucket with each charge, and nothing is evened out.
 pub const FLOORS_MAX: usize = 100_000;
-/// The most sources of a key whose counts are known; where more come, all of them are learnt anew.
+/// The most sources of a key whose counts are known; if more come, all of them are learnt anew.
 const SOURCES_MAX: usize = 1_024;
 /// A key that nobody asked for is forgotten after this, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
-/// What a weir-sync hears was admitted within this, in nanoseconds: where there are two, each hears of a POP in turn.
+/// What a weir-sync hears of was admitted within this, in nanoseconds: two weir-syncs hear of each POP in turn.
 const HEARD_NS: u64 = SECOND_NS;
 
 /// The floors of a region's keys.
@@ -37,11 +38,11 @@ struct Bucket {
     /// Nanoseconds of the whole quota's refill until it is full.
     deficit_ns: u64,
     at: Time,
-    /// What sources said last that they have admitted.
+    /// What each source has said that it admitted.
     counts: Sorted<SourceId, u64>,
-    /// By how much that grew and was not taken yet.
+    /// How much that grew since it was last taken.
     grew: u64,
-    /// What a source has admitted that is new here, only the store knows.
+    /// Whether a source is new here: only the store knows what is new in its count.
     has_new: bool,
 }
 
@@ -87,19 +88,19 @@ impl Floors {
         let bucket = self.bucket(now, id).unwrap_or(&mut unknown);
         let elapsed_ns = now.nanos_since(bucket.at);
         let refilled = bucket.deficit_ns.saturating_sub(part(elapsed_ns));
-        // What is heard now was admitted since the last charge: what refilled meanwhile pays for it.
+        // What is heard now was admitted since the last charge, so what refilled meanwhile pays for it.
         let spilled_ns = part(elapsed_ns).saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
         let grew = core::mem::take(&mut bucket.grew);
-        // Several reports may be under way to the store at once: what one said is taken with the first that is charged.
+        // Several reports may be under way to the store at once: the first that is charged takes what all have said.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
         let taken_ns = quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
         let deficit = refilled.saturating_add(taken_ns);
-        // Beyond the floor, what is left of the others' is no debt.
+        // Unless the budget is in debt, what the region took beyond its floor is what others left, and no debt.
         let deficit_ns = if account.deficit_ns < quota.fill_ns() { deficit.min(full_ns) } else { deficit };
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
-        // The same as for the whole: a lack below a tenth is made up within a second, a level above it is given out
-        // faster. A small bucket would overflow else between two charges, and the region get less than its floor.
+        // As for the whole: a lack below a tenth is made up within a second, and what is above it is given out faster.
+        // A small bucket would else overflow between two charges, and the region get less than its floor.
         let steered_ns = full_ns - full_ns / TARGET_PART;
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
         let lack_ns = deficit_ns.saturating_sub(steered_ns);

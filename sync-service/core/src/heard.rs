@@ -99,7 +99,7 @@ impl Heard {
         self.budgets.get(id).copied()
     }
 
-    /// What the budgets owe at `now`, rule by rule. Where `newer` knows more of a budget, that counts.
+    /// What the budgets owe at `now`, rule by rule. Those for which `newer` holds are left out, as `others` has them.
     pub fn owed<'a>(
         &'a self,
         now: Time,

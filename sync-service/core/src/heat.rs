@@ -10,7 +10,7 @@ pub const RANK_MAX: u8 = 4;
 /// A key becomes hot when it is asked for more than a half of its rate, or its level is below a half of
 /// its burst.
 const HOT_PART: u64 = 2;
-/// It stays so until it is asked for less than a quarter, and lacks less than a quarter.
+/// It stays hot until it is asked for less than a quarter, and lacks less than a quarter.
 const STAYS_HOT_PART: u64 = 4;
 
 /// How closely a key is to be watched.
@@ -26,7 +26,7 @@ pub enum Heat {
 }
 
 impl Heat {
-    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
+    /// The heat of a key that is asked for `demand_milli` thousandths of a token a second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128, was_hot: bool) -> Self {
         let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
         let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
@@ -42,13 +42,13 @@ impl Heat {
     }
 }
 
-/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then what is
-/// asked for, in thousandths of the rate. A client that asks once for each of many keys makes each of them weigh little.
+/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then its
+/// demand, in thousandths of the rate. A client that asks once for each of many keys gives each of them little weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32, u32);
 
 impl Weight {
-    /// The one of a key that is asked for `demand_milli` thousandths of a token a second.
+    /// The weight of a key that is asked for `demand_milli` thousandths of a token a second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
         let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
         let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));

@@ -45,18 +45,18 @@
 //!
 //! 1. [`pops`] knows who reports here, and how large the fleet is;
 //! 2. [`ban`] sees to it that every POP hears of the keys that a penalty holds, and [`push`] that it heard;
-//! 3. [`region`] makes a [`plan`] of the report: what to charge, and of strict rules what to draw;
-//!    [`demand`] turns its cumulative counts into requests per second;
+//! 3. [`region`] makes a [`plan`] of the report: what to charge, and for strict rules what to draw; [`demand`] turns
+//!    its cumulative counts into requests per second;
 //! 4. the store charges a [`budget`], exactly once: [`source`] knows what was charged for a POP and how late its
-//!    reports are, `clock` what is time and what a step of the store's clock, [`spill`] pays for late reports,
+//!    reports are, `clock` tells time that passed from a step of the store's clock, [`spill`] pays for late reports,
 //!    [`spread`] remembers how deep a budget went;
 //! 5. it draws on an [`escrow`], which refills by the law of its rule: steadily, or with each window of the calendar;
-//! 6. [`divide`] turns an account into a grant, of which [`floors`] evens out what is a region's own, and [`heat`] says
-//!    how closely to watch the key;
+//! 6. [`divide`] turns an account into a grant, [`floors`] evens out what is a region's own, and [`heat`] says how
+//!    closely to watch the key;
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! [`bound`] says how far above the quota all POPs together can get, [`figures`] how things stand, and [`text`] writes keys.
+//! [`bound`] says how far above the quota all POPs can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
 //! This crate knows no clock, no socket and no store: time is an argument, and a store may do the same elsewhere. The
 //! Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and [`escrow::Escrow::draw`],

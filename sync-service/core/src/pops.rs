@@ -15,10 +15,10 @@ pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
 const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 /// How long a worker that says nothing is remembered, in nanoseconds: no report is held up for longer.
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
-/// A worker that has reported no key for so long, in nanoseconds, has none: a warm one is reported every two seconds.
+/// A worker without a report of keys for so long, in nanoseconds, has none: a warm one is reported every two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// Beside others of its POP, a worker that says nothing for so long does not count as running its rules, in
-/// nanoseconds.
+/// A worker that says nothing for so long, in nanoseconds, does not count for which rules its POP runs, if others of
+/// the POP do.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
 /// POPs by name.
@@ -45,18 +45,18 @@ struct Worker {
     /// When it last reported a key.
     keys_at: Option<Time>,
     running: Running,
-    /// Whether that has been said in [`Pops::news`] since it was last heard.
+    /// Whether [`Pops::news`] has returned that since the worker was last heard.
     is_noted: bool,
 }
 
 /// What a report says of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// Whether a newer report of the same worker is here already. Counts are cumulative, so such a report is answered
-    /// like any other.
+    /// Whether this report or a newer one of the same worker is here already. Counts are cumulative, so such a report
+    /// is answered like any other.
     pub is_stale: bool,
-    /// Workers of its POP that report keys, with this one at least 1, at most [`WORKERS_MAX`]: together they may say
-    /// what its line is stated to carry. 0 where the report has no key.
+    /// Workers of its POP that report keys, this one included: from 1 to [`WORKERS_MAX`]. Together they may say what
+    /// its line is stated to carry. 0 if the report has no key.
     pub busy: u32,
 }
 
@@ -72,8 +72,8 @@ pub struct PopNote {
 }
 
 impl Pops {
-    /// Takes in what a report at `now` says of its sender. Beyond [`POPS_MAX`], the POP silent for longest is forgotten;
-    /// a worker for which there is no room is not remembered.
+    /// Takes in what a report at `now` says of its sender. Beyond [`POPS_MAX`], the POP silent for longest is
+    /// forgotten; a worker without room is not remembered.
     pub fn hear(&mut self, now: Time, report: &Report) -> Sender {
         self.sweep(now);
         self.note_heard(now, &report.pop);
@@ -101,7 +101,7 @@ impl Pops {
         u32::try_from(self.by_age.len()).unwrap_or(POPS_MAX)
     }
 
-    /// What the POPs run that were heard since the last call.
+    /// What those POPs run that were heard since the last call.
     pub fn news(&mut self, now: Time) -> Vec<PopNote> {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
@@ -176,10 +176,10 @@ impl Worker {
 
 /// How many POPs the fleet has, as far as a weir-sync knows.
 ///
-/// The store counts them. Before it has, since this process began without it, POPs say what they last heard, and the
-/// operator may have said how many to expect: of these the most, as a share too large is the dearer mistake. What the
-/// store counts replaces it all; but fewer than were known are believed only once the store has counted no more for as
-/// long as a silent POP counts as live, since a store that lost its data begins at one.
+/// The store counts them. Before it has, if this process began without it, POPs say what they last heard, and the
+/// operator may have said how many to expect: the largest of these counts, since too large a share is the worse
+/// mistake. What the store counts replaces it all. But fewer than before are believed only once the store has counted
+/// no more for as long as a silent POP counts as live, since a store that lost its data begins at one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
     counted: Option<Counted>,
@@ -194,7 +194,7 @@ struct Counted {
 }
 
 impl FleetSize {
-    /// A POP has heard of so many, or the operator expects them; 0 is nothing said.
+    /// A POP has heard of so many, or the operator expects them; 0 says nothing.
     pub fn hear(&mut self, pops: u32) {
         self.said = self.said.max(pops.min(POPS_MAX));
     }

@@ -1,13 +1,13 @@
 //! What POPs are told without having asked for it, until they are known to have heard it.
 //!
-//! A reply that pushes something is a *letter*, numbered as the report that it answers. Its worker's next reports say
-//! up to which number it waits for no reply any more, and which was the latest that it gave up
-//! ([`weir_wire::messages::Replies`]): so the letter was heard, or lost, or is under way. What was in a lost letter is told
-//! again with the next reply to that POP, by whichever worker; so is what nothing was heard of for [`LOST_NS`], as its
-//! worker may be gone.
+//! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's next
+//! reports say up to which number it waits for no reply any more, and which was the latest that it gave up
+//! ([`weir_wire::messages::Replies`]): so the letter was heard, or lost, or is under way. What a lost letter said is
+//! told again with the next reply to that POP, whichever worker gets it. A letter also counts as lost if nothing was
+//! heard of it for [`LOST_NS`], as its worker may be gone.
 //!
-//! [`Told`] keeps the letters, and of each POP some [`Notes`] of what it holds: the hot keys it was granted, how far
-//! it has heard of bans. A POP that lost its table has lost what it held, and is told all of it again.
+//! [`Told`] keeps the letters, and some [`Notes`] of what each POP holds: the hot keys it was granted, how far it has
+//! heard of bans. A POP that lost its table has lost what it held, and is told all of it again.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -27,16 +27,16 @@ const LETTERS_MAX: usize = 64;
 
 /// What one POP was told of one kind of news.
 pub(crate) trait Notes: Default {
-    /// What is to be taken back where a letter is lost.
+    /// What is to be taken back if a letter is lost.
     type Letter: Debug;
 
-    /// What `letter` told counts as not told.
+    /// Counts what `letter` told as not told.
     fn take_back(&mut self, letter: Self::Letter);
 
-    /// Nothing of it is known to the POP any more.
+    /// Counts all of it as not told.
     fn forget(&mut self);
 
-    /// How much is noted.
+    /// How many notes there are.
     fn len(&self) -> usize;
 }
 
@@ -61,7 +61,7 @@ struct Letter<T> {
     worker: u64,
     sequence: u64,
     sent_at: Time,
-    /// None of one that tells nothing, as it may be thrown away.
+    /// `None` if it tells nothing, as it may be thrown away.
     told: Option<T>,
 }
 
@@ -72,9 +72,9 @@ impl<N: Notes> Default for Told<N> {
 }
 
 impl<N: Notes> Told<N> {
-    /// Writes the reply to `report` with `write`, by the notes of its POP and how many more there may be. What
-    /// it returns second is to be taken back if the reply is lost; none where nothing is told. A report that
-    /// `is_stale` may have been answered before, and is told nothing: nobody would know whether it was heard.
+    /// Writes the reply to `report` with `write`, which gets the notes of its POP and how many more there may be. What
+    /// it returns second is taken back if the reply is lost; `None` if nothing is told. A report that `is_stale` may
+    /// have been answered before, and is told nothing: nobody would know whether that was heard.
     pub(crate) fn tell<T: Default>(
         &mut self,
         now: Time,
@@ -96,7 +96,7 @@ impl<N: Notes> Told<N> {
         text
     }
 
-    /// Shortens all notes with `shorten`, and forgets POPs that were silent for a second and of which nothing is left.
+    /// Shortens all notes with `shorten`, and forgets POPs that have none left and were silent for a second.
     pub(crate) fn sweep(&mut self, now: Time, shorten: impl Fn(&mut N)) {
         self.pops.values_mut().for_each(|pop| shorten(&mut pop.notes));
         self.pops.retain(|_, pop| pop.notes.len() > 0 || now.nanos_since(pop.heard_at) < SECOND_NS);
@@ -108,7 +108,7 @@ impl<N: Notes> Told<N> {
         self.len
     }
 
-    /// Forgets the POPs that have been silent for longest, but not `pop`, where there are too many, or too many notes.
+    /// While there are too many POPs or notes, forgets the POP that has been silent for longest, but not `pop`.
     fn make_room(&mut self, pop: &str) {
         let is_new = !self.pops.contains_key(pop);
         while self.len + KEYS_MAX > TOLD_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
@@ -125,7 +125,7 @@ impl<N: Notes> Pop<N> {
         Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
-    /// Takes in what `report` says of the letters; whether one of them is an answer to it.
+    /// Takes in what `report` says of the letters; returns whether one of them was an answer to it.
     fn hear(&mut self, now: Time, report: &Report) -> bool {
         self.heard_at = now;
         if self.table != report.table {
@@ -142,7 +142,7 @@ impl<N: Notes> Pop<N> {
             if is_done && letter.sequence > report.replies.lost {
                 continue;
             }
-            // What comes twice is answered twice, and only one of the answers is heard.
+            // A report that comes twice is answered twice, and only one of the answers is heard.
             let is_repeated = is_its_own && letter.sequence == report.sequence;
             was_answered |= is_repeated;
             match letter.told {

@@ -1,12 +1,12 @@
-//! A map of few pairs: in order of the keys, in one piece of memory.
+//! A map for few pairs: in order of the keys, in one piece of memory.
 //!
-//! Most budgets have a source or a few, and one member. A tree takes a node with room for eleven for
-//! each, and owned keys to look up by; this takes what it holds, and is asked by whatever has the keys' order.
+//! Most budgets have one source or a few, and one member. For each, a tree would take a node with room for eleven, and
+//! need an owned key for a look-up; this takes what it holds, and finds by anything in the keys' order.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Pairs by key. Finding one takes the logarithm of their number, putting one in between their number.
+/// Pairs by key. Among n, finding one takes O(log n), and inserting one O(n).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sorted<K, V> {
     pairs: Vec<(K, V)>,
@@ -19,14 +19,14 @@ impl<K, V> Default for Sorted<K, V> {
 }
 
 impl<K, V> Sorted<K, V> {
-    /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with
-    /// the one that is looked for.
+    /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with the
+    /// one that is looked for.
     pub(crate) fn find(&mut self, mut order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Place> {
         let found = self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Place);
         found.and_then(|at| self.pairs.get_mut(at).map(|(_, value)| value).ok_or(Place(at)))
     }
 
-    /// Puts a pair where [`Sorted::find`] said that it belongs; nothing was put or removed since.
+    /// Puts a pair where [`Sorted::find`] said that it belongs; nothing may have been put or removed since.
     pub(crate) fn put(&mut self, Place(at): Place, key: K, value: V) -> Option<&mut V> {
         if self.pairs.len() == self.pairs.capacity() {
             // By a half: there are many of these, and most stay small.

@@ -5,7 +5,7 @@ use core::fmt;
 
 use weir_wire::messages::KEY_BYTES_MAX;
 
-/// A text that is not what was expected: written by another version, or by nobody of ours.
+/// A text that is not what was expected: written by another version, or by another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextError(pub(crate) &'static str);
 
@@ -27,7 +27,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Reads what [`Hex`] has written of a key's value; it has 1 to [`KEY_BYTES_MAX`] bytes.
+/// Reads a key's value that [`Hex`] has written; it has 1 to [`KEY_BYTES_MAX`] bytes.
 pub(crate) fn value_of(text: &str) -> Option<Vec<u8>> {
     let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
     if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {

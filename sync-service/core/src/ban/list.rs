@@ -32,7 +32,7 @@ impl fmt::Display for Ban {
 impl FromStr for Ban {
     type Err = TextError;
 
-    /// Reads a key that is banned for 0 ms.
+    /// Reads a key, with a ban of 0 ms.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let parts = text.rsplit_once(' ').filter(|(rule, _)| (1..=RULE_NAME_MAX).contains(&rule.len()));
         let id =
@@ -41,8 +41,8 @@ impl FromStr for Ban {
     }
 }
 
-/// Keys by until when they are banned, on some clock in microseconds; at most [`BANS_KEPT_MAX`]. For a store
-/// that has no better, and within a region.
+/// When the ban of each key ends, on some clock in microseconds; at most [`BANS_KEPT_MAX`] keys. Used within a region,
+/// and by a store without a better one.
 #[derive(Debug, Default)]
 pub struct BanList {
     until_us: BTreeMap<BudgetId, u64>,
@@ -69,8 +69,8 @@ impl BanList {
         live.collect()
     }
 
-    /// Bans `id` until `until_us`, or for as long as it is already, if that is longer. Returns those that
-    /// went: their time is over at `now_us`, or they end soonest and there is no room.
+    /// Bans `id` until `until_us`, or as long as it already is, if that is longer. Returns those that went: their time
+    /// is over at `now_us`, or they end soonest and there is no room.
     pub fn add(&mut self, id: &BudgetId, until_us: u64, now_us: u64) -> Vec<BudgetId> {
         let known_us = self.until_us(id);
         if known_us.is_none_or(|known_us| until_us > known_us) {
@@ -120,7 +120,7 @@ impl BanList {
     }
 }
 
-/// Whole milliseconds from `now_us` to `until_us`, rounded down: told on and on, a ban gets no longer.
+/// Whole milliseconds from `now_us` to `until_us`, rounded down: a ban that is passed on and on gets no longer.
 pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
     u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BOXED_MS_MAX).min(BOXED_MS_MAX)
 }

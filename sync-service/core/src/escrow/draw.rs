@@ -8,16 +8,16 @@ use weir_wire::quota::Quota;
 
 use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 
-/// The shortest lease, in microseconds: none is told from it by its milliseconds.
+/// The shortest lease, in microseconds: one millisecond, since a lease of zero means none.
 pub const LEASE_US_MIN: u64 = 1_000;
 /// The longest lease, in microseconds.
 pub const LEASE_US_MAX: u64 = 10_000_000;
 /// The longest lease of a calendar's quota, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
-/// A lease lasts longer for the budget than for the POP by one part in this many: by so much may the
-/// POP's clock be slower.
+/// A lease lasts longer for the budget than for the POP by one part in this many: the POP's clock may be slower by so
+/// much.
 pub const DRIFT_PART: u64 = 64;
-/// What a token is worth to a window, in nanoseconds of a refill that never comes.
+/// What a token is worth under a window's law, in nanoseconds of refill, though none comes.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
 /// How a strict budget gets back what was debited.
@@ -25,11 +25,11 @@ pub const WINDOW_TOKEN_NS: u64 = 1_000;
 pub enum Law {
     /// At the quota's rate, up to its burst: a token bucket.
     Steady,
-    /// All of it when a window ends. Where this one does, by the clock of the weir-sync that draws.
+    /// All of it when a window ends: this one, by the clock of the weir-sync that draws.
     Window(Window),
 }
 
-/// Names a strict budget in a store. A rule that becomes a quota of another calendar has another.
+/// Names a strict budget in a store. A rule whose quota changes to another calendar gets another budget.
 pub type EscrowId = (Option<Calendar>, BudgetId);
 
 /// What one report wants of one strict budget.
@@ -39,8 +39,8 @@ pub struct Draw {
     pub id: BudgetId,
     /// How large it is.
     pub quota: Quota,
-    /// How long the POP may spend what it is given, in microseconds; cut to what is between
-    /// [`LEASE_US_MIN`] and [`LEASE_US_MAX`], of a calendar's quota [`CALENDAR_LEASE_US_MAX`].
+    /// How long the POP may spend what it is given, in microseconds; held between [`LEASE_US_MIN`] and
+    /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] for a calendar quota.
     pub lease_us: u64,
     /// How it refills.
     pub law: Law,
@@ -62,7 +62,7 @@ pub struct Claim {
 /// What a strict budget is after a draw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Nanoseconds of refill until full; of a window, what was debited at the quota's rate.
+    /// Nanoseconds of refill until full; under a window's law, what the tokens debited would take at the quota's rate.
     pub deficit_ns: u64,
     /// Tokens leased and not known to be spent.
     pub outstanding: u64,
@@ -85,7 +85,7 @@ impl Law {
 }
 
 impl Draw {
-    /// What it is on.
+    /// The budget that it draws on.
     pub fn escrow(&self) -> EscrowId {
         (self.law.calendar(), self.id.clone())
     }
@@ -99,12 +99,12 @@ impl Draw {
         self.lease_us.clamp(LEASE_US_MIN, most_us)
     }
 
-    /// For how long it counts as outstanding, in microseconds: longer.
+    /// For how long it counts as outstanding, in microseconds: a little longer.
     pub fn held_us(&self) -> u64 {
         self.leased_us() + self.leased_us().div_ceil(DRIFT_PART)
     }
 
-    /// What the law takes a token for, in nanoseconds of refill.
+    /// What a token is worth by the law, in nanoseconds of refill.
     pub fn token_ns(&self) -> u64 {
         match self.law {
             Law::Steady => self.quota.token_ns(),
@@ -112,7 +112,7 @@ impl Draw {
         }
     }
 
-    /// What [`Drawn::deficit_ns`] says of a budget that lacks this by its law.
+    /// What [`Drawn::deficit_ns`] says of a budget that is `deficit_ns` from full by its law.
     pub fn told_ns(&self, deficit_ns: u64) -> u64 {
         match self.law {
             Law::Steady => deficit_ns,

@@ -14,7 +14,7 @@ use crate::plan::Entry;
 
 /// A hot key that no account confirms for so long, in nanoseconds, is not pushed any more.
 pub(super) const HOT_NS: u64 = SECOND_NS;
-/// The same for a key that rests, after its turn to be looked at.
+/// The same for a key that rests, counted from its turn to be looked at.
 const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
 
 /// What is known of a key.
@@ -22,25 +22,25 @@ const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
 pub(super) struct Known {
     pub(super) quota: Quota,
     pub(super) sharing: Sharing,
-    /// What POPs hold that the key is not asked of.
+    /// What POPs hold that are not asked for the key.
     pub(super) grant: Grant,
-    /// Whether one POP at most is asked for it.
+    /// Whether at most one POP is asked for it.
     pub(super) is_alone: bool,
-    /// When its account was seen.
+    /// When its account was last seen.
     pub(super) at: Time,
     /// When a POP of this region last reported it.
     pub(super) reported_at: Time,
     /// When it was last seen on the shared list or put there.
     pub(super) listed_at: Time,
-    /// How long after that it is to be looked at, if it rests.
+    /// How long after `at` it is to be looked at, and after `listed_at` named again, if it rests.
     pub(super) look_ns: u64,
     pub(super) weight: Weight,
-    /// Names the key while it is kept, shorter than its id: what a POP holds is noted for each key and each POP.
+    /// A short name of the key while it is kept, as there is a note of it for each POP that holds it.
     pub(super) serial: u64,
 }
 
 impl Known {
-    /// Whether its POPs let all requests through, but for what each holds.
+    /// Whether its POPs thin no requests out: each admits what its bucket holds.
     pub(super) fn is_open(&self) -> bool {
         self.is_alone || self.grant.ratio == AdmitRatio::ONE
     }
@@ -50,7 +50,7 @@ impl Known {
         now.nanos_since(self.reported_at) < HOT_NS
     }
 
-    /// Goes by the newer account of `entry`; not where that went by a quota of the list that POPs here do not have.
+    /// Takes over the newer account of `entry`, unless that is of a quota from the list that POPs here do not have.
     pub(super) fn renew(&mut self, entry: &Entry, division: &Division, now: Time) {
         let (quota, sharing) = (entry.quota, &entry.sharing);
         if entry.is_reported() {
@@ -68,13 +68,13 @@ impl Known {
         }
     }
 
-    /// After how long without an account it is told no more.
+    /// After how long without an account POPs are no longer told of it.
     pub(super) fn lost_ns(&self, is_hot: bool) -> u64 {
         if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
     }
 
-    /// What POPs are to hold at `now` of one that nobody has asked for since its account was seen, or one POP at most:
-    /// that is told of what it took there.
+    /// What POPs are to hold at `now` if since its account was seen nobody has asked for it, or one POP at most: that
+    /// POP hears in its own replies of what it took.
     pub(super) fn refilled(&self, now: Time) -> Grant {
         let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
         let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));

@@ -32,10 +32,10 @@ pub struct HotKey {
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: Sharing,
-    /// Nobody asks for it where it was named: it is to be known, and need not be looked at.
+    /// Nobody asks for it in the region that named it: it is to be known, and need not be looked at.
     pub rests: bool,
-    /// Where the list is full, those of a lower rank leave it first; up to [`RANK_MAX`]. It is no part of the name,
-    /// and nobody hears of it.
+    /// Where the list is full, keys of a lower rank leave it first; up to [`RANK_MAX`]. It is no part of the key's
+    /// identity, and only the store gets it.
     pub rank: u8,
 }
 
@@ -111,15 +111,15 @@ fn floors(text: &str) -> Option<Vec<Floor>> {
     parts.map(floor).collect()
 }
 
-/// Digits only, where `parse` would take a sign.
+/// Digits only: `parse` alone would take a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The list of hot keys, for a store that has no better.
+/// The list of hot keys, for a store without a better one.
 #[derive(Debug, Default)]
 pub struct HotList {
-    /// The rank of each key, and until when it is on it, on the store's clock in milliseconds.
+    /// The rank of each key, and until when the key is listed, on the store's clock in milliseconds.
     listed: BTreeMap<HotKey, (u8, u64)>,
 }
 
@@ -130,7 +130,7 @@ impl HotList {
         let over_ms = now_us / 1_000;
         let until_ms = over_ms.saturating_add(LISTED_MS);
         self.listed.extend(mine.iter().map(|key| (key.clone(), (key.rank.min(RANK_MAX), until_ms))));
-        // What is from the future was named before the clock stepped back.
+        // An end too far ahead is from before the clock stepped back.
         self.listed.retain(|_, (_, until)| *until > over_ms && *until <= until_ms);
         self.drop_beyond(HOT_MAX);
         self.listed.keys().cloned().collect()

@@ -1,10 +1,10 @@
-//! Hot keys: which they are, and which POPs have to be told.
+//! Hot keys: which keys are hot, and which POPs have to hear of them.
 //!
-//! A key is hot when the fleet asks for a large part of its quota, or its level has fallen: then every
-//! POP must hold an allowance for it before its client arrives there. Regions hear of each other's hot
-//! keys through the store ([`HotList`]), and tell their POPs with the next reply. A key that rests, because nobody asks
-//! for it, and whose budget is far from full or was spread over many POPs, is told too, but at leisure: its allowance
-//! does not change. It is looked at ever more seldom, and at once when another region names it as hot.
+//! A key is hot when the fleet asks for a large part of its quota, or its level has fallen: then every POP must hold an
+//! allowance for it before its client arrives there. Regions hear of each other's hot keys through the store
+//! ([`HotList`]), and tell their POPs with the next reply. A key rests when nobody asks for it, and its budget is far
+//! from full or was spread over many POPs. POPs are told of it too, but at leisure, since its allowance does not
+//! change. Its budget is looked at ever more seldom, and at once when another region names it as hot.
 
 mod known;
 mod list;
@@ -31,10 +31,10 @@ use crate::heat::{Heat, Weight};
 use crate::plan::Entry;
 use crate::push::Told;
 
-/// Among how many keys the one is looked for that is to make room.
+/// Among how many keys one is chosen that has to make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// How soon a region looks at the budget of a key that has come to rest, in nanoseconds, and sees to it that the
-/// others hear of it. Each time after that takes twice as long, up to [`RESTING_NS_MAX`].
+/// How soon a region looks at the budget of a key that has come to rest, in nanoseconds, and names it to the other
+/// regions. Each time after that takes twice as long, up to [`RESTING_NS_MAX`].
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
 /// The most resting keys that are looked at together; all get their turn within [`RESTING_NS`].
 const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
@@ -48,13 +48,13 @@ pub struct HotKeys {
     swept_at: Time,
     /// Keys that found no room, or had to make it.
     dropped: u64,
-    /// The last that was given to a key.
+    /// The last serial that was given to a key.
     serial: u64,
 }
 
 impl HotKeys {
-    /// Divides a budget with `divided`, which is told whether its key was hot when its account was last seen, and
-    /// notes the outcome as [`HotKeys::note`] does.
+    /// Divides a budget with `divided`, which gets whether the key was hot when its account was last seen, and notes
+    /// the outcome as [`HotKeys::note`] does.
     pub fn divide(&mut self, entry: &Entry, now: Time, divided: impl FnOnce(bool) -> Division) -> Division {
         let division = match self.hot.get_mut(&entry.id) {
             Some(known) => {
@@ -71,8 +71,7 @@ impl HotKeys {
         division
     }
 
-    /// Notes what a budget's newest account says: a key that is hot or rests is kept, one that is warm
-    /// goes.
+    /// Notes what a budget's newest account says: a key that is hot or rests is kept, a warm one goes.
     fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
         let Entry { id, quota, sharing, .. } = entry;
         let is_watched = division.heat != Heat::Warm && !sharing.strict;
@@ -112,7 +111,7 @@ impl HotKeys {
         keys.insert(id.clone(), known);
     }
 
-    /// Drops a key for `id`: one that rests, or one that matters less. False where `id` itself is to stay out.
+    /// Drops a lighter key for `id`, one that rests if there is any. False if there is none: `id` itself stays out.
     fn make_room(&mut self, id: &BudgetId, is_hot: bool, weight: Weight) -> bool {
         self.dropped += 1;
         let (id, weight) = (id.clone(), (is_hot, weight));
@@ -129,7 +128,7 @@ impl HotKeys {
         self.dropped
     }
 
-    /// What is noted of what POPs were told.
+    /// How many notes there are of what POPs were told.
     pub fn told_len(&self) -> usize {
         self.told.len()
     }
@@ -139,9 +138,9 @@ impl HotKeys {
         self.hot.contains_key(id)
     }
 
-    /// What the other regions have to hear of: the hot keys that POPs here report, and those that rest and that nobody
-    /// has named for a while. If those that know a hot key from the list named it, it would stay there for ever with a
-    /// quota that no POP has any more.
+    /// What the other regions have to hear of: the hot keys that POPs here report, and the keys that rest here and that
+    /// nobody has named for a while. If a region named hot keys that it only knows from the list, they would stay there
+    /// for ever, with a quota that no POP has any more.
     pub fn to_list(&self, now: Time) -> Vec<HotKey> {
         let hot = self.hot.iter().filter(|(_, known)| known.is_reported(now));
         let resting = self.resting.iter().filter(|(_, known)| {
@@ -163,8 +162,8 @@ impl HotKeys {
         }
     }
 
-    /// Of the fleet's hot keys and those that rest here, those to look at: what is hot anywhere if its account is
-    /// older than `age_ns`, what rests in its own time.
+    /// Which of the fleet's hot keys and the keys that rest here to look at: what is hot anywhere if its account is
+    /// older than `age_ns`, what rests when its time has come.
     pub fn to_look_at(&mut self, fleet: &[HotKey], age_ns: u64, now: Time) -> Vec<HotKey> {
         let mut unseen = Vec::new();
         for key in fleet {
@@ -175,10 +174,10 @@ impl HotKeys {
                 }
                 None => self.hot.get_mut(&key.id),
             };
-            // That it rests elsewhere is no news to a POP that knows it.
+            // That it rests elsewhere is no news where it is known.
             match known {
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
-                // What POPs here have is newer.
+                // The quota that POPs here have is newer.
                 Some(known) if known.is_reported(now) => unseen.push(known.named(&key.id, false)),
                 _ => unseen.push(key.clone()),
             }
@@ -188,8 +187,8 @@ impl HotKeys {
         unseen
     }
 
-    /// What the sender of `report` has to be told beside what it asked for: rule names, and grants.
-    /// Not of a key that it `is_asked` for, while all requests are let through: what was last answered is better.
+    /// What the sender of `report` has to be told beside what it asked for: rule names, and grants. A key that it
+    /// `is_asked` for is left out while all requests are let through: the last answer is better.
     pub fn pushes(
         &mut self,
         report: &Report,
@@ -244,7 +243,7 @@ fn lightest(keys: &BTreeMap<BudgetId, Known>, id: &BudgetId) -> Option<(Weight, 
     next.min_by_key(|(_, known)| known.weight).map(|(id, known)| (known.weight, id.clone()))
 }
 
-/// Of `keys`, those that are not among `asked`, which are in the same order.
+/// Those of `keys` that are not among `asked`, which are in the same order.
 fn unasked<'a>(
     keys: &'a BTreeMap<BudgetId, Known>,
     mut asked: &'a [(&'a [u8], &'a str)],

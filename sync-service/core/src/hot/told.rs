@@ -1,6 +1,6 @@
-//! What the POPs were told of hot keys, so that they are told again in time and not more than that.
+//! What the POPs were told of hot keys, so that they are told again in time, and no more often.
 //!
-//! A POP is told no more than [`PUSH_BYTES_PER_S`], first of what is new and of what matters most.
+//! A POP is told no more than [`PUSH_BYTES_PER_S`]: first what is in debt, then what is new.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,21 +17,21 @@ use crate::push::Notes;
 
 /// The most bytes of pushed keys that a POP is sent in a second, and at once.
 pub const PUSH_BYTES_PER_S: u64 = 40_000;
-/// What a pushed key takes beside its value, in bytes, at most or nearly so: a rule's index, a quota, a grant.
+/// What a pushed key takes beside its value, in bytes, at most or nearly: a rule's index, a quota, a grant.
 const PUSHED_BYTES: u64 = 32;
-/// A POP that holds the same grant of a hot key is told again after this, in nanoseconds: well within its lease.
+/// A POP that holds the same grant for a hot key is told again after this, in nanoseconds: well within its lease.
 const AGAIN_NS: u64 = SECOND_NS;
 /// A grant is the same while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
-/// The most versions of its rules that the workers of a POP run at a time: from one to the next.
+/// The most versions of its rules that the workers of a POP run at a time: the old one and the new.
 const VERSIONS_MAX: usize = 2;
 
-/// What one POP was told, by the version of its rules: where its rule had another quota it did not take it.
+/// What one POP was told, by the version of its rules: it takes no grant for another quota than its rule's.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The newest last; of each, by [`Known::serial`].
+    /// What each version was told, by [`Known::serial`]; the latest in use comes last.
     versions: Vec<(u64, BTreeMap<u64, Told>)>,
-    /// What it may be sent, in bytes, as of `refilled_at`.
+    /// How many bytes it may be sent, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
 }
@@ -48,7 +48,7 @@ struct Told {
 
 /// A key that its POP is to be told of.
 struct Due<'a> {
-    /// The largest first: what is in debt, of that what is new, of the rest what was said longest ago.
+    /// The largest first: what is in debt, then what is new, then what was told longest ago.
     turn: (bool, bool, u64, Weight),
     id: &'a BudgetId,
     known: &'a Known,
@@ -83,8 +83,8 @@ impl Notes for Held {
 }
 
 impl Held {
-    /// Of `known` keys, each with whether it is hot, those to tell the POP now that runs this version. It counts as
-    /// told, and is noted where there is `room`.
+    /// Picks those of `known` keys, each with whether it is hot, to tell the POP now, which runs this version. They
+    /// count as told, and are noted where there is `room`.
     pub(super) fn due<'a>(
         &mut self,
         version: u64,
@@ -122,7 +122,7 @@ impl Held {
             due.select_nth_unstable_by_key(most, |due| Reverse(due.turn));
             due.truncate(most);
         }
-        // Always: `most` counts no values, so fewer may fit.
+        // In any case: `most` leaves out the values' bytes, so fewer may fit.
         due.sort_by_key(|due| Reverse(due.turn));
         let mut now_told = Vec::with_capacity(due.len());
         for Due { id, known, is_hot, telling, .. } in due {
@@ -170,7 +170,7 @@ impl Told {
         Self { quota: known.quota, ratio, burst, lease_ms, at, again_ns }
     }
 
-    /// Whether it does for what is known now, too. The level does not count: a bucket goes on from what it was told.
+    /// Whether it still holds for what is known now. The level does not count: a bucket goes on from what it was told.
     fn is_same(&self, known: &Known) -> bool {
         let (quota, grant) = (known.quota, &known.grant);
         let (told, ratio) = (self.ratio.bits(), grant.ratio.bits());
