@@ -1,4 +1,4 @@
-//! Client addresses: reading what a host calls one, and cutting it to a prefix.
+//! Client addresses: reads the text that a host reports, and cuts an address to a prefix.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ pub fn parse(text: &[u8]) -> Option<IpAddr> {
     dotted(text).map(IpAddr::V4).or_else(|| any_form(text))
 }
 
-/// The address in `1.2.3.4` and `1.2.3.4:567`, which most are, in one pass; `None` for other forms.
+/// The address in `1.2.3.4` and `1.2.3.4:567`, the usual forms, in one pass; `None` for other forms.
 fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     let (mut bits, mut at) = (0u32, 0);
     for place in 0..4 {
@@ -30,7 +30,7 @@ fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
             at += 1;
         }
         let digits = at - begin;
-        // A leading zero is for the long way to judge.
+        // A leading zero is left to `any_form`.
         let is_octet = matches!((digits, number), (1, _) | (2, 10..) | (3, 100..=255));
         bits = is_octet.then_some(bits << 8 | number)?;
     }

@@ -1,4 +1,4 @@
-//! Costs that are known only once the response is.
+//! Costs that are known only when the response is.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -17,7 +17,7 @@ const HEADER_BYTES_MAX: usize = 256;
 /// The most bytes that one token may stand for.
 const BYTES_MAX: u32 = 1 << 30;
 
-/// What a request turns out to have cost.
+/// How a response tells what its request cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
     /// One token if the response has one of these statuses, else nothing.
@@ -26,25 +26,25 @@ pub enum After {
     Header {
         /// Its name, in lower case.
         name: String,
-        /// What counts where it is missing or no whole number.
+        /// What counts if it is missing or no whole number.
         default: u32,
         /// The most that counts.
         max: u32,
     },
-    /// One token for every so many bytes of the response, begun ones included.
+    /// One token for each `per` bytes of the response, rounded up.
     Bytes {
-        /// How many.
+        /// How many bytes one token stands for.
         per: u32,
     },
 }
 
 impl After {
-    /// The cost of a response with this status; none where it depends on something else.
+    /// The cost of a response with this status; `None` if the cost depends on something else.
     pub fn of_status(&self, status: u16) -> Option<u32> {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// The cost that a header's value says, `None` being a missing header; none where it depends on
+    /// The cost that the header's value says (`None`: the header is missing); `None` if the cost depends on
     /// something else.
     pub fn of_header(&self, value: Option<&[u8]>) -> Option<u32> {
         let Self::Header { default, max, .. } = self else { return None };
@@ -52,13 +52,13 @@ impl After {
         Some(text.trim().parse::<u64>().map_or(*default, |n| u32::try_from(n).unwrap_or(u32::MAX).min(*max)))
     }
 
-    /// The cost of a response of so many bytes; none where it depends on something else.
+    /// The cost of a response of so many bytes; `None` if the cost depends on something else.
     pub fn of_bytes(&self, bytes: u64) -> Option<u32> {
         let Self::Bytes { per } = self else { return None };
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
-    /// Reads what stands under `after`.
+    /// Reads the object under `after`.
     pub(super) fn read(value: &Value, place: &str, errors: &mut Errors) -> Option<Self> {
         let mut fields = Fields::of(value, place, errors)?;
         let statuses: Vec<_> = fields.list("status", STATUSES_MAX, errors).collect();

@@ -1,5 +1,5 @@
-//! The algorithms that a rule may count by, with their parameters checked. What a key's state is under each, and what
-//! a request does to it, is the decision's own.
+//! The algorithms that a rule may count by, with checked parameters. A key's state under each, and what a request does
+//! to it, belong to the code that decides.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ pub enum Algorithm {
     TokenBucket(Quota),
     /// A count that starts again with every window.
     FixedWindow(Window),
-    /// The same, with the window before weighted in.
+    /// The same, with the previous window weighted in.
     SlidingWindow(Window),
     /// Every request of the last window.
     SlidingLog(SlidingLog),
@@ -35,7 +35,7 @@ impl Algorithm {
         matches!(self, Self::LeakyBucket(leaky) if leaky.places() > 1)
     }
 
-    /// The most that a key can take at once when nothing is taken.
+    /// The most that a key can take at once when it has taken nothing yet.
     pub const fn limit(&self) -> u32 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
@@ -54,7 +54,7 @@ impl Algorithm {
         }
     }
 
-    /// The same limit in one cell, for keys that share it: of a log, the window.
+    /// The same limit in one cell, for keys that share it: a log becomes a fixed window.
     #[must_use]
     pub fn in_one_cell(self) -> Self {
         match self {
@@ -63,7 +63,7 @@ impl Algorithm {
         }
     }
 
-    /// A number of its own for each algorithm, which no later version changes.
+    /// A number for each algorithm, which no later version changes.
     pub const fn number(&self) -> u8 {
         match self {
             Self::TokenBucket(_) => 0,
@@ -103,7 +103,7 @@ impl Window {
     }
 }
 
-/// The same in any window of that length, to the letter, with a limit of at most [`LOG_MAX`].
+/// At most `limit` in any window of `length_ns`, exactly; the limit is at most [`LOG_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog(Window);
 
@@ -130,13 +130,13 @@ impl SlidingLog {
 /// One turn each `token_ns`, and a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
-    /// A place for each that waits, and one for the one whose turn it is.
+    /// Its burst is a place for each token that waits, and one for the token whose turn it is.
     quota: Quota,
 }
 
 impl LeakyBucket {
-    /// A turn each `token_ns` nanoseconds, at least 1,000, and up to `queue` tokens waiting for theirs; fewer
-    /// than [`TOKENS_MAX`], and not for longer than [`FILL_NS_MAX`].
+    /// A turn each `token_ns` nanoseconds (at least 1,000), and up to `queue` tokens that wait for theirs: fewer
+    /// than [`TOKENS_MAX`], and for less than [`FILL_NS_MAX`].
     pub const fn new(token_ns: u64, queue: u32) -> Result<Self, QuotaError> {
         match Quota::from_token_ns(token_ns, queue.saturating_add(1)) {
             Ok(quota) => Ok(Self { quota }),
@@ -144,12 +144,12 @@ impl LeakyBucket {
         }
     }
 
-    /// Tokens that have a place when nobody waits: the queue's, and one.
+    /// How many tokens have a place when none waits: as many as fit the queue, and one.
     pub const fn places(&self) -> u32 {
         self.quota.burst()
     }
 
-    /// As the quota of a bucket: a token is a turn, and the burst all places.
+    /// The quota of an equal token bucket: a token is a turn, and the burst is all places.
     pub const fn quota(&self) -> &Quota {
         &self.quota
     }

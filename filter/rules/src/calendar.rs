@@ -1,4 +1,4 @@
-//! `algorithm: quota`: so many tokens in each day or month of the calendar.
+//! `algorithm: quota`: a number of tokens for each day or month of the calendar.
 
 use alloc::format;
 
@@ -9,10 +9,10 @@ use weir_wire::calendar::Calendar;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
-/// What a quota has not: it is whole at the begin of each window, and is strict.
+/// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 
-/// Its quota, of which a token is worth a part of the longest window, and how POPs share it.
+/// Its quota and how POPs share it. A token is worth an equal part of the longest window.
 pub(super) fn terms(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<(Quota, Sharing)> {
     for name in ELSEWHERE {
         if fields.take(name).is_some() {

@@ -1,21 +1,21 @@
-//! Values of claims, as Envoy hands them over.
+//! The values of claims that Envoy hands over.
 //!
-//! Envoy gives the bytes of a value of its metadata, and not its type: of a text the text, of a number eight bytes
-//! (IEEE 754, little-endian), of true and false one byte, of a list or an object a form of its own
-//! (`serializeValue` in Envoy's `source/extensions/common/wasm/context.cc`).
+//! Envoy gives the bytes of a metadata value without its type: a text as it is, a number as eight bytes (IEEE 754,
+//! little-endian), true and false as one byte, a list or an object in a form of its own (`serializeValue` in Envoy's
+//! `source/extensions/common/wasm/context.cc`).
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde_json::Number;
 
-/// Whole numbers up to this one are told exactly by a double.
+/// A double is exact for whole numbers up to this one.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The value as its token has it: a text as it is, `3`, `0.5`, `true`. Lists and objects stay as the host writes them.
 ///
-/// Eight bytes that read as text, without control characters, are a text; of a whole number below 2^44 they never do,
-/// since its last byte is zero.
+/// Eight bytes that are text without control characters count as a text. Those of a whole number below 2^44 never
+/// are, since the lowest byte is zero.
 pub fn as_text(value: Vec<u8>) -> Vec<u8> {
     match value.as_slice() {
         [0] => b"false".to_vec(),
@@ -33,7 +33,7 @@ fn is_text(bytes: &[u8]) -> bool {
     core::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control))
 }
 
-/// None of what is no number of JSON's.
+/// The number as JSON writes it; `None` if JSON cannot.
 fn number(number: f64) -> Option<String> {
     if !number.is_finite() {
         return None;

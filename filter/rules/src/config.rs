@@ -14,8 +14,8 @@ use crate::struct_value;
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
-/// Addresses tracked where the configuration does not say: their slots, and the keys beside them, fit a store of 4,096
-/// keys, which is what the crate proxy-wasm-host has.
+/// How many addresses are tracked if the configuration does not say: their slots, and the other keys, fit a store of
+/// 4,096 keys, which is what the crate proxy-wasm-host has.
 const ADDRESSES_DEFAULT: u32 = 65_000;
 /// The most addresses a table may track: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
@@ -44,13 +44,13 @@ pub struct SyncConfig {
     pub pop: Option<String>,
     /// Shared with weir-sync.
     pub token: Option<String>,
-    /// What hides the parts of keys but addresses; from `key_secret`, else from the token.
+    /// Hides all parts of keys but addresses; made from `key_secret`, else from the token.
     pub key_secret: FleetSecret,
     /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
     pub interval_ms: u32,
-    /// How long a report waits for its answer, in milliseconds; so does a request of a strict rule.
+    /// How long a report, or a request of a strict rule, waits for weir-sync's answer, in milliseconds.
     pub timeout_ms: u32,
-    /// After so much silence rules go by their `when_unsynced`, in milliseconds.
+    /// How long weir-sync may be silent before rules follow their `when_unsynced`, in milliseconds.
     pub fallback_after_ms: u32,
 }
 
@@ -70,7 +70,7 @@ impl Config {
         errors.into_result(config)
     }
 
-    /// Whether parts of keys leave the POP under a hash that everybody can make.
+    /// Whether parts of keys leave the POP under a hash that anyone can compute.
     pub fn keys_are_unkeyed(&self) -> bool {
         let is_unkeyed = |sync: &SyncConfig| sync.key_secret == FleetSecret::UNKEYED;
         self.sync.as_ref().is_some_and(is_unkeyed)
@@ -94,7 +94,7 @@ fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
     Some(Config { rules: rules?, addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
 }
 
-/// What a rule says of the fleet has no meaning for a POP on its own.
+/// Notes fields that concern the fleet: they mean nothing to a POP on its own.
 fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));

@@ -14,15 +14,15 @@ use weir_wire::sharing::Sharing;
 /// How many tokens a request takes, at least one and at most what a full bucket holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// So many.
+    /// This many.
     Fixed(u32),
     /// As many as a header of the request says.
     Header {
         /// The header.
         attribute: AttributeId,
-        /// Where it is missing, zero, or no whole number.
+        /// The cost if the header is missing, zero, or no whole number.
         default: u32,
-        /// Where it says more than that.
+        /// The cost if the header says more than this.
         max: u32,
     },
 }
@@ -55,7 +55,7 @@ impl Cost {
         }
     }
 
-    /// What a request takes that says nothing of it.
+    /// What a request takes that does not say.
     pub fn usual(&self) -> u32 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -64,7 +64,7 @@ impl Cost {
     }
 }
 
-/// The whole number that `text` is; the largest there is, where it is larger.
+/// The whole number that `text` is; [`u32::MAX`] if it is larger.
 fn whole_number(text: &[u8]) -> Option<u32> {
     let digits = text.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -95,7 +95,7 @@ pub(super) fn cost(
     admissible(value, &place, most, errors).map(Cost::Fixed)
 }
 
-/// `value` as a cost that a bucket which holds `most` can admit.
+/// `value` as a cost; an error if it is more than `most`, since no bucket would ever admit it.
 fn admissible(value: &Value, place: &str, most: (u32, &str), errors: &mut Errors) -> Option<u32> {
     let cost = number(value, place, 1..=TOKENS_MAX, errors)?;
     let (most, field) = most;

@@ -1,6 +1,6 @@
 //! A rule set document: what weir-sync pushes to POPs.
 //!
-//! It is the object that plugin configuration is, without `table`, `sync` and `filter_state`.
+//! It is the same object as plugin configuration, without `table`, `sync` and `filter_state`.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::reading::{ConfigError, Errors, Fields};
 /// The largest rule set document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads a document, JSON; every error with its place.
+/// Reads a JSON document; reports every error with its place.
 pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     let mut errors = Errors::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
@@ -31,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     errors.into_result(rules)
 }
 
-/// Reads a document that is a value already; notes every error.
+/// Reads a document that is a JSON value already; notes every error.
 pub fn read(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
     let mut fields = Fields::of(value, "", errors)?;
     let rules = RuleSet::read(&mut fields, errors);

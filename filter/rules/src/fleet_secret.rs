@@ -1,7 +1,7 @@
-//! What hides the parts of keys that leave a POP.
+//! The secret that hides the parts of keys that leave a POP.
 //!
-//! A key may be made of a token, a cookie, a name. Of these, weir-sync and its store see only a keyed hash, which
-//! has to come out the same at every POP: so its secret is the fleet's, not the process's.
+//! A key may contain a token, a cookie or a name. weir-sync and its store see only a keyed hash of these. Every POP
+//! has to compute the same hash, so its secret is the fleet's, not the process's.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -30,8 +30,8 @@ impl FleetSecret {
         Self(bytes)
     }
 
-    /// From a text: two passes of SipHash-2-4 with fixed, different keys, eight bytes of each. The text is a
-    /// secret of sufficient entropy (random, 16 bytes and more); this is no hash for passwords.
+    /// From a text: two passes of SipHash-2-4 with fixed, different keys, eight bytes from each. The text must be
+    /// a secret of sufficient entropy (random, at least 16 bytes); this is no hash for passwords.
     pub fn derive(text: &[u8]) -> Self {
         let mut bytes = [0; 16];
         for (half, key) in bytes.chunks_exact_mut(8).zip(PASSES) {
@@ -42,7 +42,7 @@ impl FleetSecret {
         Self(bytes)
     }
 
-    /// Begins the hash of a key's parts, which `description` tells apart from every other list of parts.
+    /// Begins the hash of a key's parts; no other list of parts has the same `description`.
     pub(crate) fn begin(&self, description: &[u8]) -> PartsHash {
         let mut hash = PartsHash(SipHasher24Of128::new_with_key(&self.0));
         hash.put(description);
@@ -56,8 +56,8 @@ impl fmt::Debug for FleetSecret {
     }
 }
 
-/// The hash of a key's parts (SipHash-2-4, 128 bits). What goes in is self-delimiting: a length before all bytes,
-/// a count before every list.
+/// The hash of a key's parts (SipHash-2-4, 128 bits). Its input is self-delimiting: each value follows its length,
+/// each list its count.
 pub(crate) struct PartsHash(SipHasher24Of128);
 
 impl PartsHash {
@@ -67,7 +67,7 @@ impl PartsHash {
     }
 
     pub(crate) fn put_count(&mut self, count: usize) {
-        // Lengths fit on every target there is; a cast that lost something would only make a collision.
+        // A length fits on every target there is; if a cast lost bits, that would only make collisions.
         self.0.write(&(count as u64).to_le_bytes());
     }
 

@@ -27,9 +27,9 @@ pub struct KeyValue {
 impl KeyValue {
     const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
 
-    /// The key of all requests that lack a part, which no request that has them comes to.
+    /// The key of all requests that lack a part; no request that has every part gets it.
     pub const LACKING: Self = Self::of_mark(LACKING_MARK);
-    /// The key of all requests, of a rule that counts them in one bucket.
+    /// The key of every request under a rule that counts all of them in one bucket.
     pub const ALL: Self = Self::of_mark(ALL_MARK);
 
     const fn of_mark(mark: u8) -> Self {
@@ -44,7 +44,7 @@ impl KeyValue {
         Self::of_parts(Some((address, prefixes)), None)
     }
 
-    /// The key of an address cut to prefixes and of the hash of other parts, as far as they are there.
+    /// The key of an address cut to prefixes, and of the hash of other parts, if there are any.
     pub(crate) fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
         let mut key = Self::EMPTY;
         if let Some((address, prefixes)) = address {
@@ -82,7 +82,7 @@ impl KeyValue {
         let start = usize::from(self.len);
         if let Some(room) = self.bytes.get_mut(start..start + part.len()) {
             room.copy_from_slice(part);
-            // The room is inside KEY_BYTES_MAX, which fits.
+            // The room ends within KEY_BYTES_MAX, which fits a byte.
             self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
         }
     }

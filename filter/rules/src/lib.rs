@@ -1,9 +1,9 @@
-//! Rules: what an operator writes (match, key, quota, behaviour), checked and made ready.
+//! Rules: what an operator writes (match, key, quota, behaviour), checked and compiled.
 //!
-//! [`document`] and [`config`] read text into a [`RuleSet`], and name the place of every error. [`matching`] holds what
-//! a rule matches, [`key_spec`] what it counts by, [`algorithm`] how, [`cost`] how many tokens a request takes,
-//! [`response`] what it answers. A rule set is made once, when configuration arrives; nothing on the request path parses
-//! or formats.
+//! [`document`] and [`config`] read text into a [`RuleSet`], and name the place of every error. [`matching`] says which
+//! requests a rule counts, [`key_spec`] what it counts by, [`algorithm`] how, [`cost`] how many tokens a request takes,
+//! [`response`] what the rule answers. A rule set is made once, when configuration arrives; nothing on the request path
+//! parses or formats.
 //!
 //! ```
 //! use weir_rules::document;

@@ -1,4 +1,4 @@
-//! What a rule counts by, as it is written: `algorithm` and the fields that go with it.
+//! Reads how a rule counts: `algorithm` and the fields that go with it.
 
 use alloc::format;
 
@@ -9,7 +9,7 @@ use weir_wire::time::SECOND_NS;
 
 /// The longest that a request may wait in a leaky bucket's queue, in seconds.
 const QUEUE_S_MAX: u64 = 30;
-/// How long a request in flight is counted where the rule does not say, in seconds.
+/// How long a request in flight is counted if the rule does not say, in seconds.
 const EXPIRES_S_DEFAULT: u32 = 300;
 /// The longest that it may be counted, in seconds: a day.
 const EXPIRES_S_MAX: u32 = 86_400;
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     SlidingLog,
     LeakyBucket,
     Concurrency,
-    /// So many in each day or month of the calendar.
+    /// A number for each day or month of the calendar.
     Quota,
 }
 
@@ -42,8 +42,8 @@ const KINDS: [(&str, Kind); 7] = [
 pub struct Limit {
     /// The algorithm, with its parameters.
     pub algorithm: Algorithm,
-    /// As a rate and a burst: exactly so for a token bucket; of the others, their limit and the time in which
-    /// all of it comes back.
+    /// The limit as a rate and a burst. That is exact for a token bucket; for the others, the burst is the limit, and
+    /// the rate is such that all of it comes back in their time.
     pub quota: Quota,
 }
 
@@ -53,7 +53,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(quota), quota }
     }
 
-    /// `times` as much in the same time, never faster; an error where that is too much for the algorithm.
+    /// `times` as much in the same time, never faster; an error if that is too much for the algorithm.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
@@ -85,7 +85,7 @@ pub(super) fn kind(fields: &mut Fields<'_>, errors: &mut Errors) -> Kind {
     fields.choice("algorithm", &KINDS, errors).unwrap_or(Kind::TokenBucket)
 }
 
-/// Reads `rate`, `burst`, `queue`, `limit` and `expires_after_s`, of which `kind` has some.
+/// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
 pub(super) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit> {
     let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", 1..=TOKENS_MAX, errors);
     let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", 1..=TOKENS_MAX - 1, errors);

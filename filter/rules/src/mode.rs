@@ -1,4 +1,4 @@
-//! Whether a rule's word counts.
+//! Whether a rule's decisions are enforced.
 
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ pub enum Mode {
     /// It holds.
     #[default]
     Enforce,
-    /// It is counted and goes no further. It takes nothing from other rules' buckets and hides none of their
-    /// decisions.
+    /// It is counted and has no other effect. It takes nothing from other rules' buckets and hides none of
+    /// their decisions.
     Shadow,
     /// The rule is not looked at.
     Off,
@@ -24,7 +24,7 @@ pub enum Mode {
 pub struct Enforcement {
     /// The mode.
     pub mode: Mode,
-    /// Of how many keys in a hundred, chosen by their hashes; the rest is treated as in shadow.
+    /// The percentage of keys, chosen by their hashes, that it is enforced for; others are treated as in shadow.
     pub percent: u8,
 }
 
@@ -45,7 +45,7 @@ impl Enforcement {
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
     }
 
-    /// Whether the rule's decision holds for this key: for the same keys at every POP that has this secret.
+    /// Whether the rule's decision is enforced for this key. All POPs that have this secret choose the same keys.
     pub fn holds_for(self, key: &KeyValue, secret: &FleetSecret) -> bool {
         let is_drawn = || {
             let mut hash = secret.begin(b"enforced_percent");

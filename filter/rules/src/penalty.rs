@@ -1,26 +1,26 @@
-//! The penalty box: a client that is limited again and again is refused for a time, everywhere.
+//! The penalty box: a client that is limited again and again is banned for a time, everywhere.
 
 use crate::algorithm::Window;
 use crate::reading::{Errors, Fields, span};
 use weir_wire::messages::BOXED_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
 
-/// When a key is boxed, and for how long.
+/// When a key is banned, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
-    /// Counts a key's limited requests; the one that finds no room boxes the key.
+    /// Counts a key's limited requests; the one that reaches the limit bans the key.
     pub strikes: Window,
     /// For how long, in milliseconds.
     pub deny_for_ms: u32,
 }
 
 impl Penalty {
-    /// Limited requests after which a key is boxed.
+    /// The number of limited requests after which a key is banned.
     pub fn after(&self) -> u32 {
         self.strikes.limit()
     }
 
-    /// In which time, in nanoseconds.
+    /// The time within which they are counted, in nanoseconds.
     pub fn within_ns(&self) -> u64 {
         self.strikes.length_ns()
     }

@@ -1,7 +1,7 @@
 //! Reading configuration: every error with its place, not only the first.
 //!
-//! Configuration arrives as JSON. [`Fields`] walks it, notes in [`Errors`] what is wrong and where, and goes on;
-//! what it returns for a wrong value is `None`. A document is good when no error was noted.
+//! Configuration arrives as JSON. [`Fields`] walks it, notes in [`Errors`] what is wrong and where, and goes on,
+//! returning `None` for a wrong value. A document is good when no error was noted.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -59,12 +59,12 @@ impl Errors {
         }
     }
 
-    /// Notes that `place` holds something else than `expected`.
+    /// Notes that `place` holds something other than `expected`.
     pub fn note_found(&mut self, place: &str, expected: impl fmt::Display, found: &Value) {
         self.note_other(place, &expected, found);
     }
 
-    // Once, for every kind of `expected`.
+    // Not generic, so it is compiled once for every kind of `expected`.
     #[inline(never)]
     fn note_other(&mut self, place: &str, expected: &dyn fmt::Display, found: &Value) {
         self.note(place, format!("expected {expected}, found {}", shown(found)));

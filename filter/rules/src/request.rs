@@ -35,8 +35,8 @@ pub trait Request {
     /// The attribute's bytes; `None` where the host has none.
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 
-    /// Leaves the attribute's bytes in `room`; false where the host has none. For a request that has them in
-    /// memory of its own: it need not make any.
+    /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in memory
+    /// can do this without allocating.
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
         let bytes = self.attribute(attribute);
         let is_there = bytes.is_some();
@@ -76,7 +76,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The number of `attribute`, which may be new; none where [`ATTRIBUTES_MAX`] others are known.
+    /// The number of `attribute`, which may be new; `None` if [`ATTRIBUTES_MAX`] others are known.
     pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
         let known = self.list.iter().position(|known| *known == attribute);
         if known.is_none() {
@@ -103,7 +103,7 @@ impl Attributes {
     }
 }
 
-/// What was fetched of one request; its room is used again for the next.
+/// What was fetched of one request; its memory is used again for the next.
 #[derive(Debug, Default)]
 pub struct Values {
     /// Counts the requests.
@@ -111,28 +111,28 @@ pub struct Values {
     list: Vec<Value>,
     /// The address, and the request that it was read for.
     client_address: (u64, Option<IpAddr>),
-    /// What the host called the address that was read last, and what that was: the next request is often from
-    /// the same connection.
+    /// The text of the address that was read last, and the address: the next request is often from the same
+    /// connection.
     last_read: (Vec<u8>, Option<IpAddr>),
     /// The path, and the request that it was read for.
     path: (u64, PathRead),
-    /// A path that is not folded as it came, in each way of folding it.
+    /// The path in each way of folding it, unless it came folded.
     folded: [Folded; Folding::COUNT],
     /// The host, and the request that it was read for.
     host: (u64, HostRead),
 }
 
-/// A path as it is folded.
+/// A folded path.
 #[derive(Clone, Debug, Default)]
 struct Folded {
-    /// The request that it was made of.
+    /// The request that it was folded for.
     request: u64,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Value {
-    /// The request that it was last fetched of.
+    /// The request that it was last fetched for.
     request: u64,
     is_there: bool,
     bytes: Vec<u8>,
@@ -146,9 +146,9 @@ pub struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
-    /// `request`, of which nothing is fetched yet.
+    /// `request`, with nothing fetched yet.
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
-        // From 1 on: what was never fetched is of none.
+        // Requests count from 1, so a value that was never fetched is of no request.
         values.request += 1;
         if values.list.len() != attributes.list.len() {
             values.list.resize_with(attributes.list.len(), Value::default);
@@ -178,8 +178,8 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The path without its query, folded; none where the host has none. It is read on the first call, and nothing is
-    /// made of a path that is folded as it came.
+    /// The path without its query, folded; `None` if the host has none. It is read on the first call; one that came
+    /// folded is not copied.
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
@@ -199,7 +199,7 @@ impl<'a> Fetched<'a> {
         Some(&folded.bytes)
     }
 
-    /// The host without its port, in lower case and backwards, read on the first call; none where the host has none.
+    /// The host without its port, in lower case and backwards, read on the first call; `None` if there is none.
     pub(crate) fn host_backwards(&mut self) -> Option<&[u8]> {
         self.get(AttributeId::AUTHORITY)?;
         let Values { request, list, host: (read_for, read), .. } = &mut *self.values;
@@ -210,7 +210,7 @@ impl<'a> Fetched<'a> {
         Some(read.backwards())
     }
 
-    /// The client's address, read on the first call; none where the host has none that can be read.
+    /// The client's address, read on the first call; `None` if there is none that can be read.
     pub fn client_address(&mut self) -> Option<IpAddr> {
         if self.values.client_address.0 != self.values.request {
             let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();
@@ -228,8 +228,8 @@ impl<'a> Fetched<'a> {
     }
 }
 
-/// Credentials in one form of the many that say the same: the scheme in lower case and one blank behind it (RFC 9110,
-/// 11.1 and 11.4). What has no scheme is left as it is.
+/// Brings credentials into one of their many equal forms: the scheme in lower case, one blank behind it, and no blanks
+/// around (RFC 9110, 11.1 and 11.4). What has no scheme only loses the blanks around it.
 #[inline(never)]
 pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
@@ -238,7 +238,7 @@ pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let (mut is_in_scheme, mut after_blank) = (has_scheme, true);
     value.retain_mut(|byte| {
         let is_kept = !(after_blank && is_blank(byte));
-        // Blanks behind the rest's first are its own.
+        // Blanks after the first byte of the rest belong to it.
         after_blank &= !is_kept;
         if is_in_scheme && is_kept {
             is_in_scheme = !is_blank(byte);

@@ -1,4 +1,4 @@
-//! What a rule answers, as it is written: status, headers, body.
+//! Reads what a rule answers: status, headers, body.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -23,7 +23,7 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 /// The most by which Retry-After may be raised, in seconds.
 pub const JITTER_S_MAX: u32 = 3_600;
 
-/// Headers that say how a message is framed: the host's, never a rule's.
+/// Headers that say how a message is framed: the host sets them, never a rule.
 const FRAMING: [&str; 3] = ["content-length", "transfer-encoding", "connection"];
 
 /// What a rule answers.
@@ -37,12 +37,12 @@ pub struct Response {
     pub on_allowed: bool,
     /// How X-RateLimit-Reset counts.
     pub reset: Reset,
-    /// The body of a limited response; none is a problem (RFC 9457).
+    /// The body of a limited response; `None` stands for a problem document (RFC 9457).
     pub body: Option<Template>,
-    /// The media type of the body; none is that of a problem, or with a `body` of its own plain text.
+    /// The media type of the body; `None` stands for that of a problem document, or with a `body`, for plain text.
     pub content_type: Option<String>,
-    /// Headers of a limited response beside the families, by name in lower case, each at most once. They
-    /// replace those of the same name.
+    /// Further headers of a limited response, by name in lower case, each at most once. They replace those of
+    /// the same name.
     pub set_headers: Vec<(String, Template)>,
     /// The most by which Retry-After is raised, in seconds, so that not all refused clients return at once.
     pub retry_after_jitter_s: u32,

@@ -36,19 +36,19 @@ pub struct Rule {
     pub cost: Cost,
     /// How it counts.
     pub algorithm: Algorithm,
-    /// How much it allows; of other algorithms than the token bucket, as near as a rate and a burst say it.
+    /// How much it allows; for algorithms other than the token bucket, as near as a rate and a burst can say.
     pub quota: Quota,
-    /// What a request costs, where only its response tells.
+    /// What a request costs, if only its response tells.
     pub after: Option<Arc<After>>,
     /// Which variant of its written rule it is.
     pub variant: Variant,
-    /// Whether its word counts.
+    /// Whether its decisions are enforced, and for which keys.
     pub enforcement: Enforcement,
     /// When a key is refused for longer than its quota asks.
     pub penalty: Option<Penalty>,
     /// How POPs share it.
     pub sharing: Sharing,
-    /// What a POP does with it that has not heard of weir-sync for too long.
+    /// How a POP applies it when it has not heard from weir-sync for too long.
     pub when_unsynced: WhenUnsynced,
     /// What it answers.
     pub response: Response,
@@ -60,7 +60,7 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota }
     }
 
-    /// Whether POPs share its quota: what other algorithms than the token bucket count, each counts for itself.
+    /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself.
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
@@ -70,7 +70,7 @@ impl Rule {
         if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }
     }
 
-    /// Whether it allows less in the long run than another variant of the same rule, or as much and less at once.
+    /// Whether it allows less than another variant of the same rule: a lower rate, or an equal one and a smaller burst.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
         let order =
             |rule: &Self| (rule.variant.is_unlimited, Reverse(rule.quota.token_ns()), rule.quota.burst());
@@ -83,13 +83,13 @@ impl Rule {
         !self.name.contains('.')
     }
 
-    /// The place in the list of the written rule that it is, or was made by.
+    /// The place in the list of the written rule: the one that it is, or that it was made from.
     pub fn place(&self) -> u16 {
         self.variant.group
     }
 
-    /// What a bucket's content means: name, key, algorithm, quota. A rule that did not change keeps its buckets when
-    /// others do, and one whose quota changed starts afresh.
+    /// What a bucket's content depends on: name, key, algorithm, quota. A rule keeps its buckets when only other rules
+    /// change, and starts afresh when its quota does.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);

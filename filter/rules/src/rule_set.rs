@@ -10,14 +10,14 @@ use crate::reading::{Errors, Fields};
 use crate::request::{Attributes, Fetched};
 use crate::rule::Rule;
 
-/// The rules of one configuration, in the order they were written, and what stands above them.
+/// The rules of one configuration, in the order they were written, and the lists that go before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
-    /// The rules of which no condition takes long, where there are others.
+    /// The rules without an expensive condition; `None` if that is all of them, or none.
     cheap: Option<Bits>,
-    /// The rules that count a request, where that is the same for all requests.
+    /// The rules that count a request, if they are the same for all requests.
     always: Option<Vec<u16>>,
     allow: Conditions,
     deny: Conditions,
@@ -27,21 +27,21 @@ pub struct RuleSet {
     attributes: Attributes,
 }
 
-/// Conditions of which one is enough.
+/// A list of conditions; a request needs to meet only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Conditions {
     list: Vec<Condition>,
     index: Index,
 }
 
-/// What a rule set says of a request before any bucket is looked at.
+/// What a rule set says about a request before any bucket is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// The rule set is not enforced.
     Off,
-    /// It is on the list of those that no rule counts.
+    /// The request meets the `allow` list: no rule counts it.
     Allowed,
-    /// It is on the list of those that are refused.
+    /// The request meets the `deny` list: it is refused.
     Blocked,
     /// The rules decide.
     No,
@@ -61,7 +61,7 @@ impl RuleSet {
         Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
     }
 
-    /// Reads the list at `place`, of rules alone; notes every error.
+    /// Reads a list at `place` that has rules alone; notes every error.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
         let mut reader = parse::Reader::default();
         let rules = parse::rules(value, place, &mut reader, errors)?;
@@ -93,7 +93,7 @@ impl RuleSet {
         self.is_enforced
     }
 
-    /// Whether any tier is without a limit, and so has nothing but its requests to count.
+    /// Whether any tier is unlimited, so that its requests are only counted.
     pub fn has_unlimited(&self) -> bool {
         self.has_unlimited
     }
@@ -108,7 +108,8 @@ impl RuleSet {
         &self.deny.list
     }
 
-    /// What the lists say of the request: one that may be allowed is not, one that may be refused is. `room` is used on the way.
+    /// What the lists say about the request. If a list may or may not match, `allow` does not and `deny` does. `room`
+    /// is scratch space.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         match self.allowed(request, room) {
             Listed::No => self.blocked(request, room),
@@ -116,12 +117,12 @@ impl RuleSet {
         }
     }
 
-    /// The same of a request that is not allowed.
+    /// The same for a request that is known not to be allowed.
     pub fn blocked(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if self.deny.any_holds(request, room, Holds::Unsure) { Listed::Blocked } else { Listed::No }
     }
 
-    /// The same, but for those that are refused.
+    /// The same without the `deny` list.
     pub fn allowed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if !self.is_enforced {
             Listed::Off
@@ -132,8 +133,8 @@ impl RuleSet {
         }
     }
 
-    /// The places of the rules that count the request, and of tiers without a limit that it is of, in the order they
-    /// were written. Both rooms are used on the way.
+    /// The places of the rules that count the request, and of the unlimited tiers that it belongs to, in the order they
+    /// were written. `room` and `out` are scratch space.
     pub fn meet<'a>(
         &'a self,
         request: &mut Fetched<'_>,
@@ -148,8 +149,8 @@ impl RuleSet {
         out
     }
 
-    /// Of these, the places of the rules that count the request without a look at what takes long; none where that is
-    /// all of them.
+    /// The same among the rules without an expensive condition only; `None` if no rule has an expensive condition, or
+    /// all do.
     pub fn meet_cheaply<'a>(
         &self,
         request: &mut Fetched<'_>,
@@ -163,11 +164,11 @@ impl RuleSet {
         Some(out)
     }
 
-    /// Leaves in `out`, of each written rule among those at `places`, the first variant that is for the request. Of
-    /// those that may be for it, it is the one that allows the least.
+    /// Writes to `out` a variant of each written rule among those at `places`: out of the first that is surely for the
+    /// request and those before it that may be, the one that allows the least.
     fn choose(&self, places: &Bits, request: &mut Fetched<'_>, out: &mut Vec<u16>) {
         out.clear();
-        // The variant, where in `out` it begins, and whether it is one for sure, or the first that may be.
+        // The variant, where in `out` it begins, and whether a variant that is surely for the request was found.
         let mut chosen: Option<(&Rule, usize, bool)> = None;
         for place in places.iter() {
             let Some(rule) = self.rules.get(place) else { continue };
@@ -201,7 +202,7 @@ impl RuleSet {
         &self.rules
     }
 
-    /// What the rules ask of a request.
+    /// The attributes that the rules ask for.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -226,7 +227,7 @@ impl Conditions {
     }
 }
 
-/// The places of those rules of which no variant's condition takes long; none where that is all of them, or no rule.
+/// The places of the rules without an expensive condition in any variant; `None` if that is all of them, or none.
 fn cheap(rules: &[Rule]) -> Option<Bits> {
     let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
     let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
@@ -239,7 +240,7 @@ fn cheap(rules: &[Rule]) -> Option<Bits> {
     (!dear.is_empty() && cheap.iter().next().is_some()).then_some(cheap)
 }
 
-/// The index of no rule. Reports, too, refer to a rule by 16 bits.
+/// An index that stands for no rule. Reports, too, refer to a rule by 16 bits.
 pub const NO_RULE: u16 = u16::MAX;
 
 const _: () = assert!(RULES_MAX <= NO_RULE as usize);

@@ -18,7 +18,7 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// The Struct in `bytes`; `None` if they are none.
+/// The Struct in `bytes`; `None` if they are not one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
     object(Fields(bytes), DEPTH_MAX).map(Value::Object)
 }
@@ -48,7 +48,7 @@ fn entry_of(mut fields: Fields<'_>, depth: u8) -> Option<(String, Value)> {
     Some((name, entry))
 }
 
-/// `Value`: one of fields 1 to 6; of several, the last.
+/// `Value`: one of fields 1 to 6; if there are several, the last counts.
 fn value(mut fields: Fields<'_>, depth: u8) -> Option<Value> {
     let mut value = Value::Null;
     while let Some(field) = fields.next()? {
@@ -92,7 +92,7 @@ enum Field<'a> {
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next field and its number; `None` where the bytes are no field, `Some(None)` at their end.
+    /// The next field and its number; `None` if the bytes are not a field, `Some(None)` at their end.
     #[allow(clippy::option_option, reason = "the end is no error")]
     fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
         if self.0.is_empty() {

@@ -1,4 +1,4 @@
-//! Texts with placeholders: what a rule answers, made ready when configuration arrives.
+//! Texts with placeholders: what a rule answers, compiled when configuration arrives.
 //!
 //! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. Everything else is taken as
 //! it is written, single braces and a closing `}}` on its own too, so that a template may be JSON.
@@ -39,13 +39,13 @@ const PLACEHOLDERS: [(&str, Placeholder); 5] = [
 /// What is known only when a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Seconds until there is a token more; a body has no name for it.
+    /// Seconds until there is one more token; it has no placeholder.
     pub more_s: u64,
-    /// Of [`Placeholder::RetryAfter`].
+    /// The value of [`Placeholder::RetryAfter`].
     pub retry_after_s: u64,
-    /// Of [`Placeholder::Remaining`].
+    /// The value of [`Placeholder::Remaining`].
     pub remaining: u32,
-    /// Of [`Placeholder::Reset`].
+    /// The value of [`Placeholder::Reset`].
     pub reset_s: u64,
 }
 
@@ -55,7 +55,7 @@ enum Piece {
     Placeholder(Placeholder),
 }
 
-/// A text with placeholders, cut into pieces. No two literals lie side by side, and none is empty.
+/// A text with placeholders, cut into pieces. No two literals are adjacent, and none is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -80,7 +80,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The template with what a rule knows in advance put in.
+    /// The template with the placeholders filled in that a rule knows in advance.
     #[must_use]
     pub fn prepared(&self, rule: &str, limit: &str) -> Self {
         let mut prepared = Self::default();
@@ -95,7 +95,7 @@ impl Template {
         prepared
     }
 
-    /// The text of a prepared template; borrowed where there is nothing to put in.
+    /// The text of a prepared template; borrowed if there is nothing to fill in.
     pub fn text(&self, numbers: &Numbers) -> Cow<'_, str> {
         let pieces = match self.pieces.as_slice() {
             [] => return Cow::Borrowed(""),
@@ -110,7 +110,7 @@ impl Template {
                 Piece::Placeholder(Placeholder::RetryAfter) => write!(text, "{}", numbers.retry_after_s),
                 Piece::Placeholder(Placeholder::Remaining) => write!(text, "{}", numbers.remaining),
                 Piece::Placeholder(Placeholder::Reset) => write!(text, "{}", numbers.reset_s),
-                // Put in before.
+                // Filled in before.
                 Piece::Placeholder(Placeholder::Rule | Placeholder::Limit) => Ok(()),
             };
         }
@@ -126,7 +126,7 @@ impl Template {
     }
 }
 
-/// The error for what stands after two opening braces.
+/// The error for `after`, the text behind two opening braces.
 fn unknown(after: &str) -> String {
     let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
     let expected = expected.join(", ");

@@ -20,7 +20,7 @@ use weir_wire::sharing::Sharing;
 
 /// The most tiers of one rule.
 pub const TIERS_MAX: usize = 20;
-/// The most times that a tier has its rule's quota.
+/// The largest multiple of its rule's quota that a tier may have.
 pub const TIMES_MAX: u32 = 1_000;
 
 /// A tier as it is written.
@@ -39,7 +39,7 @@ enum Change {
     Unlimited,
 }
 
-/// Reads the field `tiers` of a rule that counts `key` by `kind`.
+/// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`.
 pub(super) fn tiers(
     fields: &mut Fields<'_>,
     kind: Kind,
@@ -75,7 +75,7 @@ pub(super) fn tiers(
     tiers
 }
 
-/// Reads the field `keys`, of values of a rule's key.
+/// Reads the field `keys`: values of the rule's key.
 fn keys(
     fields: &mut Fields<'_>,
     key: Option<&KeySpec>,
@@ -152,7 +152,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: 
     rules
 }
 
-/// How POPs share `limit` where they share the rule's quota so: a local burst below the burst stays the same part.
+/// How POPs share `limit`: as they share the rule's quota, with a local burst that is the same part of the burst.
 fn shared_alike(rule: &Rule, limit: &Limit) -> Sharing {
     let (local, burst) = (u64::from(rule.sharing.local_burst), u64::from(rule.quota.burst()));
     let part = u64::from(limit.quota.burst()) * local / burst.max(1);

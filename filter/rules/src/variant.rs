@@ -1,4 +1,4 @@
-//! Which of a rule's variants a rule of a set is.
+//! The variants of a written rule: its tiers, and the rule itself.
 
 use alloc::sync::Arc;
 
@@ -6,23 +6,23 @@ use crate::key_spec::KeySpec;
 use crate::matching::{Condition, Holds, Texts};
 use crate::request::Fetched;
 
-/// Which of a rule's variants, the tiers and the rule itself, a rule of the set is.
+/// Says which variant of a written rule (a tier, or the rule itself) a rule of the set is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// The same for all that one written rule makes, and for those alone.
+    /// Identifies the written rule: all rules that it makes have this number, and no others.
     pub group: u16,
-    /// Counts the variants of a group; those that `wider` makes of one have its number.
+    /// Counts the variants of a group; the rules that `wider` makes of a variant have its number, too.
     pub number: u8,
-    /// Which requests it is for; none: those that are for no variant before it.
+    /// Which requests it is for; `None`: those that no variant before it is for.
     pub when: Option<Arc<Condition>>,
-    /// The values of the key that it is for, of those requests; none: all of them.
+    /// Which values of the key it is for, among those requests; `None`: all.
     pub keys: Option<Texts>,
-    /// Whether it lets all of them through.
+    /// Whether it lets all its requests through.
     pub is_unlimited: bool,
 }
 
 impl Variant {
-    /// Whether its rule has no other.
+    /// Whether its rule has no other variant.
     pub fn is_alone(&self) -> bool {
         self.number == 0 && self.when.is_none()
     }
@@ -36,7 +36,7 @@ impl Variant {
         }
     }
 
-    /// Whether its condition takes long.
+    /// Whether its condition is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         self.when.as_ref().is_some_and(|when| when.is_dear())
     }

@@ -1,4 +1,4 @@
-//! The same rule again over wider prefixes, so that moving about inside a prefix buys little.
+//! The same rule again over wider prefixes, so that a client gains little by moving about inside a prefix.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,17 +14,17 @@ use weir_wire::sharing::Sharing;
 
 /// The most wider prefixes of one rule.
 pub const WIDER_MAX: usize = 4;
-/// The most times that a wider prefix has its rule's quota.
+/// The largest multiple of its rule's quota that a wider prefix may have.
 pub const TIMES_MAX: u32 = 1_000;
 
-/// A wider prefix, and how often it has the rule's quota.
+/// A wider prefix, and how many times the rule's quota it has.
 pub(super) struct Wider {
     place: alloc::string::String,
     prefixes: Prefixes,
     times: u32,
 }
 
-/// Reads the field `wider` of a rule with this key, if that could be read.
+/// Reads the field `wider` of a rule with this key (`None` if that could not be read).
 pub(super) fn wider(fields: &mut Fields<'_>, key: Option<&KeySpec>, errors: &mut Errors) -> Vec<Wider> {
     let place = fields.place("wider");
     let items: Vec<_> = fields.list("wider", WIDER_MAX, errors).collect();
@@ -34,7 +34,7 @@ pub(super) fn wider(fields: &mut Fields<'_>, key: Option<&KeySpec>, errors: &mut
             errors.note(&place, "expected a key with client_address: there is no prefix to widen");
             return Vec::new();
         }
-        // What is wrong with the key is noted.
+        // Either `wider` is empty, or the key's errors were noted.
         _ => Prefixes { ipv4: u8::MAX, ipv6: u8::MAX },
     };
     let mut all = Vec::with_capacity(items.len());
@@ -60,7 +60,7 @@ pub(super) fn wider(fields: &mut Fields<'_>, key: Option<&KeySpec>, errors: &mut
     all
 }
 
-/// `rule`, and behind it the rules that its wider prefixes make: `NAME.w1`, `NAME.w2`.
+/// `rule`, followed by the rules that its wider prefixes make: `NAME.w1`, `NAME.w2`.
 pub(super) fn expanded(rule: &Rule, wider: &[Wider], name_place: &str, errors: &mut Errors) -> Vec<Rule> {
     let mut rules = alloc::vec![rule.clone()];
     for (n, wider) in (1..).zip(wider) {

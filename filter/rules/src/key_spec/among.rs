@@ -1,11 +1,11 @@
-//! Looking a part's value up in a list.
+//! Looks a part's value up in a list.
 
 use alloc::vec::Vec;
 
 use super::put::Put;
 use crate::matching::Texts;
 
-/// Looks up what is put: one value, or leading segments of a path, which are one text with `/` between them.
+/// Looks up the value that is put. Leading segments of a path are joined to one text by `/`.
 pub(super) struct Among<'a> {
     texts: &'a Texts,
     is_found: bool,

@@ -1,4 +1,4 @@
-//! Keys as they are written.
+//! Reads keys from configuration.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,7 +13,7 @@ use crate::matching::Duplicates;
 use crate::reading::{Errors, Fields, choice, text};
 use crate::request::{Attribute, AttributeId, Attributes};
 
-/// Parts that have nothing to say but their name.
+/// Parts that are written as a name alone.
 const PLAIN: [(&str, Plain); 6] = [
     ("client_address", Plain::ClientAddress),
     ("host", Plain::Part("host", Part::Host)),
@@ -50,7 +50,7 @@ pub(crate) fn key(
     if is_all && items.len() > 1 {
         errors.note(&place, "expected all to be the only part: it is one bucket for every request");
     }
-    // What was not understood is noted; an empty key would pass for `all`.
+    // Errors were noted above; an empty key would pass for `all`.
     if items.is_empty() || (!is_all && spec.address.is_none() && spec.others.is_empty()) {
         return None;
     }
@@ -58,7 +58,7 @@ pub(crate) fn key(
     Some(spec)
 }
 
-/// Reads prefix lengths; what is not written is as in `default`.
+/// Reads prefix lengths; those that are not written are as in `default`.
 pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes, errors: &mut Errors) -> Prefixes {
     let bits = |n: Option<u32>, default: u8| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(default);
     Prefixes {
@@ -69,7 +69,7 @@ pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes, errors: &mut 
 
 struct Reader<'a> {
     spec: KeySpec,
-    /// A description of each of the other parts: how many names it has, and each with its length before it.
+    /// A description of each of the other parts: how many names it has, then each name after its length.
     described: Vec<Vec<u8>>,
     is_all: bool,
     attributes: &'a mut Attributes,
@@ -168,13 +168,13 @@ impl Reader<'_> {
     }
 }
 
-/// The field `duplicates`: which of several of one name counts.
+/// The field `duplicates`: which of several values of one name counts.
 #[inline(never)]
 pub(crate) fn duplicates(fields: &mut Fields<'_>, errors: &mut Errors) -> Duplicates {
     fields.choice("duplicates", &Duplicates::NAMES, errors).unwrap_or_default()
 }
 
-/// Names and counts are bounded, and so fit a byte each.
+/// The description of a part with these names. Counts and lengths are bounded, so each fits a byte.
 fn described(names: &[&[u8]]) -> Vec<u8> {
     let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
     let mut bytes = alloc::vec![byte(names.len())];
@@ -188,7 +188,7 @@ fn described(names: &[&[u8]]) -> Vec<u8> {
 const _: () = assert!(PART_NAME_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(CLAIM_NAMES_MAX < u8::MAX as usize);
 
-/// The field `name` as a token (RFC 9110, 5.6.2), which names of headers and cookies are.
+/// The field `name` as a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
 pub(crate) fn token<'a>(fields: &mut Fields<'a>, name: &'static str, errors: &mut Errors) -> Option<&'a str> {
     let text = fields.text(name, PART_NAME_BYTES_MAX, errors)?;
     let is_token = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
@@ -198,7 +198,7 @@ pub(crate) fn token<'a>(fields: &mut Fields<'a>, name: &'static str, errors: &mu
     is_token.then_some(text)
 }
 
-/// The field `field`: the names that lead to a claim; none has a NUL, by which hosts separate them.
+/// The field `field`: the names that lead to a claim. None may have a NUL, which hosts put between them.
 pub(crate) fn claim_names(
     fields: &mut Fields<'_>,
     field: &'static str,

@@ -1,8 +1,8 @@
-//! What the values of a key's parts are handed to.
+//! A receiver for the values of a key's parts.
 
-/// Where the values of a request's parts go.
+/// Receives the values that a request has for the parts of a key.
 pub(super) trait Put {
     fn put(&mut self, value: &[u8]);
-    /// How many values follow.
+    /// Says how many values follow.
     fn put_count(&mut self, count: usize);
 }

@@ -16,29 +16,29 @@ use crate::request::{AttributeId, Attributes, Fetched, normalise_credentials};
 pub const PARTS_MAX: usize = 8;
 /// The most leading segments of a path that a key may have.
 pub const SEGMENTS_MAX: u8 = 16;
-/// The most names that lead to a claim.
+/// The most names in the path to a claim.
 pub const CLAIM_NAMES_MAX: usize = 8;
 /// The longest name of a header, cookie, query parameter or claim, in bytes.
 pub const PART_NAME_BYTES_MAX: usize = 128;
 
-/// What a rule counts by. Each tuple of values that its parts have is a bucket of its own; no parts at all (`all`)
-/// are one bucket.
+/// What a rule counts by. Each tuple of its parts' values has a bucket of its own; without parts (`all`), there is
+/// one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySpec {
     /// The client's address, cut to these prefixes.
     pub(super) address: Option<Prefixes>,
     /// The other parts, in the order they were written.
     pub(super) others: Vec<Part>,
-    /// Tells `others` apart from every other list of parts, by their kinds and names.
+    /// The kinds and names of `others`, as bytes that no other list of parts has.
     pub(super) description: Vec<u8>,
 }
 
 /// A part of a key that is not the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// An attribute: a header, the method, the route, a claim. Duplicates are those of a header.
+    /// An attribute: a header, the method, the route, a claim. Only a header has duplicates.
     Attribute(AttributeId, Duplicates),
-    /// The value of a cookie, as it is, in this attribute.
+    /// The value of a cookie, undecoded; the attribute is the header it is in.
     Cookie(AttributeId, String, Duplicates),
     /// The value of a query parameter, decoded.
     Query(String, Duplicates),
@@ -46,7 +46,7 @@ pub(super) enum Part {
     Host,
     /// The path, without its query, folded.
     Path,
-    /// So many leading segments of that; empty ones do not count.
+    /// Up to so many leading segments of the folded path; empty ones do not count.
     PathSegments(u8),
 }
 
@@ -55,9 +55,9 @@ pub(super) enum Part {
 pub enum MissingPart {
     /// The client's address: there is none, or it is unreadable.
     ClientAddress,
-    /// Another.
+    /// Any other part.
     Other,
-    /// It has one that is not to be there twice more than once.
+    /// The request has several values of a part that may have only one.
     Repeated,
 }
 
@@ -105,7 +105,7 @@ impl KeySpec {
         Self { address: Some(prefixes), ..self.clone() }
     }
 
-    /// The request's value, or a part that it lacks. Asks for nothing that is no part.
+    /// The request's key, or a part that it lacks. Fetches no attribute that is not a part.
     pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
         if self.address.is_none() && self.others.is_empty() {
             return Ok(KeyValue::ALL);
@@ -124,8 +124,8 @@ impl KeySpec {
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
 
-    /// What the request has of each part but the client's address, in the order they were written: a value, or of
-    /// a path's segments several; none of a part that it lacks.
+    /// The request's values of each part but the client's address, in the order they were written: one value, or
+    /// one for each segment of a path; `None` for a part that it lacks.
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
@@ -134,12 +134,12 @@ impl KeySpec {
         self.others.iter().map(in_clear).collect()
     }
 
-    /// Whether it has just one part beside the client's address, so that a text can be a value of it.
+    /// Whether it has exactly one part beside the client's address, so that a text can be its value.
     pub(crate) fn has_one_value(&self) -> bool {
         self.others.len() == 1
     }
 
-    /// A value as its operator wrote it, in the form that requests have it in.
+    /// A value that an operator wrote, in the form that requests' values have here.
     pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
         let mut bytes = match self.others.as_slice() {
             [Part::Host] => written.to_ascii_lowercase().into_bytes(),
@@ -154,15 +154,15 @@ impl KeySpec {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether the request's value of the one part beside the client's address is among `values`; never where it
-    /// lacks it.
+    /// Whether the request's value of the one part beside the client's address is among `values`; false if it
+    /// lacks that part.
     pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
         let [part] = self.others.as_slice() else { return false };
         let mut among = Among::new(values);
         part.put(request, &mut among).is_ok() && among.is_found()
     }
 
-    /// What makes a rule's buckets others than those of the same rule with another key.
+    /// Bytes that differ between keys, so that a rule whose key changes has other buckets.
     pub(crate) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
         let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
         address.into_iter().chain(self.description.iter().copied())
@@ -188,7 +188,7 @@ impl Put for Vec<Vec<u8>> {
 }
 
 impl Part {
-    /// Puts the request's value into `hash`; an error where it has none, or more than it may.
+    /// Puts the request's value into `hash`; an error if it has none, or more than it may.
     fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
         match self {
             Self::Attribute(id, Duplicates::Unsaid) => hash.put(attribute(request, *id)?),
@@ -221,7 +221,7 @@ fn attribute<'a>(request: &'a mut Fetched<'_>, id: AttributeId) -> Result<&'a [u
     request.get(id).ok_or(MissingPart::Other)
 }
 
-/// Puts the one of several values that counts into `hash`.
+/// Puts into `hash` the one of several values that counts.
 fn picked(
     duplicates: Duplicates,
     values: &mut dyn Iterator<Item = OneOf<'_>>,

@@ -7,21 +7,21 @@ use core::net::IpAddr;
 
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 
-/// A network (RFC 4632): its first and its last address. An IPv4-mapped one is IPv4's.
+/// A network (RFC 4632): its first and its last address. An IPv4-mapped network counts as one of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// Of IPv4.
+    /// A network of IPv4.
     V4(u32, u32),
-    /// Of IPv6.
+    /// A network of IPv6.
     V6(u128, u128),
 }
 
 /// Why a text is no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSetError {
-    /// It is not an address, or its prefix's length is not one.
+    /// The address or the prefix's length cannot be read.
     Unreadable,
-    /// Its address goes on behind the prefix: most likely a slip.
+    /// The address has bits set behind its prefix: most likely a slip.
     BitsBehindPrefix,
 }
 
@@ -56,7 +56,7 @@ impl Range {
             return Err(AddressSetError::Unreadable);
         }
         let folded = written.to_canonical();
-        // A mapped network is IPv4's if it is within the mapped block, ::ffff:0:0/96.
+        // A mapped network counts as one of IPv4 if it is within the mapped block, ::ffff:0:0/96.
         let (address, bits) = match bits.checked_sub(IPV6_BITS - IPV4_BITS) {
             Some(rest) if folded.is_ipv4() && written.is_ipv6() => (folded, rest),
             _ => (written, bits),
@@ -105,13 +105,13 @@ impl AddressSet {
     }
 }
 
-/// Ranges in order, none within another: first and last of each.
+/// The first and the last address of each range, sorted; no two overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ranges<T>(Vec<(T, T)>);
 
 impl<T: Ord + Copy> Ranges<T> {
     fn of(ranges: Vec<(T, T)>) -> Self {
-        // A heap's sort is a fraction of the code of a slice's.
+        // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
         let mut ranges = BinaryHeap::from(ranges).into_sorted_vec();
         ranges.dedup_by(|next, kept| {
             let overlaps = next.0 <= kept.1;

@@ -1,4 +1,4 @@
-//! A set of small numbers: which of a list of conditions.
+//! A set of small numbers: the places of conditions in a list.
 
 use alloc::vec::Vec;
 
@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    /// None of `len` places.
+    /// The empty set, with room for `len` places.
     pub(crate) fn none(len: usize) -> Self {
         Self(alloc::vec![0; len.div_ceil(64)])
     }
 
-    /// All of `len` places.
+    /// The set of all `len` places.
     pub(super) fn all(len: usize) -> Self {
         let mut bits = Self::none(len);
         for place in 0..len {

@@ -1,4 +1,4 @@
-//! A condition, and the tests that it is made of.
+//! A condition, and the tests it consists of.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,7 +16,7 @@ use crate::request::{AttributeId, Fetched};
 
 /// A condition on a request: every part must hold. The default holds for every request.
 ///
-/// An attribute that the host does not have meets no test but that of its absence.
+/// An attribute that the host does not have passes only a test for its absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// What must hold.
@@ -27,7 +27,7 @@ pub struct Condition {
     pub not: Option<Box<Clause>>,
 }
 
-/// Tests on a request; all that are given must hold, and none given holds always.
+/// Tests on a request: all that are given must hold. Without any, it always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clause {
     /// One of these hosts.
@@ -53,7 +53,7 @@ pub struct Clause {
 /// A test of a header's value, or a claim's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttributeTest {
-    /// The header, of which the host joins several of one name, or the claim.
+    /// The header (the host joins several of one name) or the claim.
     pub attribute: AttributeId,
     /// Which of several headers counts.
     pub duplicates: Duplicates,
@@ -70,7 +70,7 @@ pub struct CookieTest {
     pub name: String,
     /// Which of several of this name counts.
     pub duplicates: Duplicates,
-    /// What its value must be, as it is.
+    /// What its value, undecoded, must be.
     pub test: Test,
 }
 
@@ -86,7 +86,7 @@ pub struct QueryTest {
 }
 
 impl Condition {
-    /// Whether the request meets the condition. What costs little is tested first.
+    /// Whether the request meets the condition. Cheap tests come first.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         let any = |request: &mut Fetched<'_>| {
             if self.any.is_empty() {
@@ -104,7 +104,7 @@ impl Condition {
             .and(|| self.all.dear_tests(request))
     }
 
-    /// Whether any of its tests takes long.
+    /// Whether any of its tests is expensive.
     pub fn is_dear(&self) -> bool {
         self.all.is_dear() || self.any.iter().chain(self.not.as_deref()).any(Clause::is_dear)
     }
@@ -128,7 +128,7 @@ impl Clause {
             .and(|| self.values_hold(request, false))
     }
 
-    /// Whether the request passes the tests that take long.
+    /// Whether the request passes the expensive tests.
     fn dear_tests(&self, request: &mut Fetched<'_>) -> Holds {
         self.values_hold(request, true)
     }
@@ -167,7 +167,7 @@ impl Clause {
             .is_none_or(|set| request.client_address().is_some_and(|address| set.contains(address)))
     }
 
-    /// Whether the request passes those tests of values that take long, or those that do not.
+    /// Whether the request passes the expensive tests of values if `is_dear`, else the cheap ones.
     #[inline(never)]
     fn values_hold(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
         Holds::all(&self.headers, |test| test.holds(request, is_dear))
@@ -177,8 +177,7 @@ impl Clause {
     }
 }
 
-// Each holds where it is not asked for: where it takes long, and only those are asked for that do not, or the other
-// way round.
+// `is_dear` asks either for the expensive tests or for the cheap ones; a test of the other kind holds.
 impl AttributeTest {
     fn holds(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
         let Self { attribute, duplicates, test } = self;

@@ -1,8 +1,8 @@
-//! Cookies of a request, as their header has them.
+//! A request's cookies, read from their header.
 
 use super::OneOf;
 
-/// The values of the cookies of this name (RFC 6265, 4.2.1), as they are.
+/// The values of the cookies of this name (RFC 6265, 4.2.1), undecoded.
 pub(crate) fn cookies<'a>(header: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = OneOf<'a>> {
     header.split(|&b| b == b';').filter_map(move |pair| {
         let at = pair.iter().position(|&b| b == b'=')?;

@@ -1,4 +1,4 @@
-//! What to make of a header, a cookie or a query parameter that a request has more than once.
+//! What to do about a header, a cookie or a query parameter that a request has more than once.
 
 use alloc::borrow::Cow;
 
@@ -7,27 +7,27 @@ use super::{Holds, Test};
 /// Which of several values of one name counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// Nothing is said. A header is what the host makes of them, one text with commas; of a cookie or a parameter a
-    /// condition looks at each, and a key takes the first.
+    /// Not configured. A header's values are one text with commas, as the host joins them. For a cookie or a parameter,
+    /// a condition looks at each value, and a key takes the first.
     #[default]
     Unsaid,
     /// The first.
     First,
     /// The last.
     Last,
-    /// None: a key cannot be made of them, and no test be tried on them.
+    /// None: no key is made of them, and no test can tell.
     Limit,
 }
 
-/// A request has more than one of what it may have once.
+/// A request has several values where it may have only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repeated;
 
-/// One of several values; none where there may be more of them that are not looked at.
+/// One of several values; `None` says that there may be more that were not looked at.
 pub(crate) type OneOf<'a> = Option<Cow<'a, [u8]>>;
 
 impl Duplicates {
-    /// As they are written.
+    /// Their names in configuration.
     pub(crate) const NAMES: [(&'static str, Self); 3] =
         [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
 

@@ -1,24 +1,23 @@
-//! Ways of writing a path that upstreams may take for one path.
+//! Spellings of a path that upstreams may take for the same path.
 
 use alloc::vec::Vec;
 
 use super::query::unescaped;
 
-/// What of a path does not count.
+/// Which differences between paths are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Folding(u8);
 
 impl Folding {
-    /// All counts.
+    /// None is.
     pub const NONE: Self = Self(0);
     /// The case of ASCII letters.
     pub const CASE: Self = Self(1);
     /// Slashes at the end, and doubled ones.
     pub const SLASHES: Self = Self(2);
-    /// Parameters of segments (RFC 3986, 3.3), which begin with `;`. A segment of nothing else is not there.
+    /// Parameters of segments (RFC 3986, 3.3), which begin with `;`. A segment that is nothing else is dropped.
     pub const PARAMETERS: Self = Self(4);
-    /// Whether characters are written as themselves or by `%` and two digits, and blanks at the end of a segment. A
-    /// `%2F` stays apart from a `/`.
+    /// Percent-encoding (but a `%2F` still differs from a `/`), and blanks at the end of a segment.
     pub const ENCODING: Self = Self(8);
     /// All of these.
     pub const ALL: Self = Self(15);
@@ -31,13 +30,13 @@ impl Folding {
         Self(self.0 | other.0)
     }
 
-    /// This, but for `other`.
+    /// This, without `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of `other` is folded.
+    /// Whether it ignores all that `other` does.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -55,9 +54,9 @@ impl Folding {
         folded
     }
 
-    /// What every path that begins with `head` begins with when it is folded.
+    /// A head that every path which begins with `head` has once it is folded.
     pub(super) fn of_head(self, head: &[u8]) -> Vec<u8> {
-        // The rest of an escape may follow.
+        // The head may end within an escape.
         let end = head.len().saturating_sub(2);
         let tail = head.get(end..).unwrap_or(head);
         let cut = tail.iter().position(|&b| b == b'%').map_or(head.len(), |at| end + at);
@@ -66,7 +65,7 @@ impl Folding {
         folded
     }
 
-    /// Leaves the path, folded, in `out`.
+    /// Writes the folded path to `out`.
     #[inline(never)]
     pub(crate) fn fold(self, path: &[u8], out: &mut Vec<u8>) {
         out.clear();
@@ -86,7 +85,7 @@ impl Folding {
         }
     }
 
-    /// Adds a segment, folded; whether it had parameters that were left out.
+    /// Appends a folded segment; returns whether it dropped parameters.
     fn fold_segment(self, segment: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         let mut rest = segment;
@@ -100,7 +99,7 @@ impl Folding {
                 byte.make_ascii_lowercase();
             }
             match byte {
-                // Neither divides segments nor, in a glob, stands for others.
+                // An escaped one neither separates segments nor is a glob's wildcard.
                 b'/' if !is_itself => out.extend_from_slice(b"%2f"),
                 b'*' if !is_itself => out.extend_from_slice(b"%2a"),
                 _ => out.push(byte),
@@ -122,24 +121,23 @@ impl Folding {
     }
 }
 
-/// What one look at a request target says of its path.
+/// What one pass over a request target finds out about its path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathRead {
-    /// How long it is: the query, or the end, follows.
+    /// Its length, up to the query or the end.
     pub(crate) len: usize,
-    /// Whether every way of folding leaves it as it is; a good part of those that are not may pass for such that are
-    /// not.
+    /// Whether every folding leaves it as it is. `false` may be wrong.
     pub(crate) is_folded: bool,
 }
 
 /// A byte that some folding may change.
 const ODD: u8 = 1;
-/// A slash: one behind another is folded away, and one at the end.
+/// A slash: it is folded away behind another, or at the end.
 const SLASH: u8 = 2;
 /// What ends a path.
 const END: u8 = 4;
 
-/// What each byte is to [`PathRead::of`].
+/// The kind of each byte, for [`PathRead::of`].
 const KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
     let mut at = 0;
@@ -159,7 +157,7 @@ const KINDS: [u8; 256] = {
 };
 
 impl PathRead {
-    /// What `target`, with its query, says.
+    /// Reads `target`, a path with its query.
     #[inline(never)]
     pub(crate) fn of(target: &[u8]) -> Self {
         let (mut len, mut last, mut seen) = (0, 0, 0);

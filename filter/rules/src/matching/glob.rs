@@ -1,4 +1,4 @@
-//! Globs on paths: `*` is any run of bytes within a segment, `**` any run at all; `/**/` is also a lone `/`.
+//! Globs on paths: `*` matches any run of bytes within a segment, `**` any run at all; `/**/` also matches one `/`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,18 +7,18 @@ use super::Holds;
 
 /// The longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
-/// The longest path that a glob can tell, in bytes.
+/// The longest path that a glob decides, in bytes; whether it matches a longer one is unsure at best.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
-/// Words of a set of places in a glob.
+/// Words in a set of places in a glob.
 const WORDS: usize = 4;
 // One place before each token, and one behind the last.
 const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
 
-/// A glob, compiled. It walks over a path once, keeping every place in the glob it may be at.
+/// A compiled glob. It walks over a path once, keeping every place in the glob that it may be at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    /// What stands before the first wildcard.
+    /// The text before the first wildcard.
     head: String,
     /// The rest.
     tokens: Vec<Token>,
@@ -66,7 +66,7 @@ impl Glob {
         Some(Self { head: head.into(), tokens })
     }
 
-    /// Whether the whole path meets the glob, or if `has_slash`, the path and a slash.
+    /// Whether the glob matches the whole path, or if `has_slash`, the path with a slash added.
     pub fn holds(&self, path: &[u8], has_slash: bool) -> Holds {
         let (head, end) = (self.head.as_bytes(), if has_slash { &b"/"[..] } else { &[] });
         let (rest, end) = match path.strip_prefix(head) {
@@ -101,12 +101,12 @@ impl Glob {
         Holds::of(places.has(self.tokens.len()))
     }
 
-    /// How many wildcards it has: at most so many more places it may be at with each byte of a path.
+    /// How many wildcards it has: each byte of a path adds at most so many places that it may be at.
     pub fn wildcards(&self) -> usize {
         self.tokens.iter().filter(|token| !matches!(token, Token::Byte(_))).count()
     }
 
-    /// Adds a place, and those behind wildcards that need no byte.
+    /// Adds a place, and those that follow it across wildcards, which need no byte.
     fn enter(&self, places: &mut Places, mut place: usize) {
         places.add(place);
         while matches!(self.tokens.get(place), Some(Token::Within | Token::Across | Token::Segments)) {

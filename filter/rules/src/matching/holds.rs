@@ -1,37 +1,37 @@
-//! What a test says of a request, and what several say together.
+//! The result of a test on a request, and of several together.
 
-/// Whether a test holds; of some requests that cannot be told. Three values in order (Kleene's strong logic): all of
-/// several tests hold as the least of them does, and one of them as the greatest.
+/// Whether a test holds, which is undecided for some requests. The three values are ordered (Kleene's strong logic):
+/// "all of these tests" is the least of their results, "one of these tests" the greatest.
 ///
-/// What cannot be told is for the place to decide: it is refused by `deny`, counted by a rule, never let off by
-/// `allow`, and given no better tier.
+/// Each use settles what is undecided: `deny` refuses such a request, a rule counts it, `allow` does not let it off,
+/// and it gets no better tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
     /// It does not.
     No,
-    /// Nobody can say: the value is too long for the test, or the upstream may read it in another way.
+    /// It is undecided: the value is too long for the test, or the upstream may read it in another way.
     Unsure,
     /// It does.
     Yes,
 }
 
 impl Holds {
-    /// What can be told: whether it `holds`.
+    /// `Yes` if it `holds`, else `No`.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 
-    /// Whether it does, or nobody can say.
+    /// Whether it does, or may.
     pub fn may(self) -> bool {
         self != Self::No
     }
 
-    /// Both; the other is not asked where it makes no difference.
+    /// Whether both hold; `other` is not called if it makes no difference.
     pub(super) fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self == Self::No { self } else { self.min(other()) }
     }
 
-    /// All of them; none at all hold.
+    /// Whether all of them hold; `Yes` if there are none.
     pub(super) fn all<T>(items: &[T], mut holds: impl FnMut(&T) -> Self) -> Self {
         let mut all = Self::Yes;
         for item in items {
@@ -40,7 +40,7 @@ impl Holds {
         all
     }
 
-    /// One of them; of none at all, none does.
+    /// Whether one of them holds; `No` if there are none.
     pub(super) fn any<T>(items: &[T], mut holds: impl FnMut(&T) -> Self) -> Self {
         let mut any = Self::No;
         for item in items {

@@ -6,7 +6,7 @@ use core::net::Ipv6Addr;
 /// The longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// Hosts that a request may be for, in lower case and backwards, so that a suffix is what a host begins with.
+/// Hosts that a request may be for, in lower case and backwards, so that a suffix becomes a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     exact: Vec<Vec<u8>>,
@@ -40,12 +40,12 @@ impl Hosts {
         is_name
     }
 
-    /// Names that hold as they are.
+    /// Whole names, backwards.
     pub(super) fn exact(&self) -> &[Vec<u8>] {
         &self.exact
     }
 
-    /// What names may begin with, backwards.
+    /// Suffixes of names, backwards.
     pub(super) fn suffixes(&self) -> &[Vec<u8>] {
         &self.suffixes
     }
@@ -58,14 +58,14 @@ impl Hosts {
     }
 }
 
-/// The host of an authority, as conditions are compared with it.
+/// The host of an authority, in the form that conditions compare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostRead {
     backwards: Vec<u8>,
 }
 
 impl HostRead {
-    /// Reads `authority`; of a host that is longer than any in a condition, no more than tells that.
+    /// Reads `authority`. A host longer than any in a condition is cut to one byte more than those may have.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         self.backwards.clear();

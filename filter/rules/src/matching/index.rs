@@ -1,13 +1,13 @@
-//! Finding the few of many conditions that a request can meet.
+//! Finds the few conditions, out of many, that a request can meet.
 //!
 //! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
 //! multi-dimensional range matching", 1998): for the method, the path, the host and the route, a request's value
-//! names a set of conditions, those that ask for this value or for none at all; what is in every such set can
-//! hold. The sets are made when configuration arrives, so a request costs one search per dimension and a
-//! few words of AND, and then a check of the conditions that are left.
+//! selects a set of conditions, those that ask for this value or for none at all. A condition can hold only if it
+//! is in every such set. The sets are made when configuration arrives, so a request costs one search per dimension
+//! and a few words of AND, and then a check of the conditions that are left.
 //!
-//! Sets are kept once however many values share one: the index takes one set, of a bit per condition, for each
-//! combination of conditions that a value names.
+//! However many values share a set, it is kept once: the index takes one set, of a bit per condition, for each
+//! combination of conditions that a value selects.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -29,11 +29,11 @@ pub struct Index {
 /// What the conditions ask of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Dimension {
-    /// The conditions that ask nothing.
+    /// The conditions that ask nothing of it.
     open: Bits,
-    /// Values as they are, sorted.
+    /// Whole values, sorted, each with the number of its set.
     exact: Vec<(Vec<u8>, u32)>,
-    /// What values begin with, sorted.
+    /// Heads (prefixes) of values, sorted.
     heads: Vec<Head>,
     sets: Vec<Bits>,
 }
@@ -42,7 +42,7 @@ struct Dimension {
 struct Head {
     text: Vec<u8>,
     set: u32,
-    /// The longest other that this one begins with.
+    /// The longest other head that this one begins with.
     parent: Option<u32>,
 }
 
@@ -83,9 +83,9 @@ impl Index {
         }
     }
 
-    /// Leaves in `out` the conditions that the request can meet: every one that it does or may, and few others.
+    /// Writes to `out` the conditions that the request can meet: every one that holds or may, and few others.
     ///
-    /// Asks for no attribute that none of the conditions left needs.
+    /// Fetches an attribute only if one of the conditions left needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
         out.copy_from(&self.every);
         narrow(self.methods.as_ref(), out, |dimension, out| {
@@ -110,7 +110,7 @@ fn narrow(dimension: Option<&Dimension>, out: &mut Bits, meet: impl FnOnce(&Dime
 }
 
 impl Dimension {
-    /// Keeps in `out` what a request with this value can meet.
+    /// Keeps in `out` only the conditions that a request with this value can meet.
     fn meet(&self, value: Option<&[u8]>, out: &mut Bits) {
         let set = value.and_then(|value| self.set_of(value));
         out.intersect(set.and_then(|set| self.sets.get(set as usize)).unwrap_or(&self.open));
@@ -124,8 +124,8 @@ impl Dimension {
         }
     }
 
-    /// Where the longest head of the value is: it is the last of those sorted before the value, or one that
-    /// this begins with.
+    /// The place of the longest head that the value begins with: the last head not sorted after the value, or
+    /// one of that head's own heads.
     fn head_at(&self, value: &[u8]) -> Option<usize> {
         let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
         loop {
@@ -138,7 +138,7 @@ impl Dimension {
     }
 }
 
-/// What one dimension is made of: which condition asks for which value.
+/// What a dimension is built from: which condition asks for which value.
 struct Asked {
     place: usize,
     asks: bool,
@@ -147,7 +147,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The dimension of what `ask` says of each clause; none if no clause asks for anything.
+    /// Builds a dimension from the values that `ask` adds for each clause; `None` if no clause asks for any.
     fn dimension(clauses: &[&Clause], ask: impl Fn(&Clause, &mut Self)) -> Option<Dimension> {
         let len = clauses.len();
         let mut asked = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
@@ -177,7 +177,7 @@ impl Asked {
         let mut dimension = Dimension { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
         let mut full: Vec<Bits> = Vec::new();
         for (text, mut bits) in by_value(self.heads, len) {
-            // In order, so what this one begins with is there already.
+            // In order, so the heads that this one begins with are there already.
             let parent = dimension.head_at(&text);
             bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
             let parent = parent.and_then(|parent| u32::try_from(parent).ok());
@@ -194,10 +194,10 @@ impl Asked {
     }
 }
 
-/// The values in order, each with the places, of `len`, that ask for it.
+/// The values in order, each with the set of the places (out of `len`) that ask for it.
 fn by_value(asked: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
-    // A heap's sort is a fraction of the code of a slice's.
+    // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
     for (value, place) in BinaryHeap::from(asked).into_sorted_vec() {
         match values.last_mut() {
             Some((known, bits)) if *known == value => bits.add(place),
@@ -211,10 +211,10 @@ fn by_value(asked: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     values
 }
 
-/// Sets, each once.
+/// Distinct sets, numbered.
 #[derive(Default)]
 struct Sets {
-    /// In the order of the sets.
+    /// Sorted by set.
     numbers: Vec<(Bits, u32)>,
     list: Vec<Bits>,
 }

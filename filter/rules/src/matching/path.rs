@@ -9,26 +9,26 @@ use crate::request::Fetched;
 
 /// A test of the path, without its query.
 ///
-/// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. What the
-/// operator says does not count is folded away on both sides; where it says nothing, a path that meets the test
-/// only when that is folded away as well is one of which nobody can say.
+/// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. Differences
+/// that the operator ignores are folded away on both sides. If the operator says nothing about a difference, and a
+/// path passes only with that folded away too, the result is [`Holds::Unsure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     sure: Form,
-    /// The same as `sure` where nothing is left open.
+    /// With what is left open folded away too; the same as `sure` if nothing is.
     open: Form,
-    /// What every path that meets it is, or begins with, when all is folded that can be.
+    /// What every path that passes is, or begins with, when all that can be is folded.
     indexed: Indexed,
 }
 
-/// By what an index finds a test.
+/// What an index finds a test by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Indexed {
     Exact(Vec<u8>),
     Head(Vec<u8>),
 }
 
-/// What is asked of a path that is folded so.
+/// A folding, and what is asked of a path that is folded so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Form {
     folding: Folding,
@@ -57,7 +57,7 @@ pub enum Written<'a> {
 }
 
 impl PathMatch {
-    /// A test for `written`, with what surely does not count, and what may not; none of a glob that is too long.
+    /// A test for `written` that ignores `sure`, and is unsure about `open`; `None` for a glob that is too long.
     #[inline(never)]
     pub fn new(written: Written<'_>, sure: Folding, open: Folding) -> Option<Self> {
         let form = |folding| Some(Form { folding, kind: Kind::new(written, folding)? });
@@ -80,7 +80,7 @@ impl PathMatch {
         sure
     }
 
-    /// Whether this holds wherever `narrow` does, and is unsure nowhere else.
+    /// Whether this holds wherever `narrow` does, and may hold wherever `narrow` may. `false` may be wrong.
     pub fn contains(&self, narrow: &Self) -> bool {
         self.sure.contains(&narrow.sure) && self.open.contains(&narrow.open)
     }
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// Whether `prefix` is the path and a slash.
+/// Whether `prefix` is the path with a slash added.
 fn is_but_for_slash(prefix: &[u8], path: &[u8]) -> bool {
     prefix.strip_suffix(b"/") == Some(path)
 }

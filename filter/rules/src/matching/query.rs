@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use super::OneOf;
 
-/// How much of a query a condition looks at, in bytes; of a parameter that goes beyond it nothing can be told.
+/// How much of a query a condition looks at, in bytes; parameters beyond that are undecided.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
-/// The values of the parameters of this name in a request target, decoded. A query is looked at up to `bytes_max`;
-/// where it goes on, there may be more of them: a none at the end.
+/// The decoded values of the parameters of this name in a request target. If the query is longer than `bytes_max`,
+/// the rest is not looked at, and a `None` at the end says that there may be more.
 pub(crate) fn parameters<'a>(
     target: &'a [u8],
     name: &'a str,
@@ -42,7 +42,7 @@ fn form_value(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Bytes as they were before a form was encoded.
+/// The bytes that a form encoded as `text`.
 fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -51,8 +51,8 @@ fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// The next byte of `text`, which is left without it, and whether it was written as itself; `%` with two hexadecimal
-/// digits is the byte that they say (RFC 3986, 2.1), any other `%` itself.
+/// Takes the next byte off `text`; says, too, whether it was written as itself. `%` and two hexadecimal digits stand
+/// for a byte (RFC 3986, 2.1), any other `%` for itself.
 pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     if let [b'%', high, low, rest @ ..] = *text

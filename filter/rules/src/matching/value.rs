@@ -11,14 +11,14 @@ use super::Holds;
 
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// The longest value that a regular expression can tell, in bytes; it can tell none that is not UTF-8.
+/// The longest value that a regular expression is tried on, in bytes. One that is longer or not UTF-8 is undecided.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
-/// The most that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
-/// value's length and to what the expression takes; so this is what a request can cost.
+/// The most memory that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to
+/// the value's length and the expression's size, so this bounds what a request can cost.
 pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
 /// The least that an expression is counted as.
 const PROGRAM_BYTES_MIN: usize = 128;
-/// How deep groups may be within each other.
+/// How deep groups may nest.
 const PATTERN_DEPTH_MAX: u32 = 16;
 
 /// A test of a value.
@@ -30,7 +30,7 @@ pub enum Test {
     Prefix(String),
     /// It begins with this, in any case.
     PrefixInAnyCase(String),
-    /// This is found in it.
+    /// This matches somewhere in it.
     Regex(Pattern),
     /// It is there, or it is not.
     Present(bool),
@@ -51,19 +51,19 @@ impl Test {
         })
     }
 
-    /// Whether it takes long.
+    /// Whether it is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         matches!(self, Self::Regex(_))
     }
 }
 
-/// Texts in order, each once.
+/// Distinct texts, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts(Vec<String>);
 
 impl FromIterator<String> for Texts {
     fn from_iter<I: IntoIterator<Item = String>>(texts: I) -> Self {
-        // A heap's sort is a fraction of the code of a slice's.
+        // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
         let mut texts = texts.into_iter().collect::<BinaryHeap<_>>().into_sorted_vec();
         texts.dedup();
         Self(texts)
@@ -77,7 +77,7 @@ impl Texts {
     }
 }
 
-/// A regular expression, compiled. Its search takes time in proportion to the value's length.
+/// A compiled regular expression. Its search takes time in proportion to the value's length.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     regex: Regex,
@@ -95,11 +95,11 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Pattern {
-    /// Compiles an expression; what is wrong with it, where it cannot be.
+    /// Compiles an expression; the error says what is wrong with it.
     pub fn new(text: &str, is_of_credentials: bool) -> Result<Self, String> {
         let mut builder = RegexBuilder::new(text);
         builder.nest_limit(PATTERN_DEPTH_MAX);
-        // What a program takes shows only in whether it fits.
+        // The library does not tell a program's size, only whether it fits a limit.
         let mut program_bytes = PROGRAM_BYTES_MIN;
         loop {
             match builder.size_limit(program_bytes).build() {
@@ -110,7 +110,7 @@ impl Pattern {
         }
     }
 
-    /// What it takes, in bytes, or up to half as much again.
+    /// The memory it takes, in bytes, overstated by up to half; at least 128.
     pub fn program_bytes(&self) -> usize {
         self.program_bytes
     }
@@ -125,7 +125,7 @@ impl Pattern {
         })
     }
 
-    /// Credentials with their scheme in the case that the expression has it in.
+    /// Credentials with their scheme in the case in which the expression has it.
     #[inline(never)]
     fn as_it_spells<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spelled = || {

@@ -1,4 +1,4 @@
-//! Conditions as they are written.
+//! Reads conditions from configuration.
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ pub(crate) fn conditions(
         .collect()
 }
 
-/// What holds for every request is not written as a condition where it would be a slip.
+/// Notes an empty condition where it is most likely a slip: it would hold for every request.
 fn note_if_empty(value: &Value, place: &str, errors: &mut Errors) {
     if value.as_object().is_some_and(serde_json::Map::is_empty) {
         errors.note(place, "empty: expected a condition, as in {path: {prefix: /api}}");
@@ -72,7 +72,7 @@ pub(crate) fn condition(
     Some(Condition { all, any, not: not.map(Box::new) })
 }
 
-/// A condition within a condition, which has none within itself.
+/// A condition within a condition; it may not have conditions of its own.
 fn lone_clause(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Clause> {
     let mut fields = Fields::of(value, place, errors)?;
     note_if_empty(value, place, errors);
@@ -163,11 +163,11 @@ fn path(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     PathMatch::new(written?, sure, open)
 }
 
-/// What of a path surely does not count, and what may not, as nothing is said of it.
+/// The differences between paths that are ignored, and those that are left open because the rule does not say.
 fn folding(path: &str, fields: &mut Fields<'_>, errors: &mut Errors) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
     let parameters_place = fields.place("parameters");
-    // A path that has parameters is not meant to be any without.
+    // A path written with parameters is not meant to match one without.
     if path.contains(';') {
         open = open.without(Folding::PARAMETERS);
     }

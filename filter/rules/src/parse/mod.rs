@@ -1,4 +1,4 @@
-//! Rules as they are written.
+//! Reads rules from configuration.
 
 mod condition;
 mod reader;

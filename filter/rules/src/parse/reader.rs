@@ -1,4 +1,4 @@
-//! What all reading of a rule set shares.
+//! What all parts of a rule set share while it is read.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,14 +9,14 @@ use weir_wire::messages::RULE_NAME_MAX;
 use crate::reading::{Errors, Fields};
 use crate::request::Attributes;
 
-/// What is shared by all that a rule set is made of.
+/// What all parts of a rule set share: its attributes, and what they cost together.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// What is asked of a request.
+    /// The attributes of a request that the rules ask for.
     pub(crate) attributes: Attributes,
-    /// What regular expressions take so far, compiled, in bytes.
+    /// The size of all compiled regular expressions so far, in bytes.
     pub(super) programs_bytes: usize,
-    /// Wildcards of globs so far.
+    /// The number of wildcards in all globs so far.
     pub(super) wildcards: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Rules, as they are written.
+//! Reads the list of rules.
 
 use alloc::format;
 use alloc::string::String;
@@ -72,7 +72,7 @@ pub(crate) fn rules(
     Some(rules)
 }
 
-/// A rule, before it its tiers, and behind each those that its `wider` makes.
+/// A rule's tiers, then the rule, each followed by the rules that `wider` makes of it.
 fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<Vec<Rule>> {
     let mut fields = Fields::of(value, place, errors)?;
     let name = rule_name(&mut fields, "the rule's name", errors);
@@ -141,7 +141,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     Some(variants.iter().flat_map(|rule| expanded(rule, &wider, &name_place, errors)).collect())
 }
 
-/// Whether a rule's cost is one that only the response tells.
+/// Whether only the response tells a rule's cost.
 fn is_told_by_response(fields: &mut Fields<'_>) -> bool {
     fields.take("cost").and_then(Value::as_object).is_some_and(|cost| cost.contains_key("after"))
 }
@@ -157,7 +157,7 @@ fn after(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<After> {
     after
 }
 
-/// What is paid for beforehand, or given by turns, cannot be charged when the response is there.
+/// A rule that is paid in advance, or gives out turns, cannot charge a cost that only the response tells.
 fn note_what_cannot_be_charged_after(
     limit: &Limit,
     is_strict: bool,
@@ -172,7 +172,7 @@ fn note_what_cannot_be_charged_after(
     }
 }
 
-/// Only a token bucket is shared by POPs; what other algorithms count, each POP counts for itself.
+/// POPs share only a token bucket; with any other algorithm each counts for itself.
 fn note_what_needs_a_token_bucket(limit: &Limit, fields: &mut Fields<'_>, errors: &mut Errors) {
     if matches!(limit.algorithm, Algorithm::TokenBucket(_)) {
         return;

@@ -1,4 +1,4 @@
-//! Tests of headers, cookies, query parameters and claims, as they are written.
+//! Reads tests of headers, cookies, query parameters and claims from configuration.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -14,7 +14,7 @@ use crate::matching::{
 use crate::reading::{Errors, Fields, text};
 use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId, normalise_credentials};
 
-/// The most items of a list, where nothing else is said.
+/// The most items of a list that has no limit of its own.
 pub(super) const LIST_MAX: usize = 100;
 /// The most networks, and the most values, in one list.
 pub(super) const LONG_LIST_MAX: usize = 10_000;
@@ -86,7 +86,7 @@ fn each<T>(
     all
 }
 
-// Once, for every kind of item.
+// Not generic, so it is compiled once for every kind of item.
 #[inline(never)]
 fn each_item(
     fields: &mut Fields<'_>,
@@ -108,7 +108,7 @@ fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -
     fields.text("name", NAME_BYTES_MAX, errors)
 }
 
-/// `name`, if it is a token (RFC 9110, 5.6.2), which names of headers and cookies are.
+/// `name`, if it is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
 fn token(
     name: String,
     what: &str,
@@ -149,7 +149,7 @@ pub(crate) fn texts(
     items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors)).map(as_it_is).collect()
 }
 
-/// What the values of a cookie or a parameter must be, of which a request may have several.
+/// What a cookie or a parameter must be; a request may have several of one name.
 #[inline(never)]
 fn test_of_several(
     fields: &mut Fields<'_>,
@@ -158,13 +158,13 @@ fn test_of_several(
 ) -> (Option<Test>, Duplicates) {
     let test = test(fields, false, reader, errors);
     match duplicates(fields, errors) {
-        // As many searches as a client likes would cost as much as it likes.
+        // Else a client could cause as many searches as it likes.
         Duplicates::Unsaid if test.as_ref().is_some_and(Test::is_dear) => (test, Duplicates::Limit),
         duplicates => (test, duplicates),
     }
 }
 
-/// What a value must be; credentials are in the form that requests have them in.
+/// What a value must be; credentials are normalised as those in requests are.
 #[inline(never)]
 fn test(
     fields: &mut Fields<'_>,
@@ -205,7 +205,7 @@ fn test(
     pattern(regex, &fields.place("regex"), is_of_credentials, reader, errors).map(Test::Regex)
 }
 
-/// Blanks at the end of a scheme are one, and none at the end of a part of a scheme.
+/// A prefix that ends within a scheme is compared in any case; blanks after a whole scheme count as one.
 fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> Test {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => Test::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
