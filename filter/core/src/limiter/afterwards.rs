@@ -1,5 +1,5 @@
-//! What a decision leaves to be done when its request ends: release it, where requests in flight are
-//! counted; charge it, where the response tells what it cost.
+//! What a decision leaves to do when its request ends: a release, if requests in flight are counted;
+//! a charge, if the response tells the cost.
 
 use alloc::sync::Arc;
 
@@ -9,10 +9,9 @@ use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::key::KeyValue;
 
-/// Something to be done once, when a request that was let through ends.
+/// Something to do once, when a request that was let through ends.
 ///
-/// It names its bucket by itself, so that it can be done under another rule set than the one it was made
-/// under.
+/// It names its bucket itself, so it can be done even if the rule set has been replaced since.
 #[derive(Debug)]
 pub struct Afterwards {
     /// What is to be done.
@@ -35,6 +34,6 @@ pub enum What {
         /// And how much.
         cost: u32,
     },
-    /// Charge what this tells of its response: [`crate::limiter::Limiter::charge`].
+    /// Charge what this reads from the response: [`crate::limiter::Limiter::charge`].
     Charge(Arc<After>),
 }

@@ -1,4 +1,4 @@
-//! The decision, once every hit is judged.
+//! Turning judged hits into a decision.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::table::Slots;
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a client is told to wait that is refused because the POP is out of touch, in nanoseconds.
+/// The wait for clients that are refused because the POP is out of touch, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
@@ -40,7 +40,7 @@ impl Limiter {
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
 
-    /// Remembers which keys are out of tokens, and answers for the rule that holds out the longest.
+    /// Remembers which keys are out of tokens, and answers for the rule that refuses the longest.
     pub(super) fn refuse(
         &mut self,
         hits: &[Hit],
@@ -89,8 +89,8 @@ impl Limiter {
         }
     }
 
-    /// Whether a refusal by this rule holds until the time it names, and need not be seen again: a request in
-    /// flight may end at any time, and a penalty box counts refusals.
+    /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
+    /// in flight, which may end at any time, or has a penalty box, which counts refusals.
     fn may_remember(&self, rule: u16) -> bool {
         let rule = self.rule(rule);
         rule.is_some_and(|rule| {
@@ -109,7 +109,7 @@ impl Limiter {
     }
 }
 
-/// The refusal that holds out longer.
+/// The refusal that lasts longer.
 fn longer(known: Option<(u16, Standing)>, rule: u16, wait_ns: u64, full_ns: u64) -> Option<(u16, Standing)> {
     known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
 }

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use super::saying::Told;
 use weir_wire::time::Time;
 
-/// The most reports of a worker that are under way at once; beyond it nothing is said until one ends.
+/// The most reports of a worker that are under way at once; the next waits until one ends.
 pub const REPORTS_MAX: usize = 4;
 
-/// The most requests of one worker that wait at once; any beyond are decided without asking.
+/// The most requests of one worker that wait at once; any beyond are decided without asking weir-sync.
 pub const DRAWS_MAX: usize = 1_000;
 
 /// What a call is for.
@@ -24,12 +24,12 @@ pub enum Purpose {
 
 /// A call under way.
 pub(super) struct UnderWay {
-    /// No other call of this worker ever has it, so an answer goes to the call it is for, or to none. That of a report
-    /// is its sequence.
+    /// This worker never uses a number again, so an answer goes to the call it is for, or to none. A report's number is
+    /// its sequence.
     pub(super) number: u64,
     pub(super) purpose: Purpose,
     pub(super) sent_at: Time,
-    /// What it said of keys.
+    /// What it said about keys.
     pub(super) told: Vec<Told>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct UnderWay {
 pub(super) struct Calls(Vec<UnderWay>);
 
 impl Calls {
-    /// Whether there is room for one more call for this. A fetch takes the place of the one before.
+    /// Whether one more call for `purpose` may begin. A fetch replaces the one before.
     pub(super) fn have_room(&self, purpose: Purpose) -> bool {
         let most = match purpose {
             Purpose::Report => REPORTS_MAX,
@@ -56,7 +56,7 @@ impl Calls {
         self.0.push(call);
     }
 
-    /// Call `number`, if it is under way for `purpose`; no longer under way then.
+    /// Removes call `number`, if it is under way for `purpose`.
     pub(super) fn end(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
         let at = self.place(number)?;
         self.0.get(at).filter(|call| call.purpose == purpose)?;
@@ -82,12 +82,12 @@ impl Calls {
         self.0.iter().filter(move |call| call.purpose == purpose)
     }
 
-    /// What those under way said.
+    /// What the calls under way said.
     pub(super) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
         self.0.iter_mut().flat_map(|call| &mut call.told)
     }
 
-    /// When the fetch of rules began that is under way.
+    /// When the fetch of rules under way began.
     pub(super) fn fetching_since(&self) -> Option<Time> {
         let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
         self.0.iter().find(is_fetch).map(|call| call.sent_at)

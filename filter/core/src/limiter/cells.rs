@@ -1,5 +1,5 @@
-//! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in the same
-//! slots, as cells.
+//! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in cells,
+//! in the same slots.
 
 use super::judged::{Judged, Verdict};
 use super::state::{Hit, Limiter};
@@ -9,22 +9,22 @@ use crate::slot::{Cold, Entry, Slot, Tag};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a client is told to wait for whose cells there is no room, in nanoseconds.
+/// What a client is told to wait if there is no room for its cells, in nanoseconds.
 const ROOM_WAIT_NS: u64 = SECOND_NS;
 
-/// A key's cells and where they are.
+/// A key's cells, and where they are.
 pub(super) struct Cells {
-    /// The tag of the first; the others lie beside it.
+    /// The tag of the first cell; the others are beside it (`Tag::beside`).
     pub(super) tag: Tag,
     list: [Cell; CELLS_MAX],
     len: usize,
 }
 
 impl Cells {
-    /// The cells of the key `tag`, or, where the slot has no room for them, the rule's overflow cell.
+    /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them.
     ///
-    /// While an overflow cell holds something, a key that has none of its own stays with it: a client that drained it
-    /// does not get a fresh one when room appears.
+    /// While the overflow cell holds something, keys without cells keep using it: a client that drained it does not get
+    /// a fresh cell when room appears.
     fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
@@ -38,7 +38,7 @@ impl Cells {
         (0u8..).take(algorithm.cells()).any(|i| slot.get(tag.beside(i)).is_some())
     }
 
-    /// The `len` cells at `tag`, as the slot has them.
+    /// The `len` cells at `tag`, as the slot holds them; new where it holds none.
     pub(super) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
         let mut list = [Cell::NEW; CELLS_MAX];
         for (i, cell) in (0u8..).zip(list.iter_mut().take(len)) {
@@ -57,8 +57,8 @@ impl Cells {
         self.list.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Stores those that hold something, or did; how many spent entries that dropped. None where there is no
-    /// room for all; the slot may then hold some.
+    /// Stores the cells that hold something, or did. Returns how many spent entries it dropped for them, or `None`
+    /// if there is not room for all; the slot may then hold some of them.
     pub(super) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
         let mut dropped = 0;
         for (i, cell) in (0u8..).zip(self.all()) {
@@ -85,7 +85,7 @@ impl Limiter {
         if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
             return judged;
         }
-        // A log grows, and there is no room. A client that has some of its own stays with it.
+        // A log has to grow, and there is no room. A key that has cells of its own keeps to these.
         *slot = before;
         let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
         if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
@@ -96,7 +96,7 @@ impl Limiter {
         judged.unwrap_or(Judged::refused(no_room, terms.overflow))
     }
 
-    /// Takes the hit's cost from `cells`; none if what is left has no room in the slot.
+    /// Takes the hit's cost from `cells`; none if the slot has no room for the result.
     fn take_cells(
         mut cells: Cells,
         hit: &Hit,
@@ -128,12 +128,12 @@ impl Limiter {
         let algorithm = &algorithm_at(hit.judged.tag, algorithm);
         let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
         algorithm::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);
-        // They were there, so they have their room.
+        // The cells were there, so there is room.
         let _ = cells.store(slot, now);
     }
 }
 
-/// What counts at `tag`: in an overflow cell, which is one for all keys, a log is a window.
+/// The algorithm that counts at `tag`: an overflow cell is one cell for all keys, so a log counts as a window there.
 pub(super) fn algorithm_at(tag: Tag, algorithm: &Algorithm) -> Algorithm {
     if tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm }
 }

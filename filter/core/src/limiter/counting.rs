@@ -1,4 +1,4 @@
-//! Counting requests for the keys that weir-sync hears of, and which keys these are.
+//! Counting requests for watched keys, and watching keys that were refused.
 
 use alloc::vec::Vec;
 
@@ -15,14 +15,14 @@ impl Limiter {
         if !hit.watched && slot.is_watched(hit.tag) {
             hit.watched = true;
             let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
-            // Either it or the key that makes room is dropped.
+            // The drop is counted already, be it of this key or of the one that it pushes out.
             if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
             }
         }
     }
 
-    /// Whether there is room to.
+    /// Counts the request on the watch list; false if that has no room.
     fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
         let has_room = self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
         self.counters.add(Event::SyncDropped, u32::from(!has_room));
@@ -37,7 +37,7 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) {
-        // What other algorithms count, each POP counts for itself.
+        // Other algorithms than the token bucket count in each POP alone.
         let is_heard = self.exchange.is_some() && self.rule(hit.rule).is_some_and(Rule::is_shared);
         let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);

@@ -1,4 +1,4 @@
-//! The decision: what is looked up, judged and committed, in this order.
+//! The decision: look up, judge, commit, in this order.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
 
-/// How often a write that meets another worker's is done again. Each retry means that some other
-/// request was decided, so only a slot under absurd contention comes near it.
+/// How often a write that conflicts with another worker's is retried. Each retry means that some other
+/// request was decided, so only a slot under absurd contention comes near this.
 pub(super) const WRITES_MAX: u32 = 32;
 
 impl Limiter {
@@ -31,7 +31,7 @@ impl Limiter {
         now: Time,
     ) -> Decision {
         self.touch.asked = asked;
-        // The scratch is taken out, so that it and the rest of the limiter can be used at once.
+        // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
         let met = self.meet(request, &mut scratch, slots.count(), now);
         let ruling = if let Met::Blocked = met {
@@ -75,7 +75,7 @@ impl Limiter {
         decision
     }
 
-    /// Looks up how the request at hand stands with weir-sync, before it is judged.
+    /// Looks up whether the POP is in touch with weir-sync, before the request is judged.
     pub(super) fn look_up_touch(&mut self, now: Time) {
         let (asked, ladder) = (self.touch.asked, self.ladder());
         let is_lost = ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback);
@@ -83,7 +83,7 @@ impl Limiter {
         self.touch = Touch { is_lost, is_lost_for_strict, asked };
     }
 
-    /// The answer of the deny cache: the rule among those it remembers that holds out the longest.
+    /// The deny cache's answer: of the refusals that it remembers for these hits, the one that lasts longest.
     fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
         let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
@@ -140,7 +140,7 @@ impl Limiter {
         loaded
     }
 
-    /// Writes a judged slot; on a conflict reads and judges it again. False if by then it is short.
+    /// Writes a judged slot; on a conflict, reads and judges it again. False if a hit no longer fits then.
     pub(super) fn commit(
         &mut self,
         loaded: &mut Loaded,
@@ -174,7 +174,7 @@ impl Limiter {
     }
 }
 
-/// Nothing was written of what hits took in this slot, so there is nothing to give back, or to release.
+/// Notes that this slot was not written, so its hits have nothing to give back or to release.
 fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {

@@ -1,10 +1,10 @@
 //! Strict rules: a request that waits while weir-sync debits the budget for it.
 //!
-//! The POP spends only tokens that were debited beforehand. Where it has none on hand, the request
-//! that needs one is held up for one exchange, bounded by its time-out; then it is decided again.
+//! The POP spends only tokens that were debited beforehand. If it has none on hand, the request
+//! waits for one exchange at most, bounded by a time-out, and is then decided again.
 //!
-//! What a draw brings lies in the key's entry, for whichever requests come. Where a slot has no place for the
-//! entry, the request draws for itself alone: what many keys owe at once locks no newcomer out.
+//! The tokens of a draw go into the key's entry, for whatever requests come. If the slot has no place for the
+//! entry, the request draws for itself alone: so a slot full of debtors locks no newcomer out.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,15 +25,15 @@ use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, WireError};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most epochs of requests whose keys have no place that wait to be said to be over; what is not said, the budget
-/// takes for spent when their leases end.
+/// The most ended epochs of requests without a place that wait to be reported. The budget counts an epoch that is not
+/// reported as spent when its lease ends.
 const ENDED_MAX: usize = 256;
 
-/// How long a key keeps its place for a draw that is under way, in nanoseconds. What comes later may find it gone.
+/// How long a key keeps its place for a draw under way, in nanoseconds. A later answer may find it gone.
 const AWAITED_NS_MAX: u64 = SECOND_NS;
 
 impl Limiter {
-    /// What to send for a request that has just been ruled to wait. None where weir-sync cannot be asked.
+    /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
     fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
         if self.touch.asked != Asked::NotYet || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
             return None;
@@ -53,15 +53,15 @@ impl Limiter {
         self.say(saying, Purpose::Draw, now)
     }
 
-    /// Wants the request's tokens for the key of `hit`, and those of all that wait for it already, at whichever worker;
-    /// from a calendar's quota, also a few for those that come next.
+    /// Asks for the tokens of this request and of all that wait for the key of `hit` already, at any worker; under a
+    /// calendar quota, also for a few in advance.
     fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
         let place = Place { tag: hit.tag, slot: hit.slot };
         let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
-            // One that is asked for again although it was told to wait has nothing left to its epoch.
-            // Out of touch, more was let through than was leased.
+            // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
+            // have been admitted than was leased.
             let is_overspent = watched.admitted > watched.charged;
             if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
                 watched.begin_epoch(now);
@@ -87,9 +87,9 @@ impl Limiter {
         saying.add(told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Wants the request's tokens for itself alone, where its key has no place in its slot, or none in this worker's
-    /// list: in an epoch of their own. What it gets it spends at once, and then says that the epoch is over; what
-    /// the budget hears no more of it takes for spent.
+    /// Asks for tokens for this request alone, because its key has no place in its slot or in this worker's list. They
+    /// get an epoch of their own: the request spends it at once and reports it as over. If that report is lost, the
+    /// budget counts the tokens as spent.
     fn want_unplaced(&mut self, hit: &Hit, told: Told, unheard: &Unheard, saying: &mut Saying, now: Time) {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
@@ -98,11 +98,11 @@ impl Limiter {
         saying.add(told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
     }
 
-    /// Once a request has been decided again, what was in hand for it is over: `hits` spent it if it `is_allowed`.
+    /// Ends what was in hand for a request that has been decided again: its `hits` spent it, if it `is_allowed`.
     pub(super) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(in_hand) = self.in_hand.pop() {
             let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
-            // What it spent, it does not wait for any more.
+            // If it was allowed, spending has ended its waiting.
             if !is_allowed || hit.is_none() {
                 self.end_waiting(&in_hand.told, slots, now);
             }
@@ -114,7 +114,7 @@ impl Limiter {
         }
     }
 
-    /// What `told` says that its request waits for is for any request from now on.
+    /// The request of `told` waits no more: its tokens are for any request from now on.
     fn end_waiting(&mut self, told: &Told, slots: &mut dyn Slots, now: Time) {
         if told.awaited > 0 {
             self.update_watched(told.place, None, slots, now, |watched| {
@@ -125,8 +125,8 @@ impl Limiter {
         }
     }
 
-    /// Says of which epochs nothing will be spent any more, so that their budgets refill. What is lost of it is not said
-    /// again.
+    /// Says which epochs are over, so that their budgets get back what was not spent. It is said once, even if the
+    /// report is lost.
     pub(super) fn say_ended(&mut self, saying: &mut Saying, now: Time) {
         for Ended { rule, value, epoch, spent } in core::mem::take(&mut self.ended) {
             let Some(unheard) = self.unheard(rule) else { continue };
@@ -136,12 +136,12 @@ impl Limiter {
         }
     }
 
-    /// Gives the epochs that are over the rules' numbers that `to` says.
+    /// Gives the rules of ended epochs the indices that `to` says; epochs of rules without one are dropped.
     pub(super) fn renumber_ended(&mut self, to: impl Fn(u16) -> Option<u16>) {
         self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 
-    /// Takes in the answer to draw `number`. Whether the budgets were asked: on false, as on an error, the
+    /// Applies the answer to draw `number`. Returns whether the budgets were asked; if not, or on an error, the
     /// request is to be decided as unanswered.
     pub fn drawn(
         &mut self,
@@ -169,7 +169,7 @@ impl Limiter {
         }
     }
 
-    /// Nobody waits for draw `number` any more. What it brings is taken in with the next report's answer.
+    /// No request waits for draw `number` any more. The next report's answer brings what it drew.
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let draw = self.exchange.as_mut().and_then(|exchange| exchange.give_up(number, Purpose::Draw));
         if let Some(draw) = draw {
@@ -177,7 +177,7 @@ impl Limiter {
         }
     }
 
-    /// Draw `number` came to nothing.
+    /// Draw `number` failed.
     pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         self.draw_abandoned(number, slots, now);
         self.counters.add(Event::SyncFailed, 1);
@@ -186,7 +186,7 @@ impl Limiter {
         }
     }
 
-    /// Decides a request that has waited: `answered` if weir-sync debited what there was. Never waits
+    /// Decides a request that has waited; `answered` says whether weir-sync asked the budgets. It never waits
     /// again.
     pub fn decide_again(
         &mut self,
@@ -198,13 +198,13 @@ impl Limiter {
         self.decide_at(if answered { Asked::Answered } else { Asked::InVain }, request, slots, now)
     }
 
-    /// After a ruling to wait, and before any other.
+    /// Draws for a request that was told to wait. Call it before any other request is decided.
     #[inline(never)]
     pub(super) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         match self.draw(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
             None if self.touch.asked == Asked::NotYet => self.decide_again(false, request, slots, now),
-            // It is never to wait again; should it be, the request is not held up for it.
+            // A request never waits twice; if it should be told to, let it through.
             None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
         }
     }

@@ -10,18 +10,18 @@ use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, BOXED_MAX, Boxed, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::Time;
 
-/// The most bytes of keys that a POP's workers report in a second, and at once. What is not said now is said later.
+/// The most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
-/// 2^32 over the golden ratio, to the nearest odd number: spreads what is counted evenly.
+/// 2^32 over the golden ratio, to the nearest odd number: multiples of it are spread evenly.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 
-/// A key that was boxed here and that no answered report has told of.
+/// A key that was boxed here, and that no answered report has named yet.
 #[derive(Clone, Debug)]
 pub(super) struct BoxedHere {
     rule: u16,
     value: KeyValue,
     until: Time,
-    /// The first report that may have said it.
+    /// The first report that may have named it.
     first_said: u64,
 }
 
@@ -30,23 +30,23 @@ pub(super) struct Exchange {
     reporter: Reporter,
     table_id: u32,
     sequence: u64,
-    /// Live POPs, as weir-sync last said, or guessed.
+    /// Live POPs, as weir-sync last said or guessed.
     pops: u32,
-    /// The same, as a weir-sync that knew last said it; 0 if it never was.
+    /// Live POPs, as weir-sync last said when it knew; 0 if it never did.
     known_pops: u32,
     pub(super) ladder: Ladder,
     pub(super) versions: Versions,
     pub(super) calls: Calls,
-    /// The number of the latest call that was given up, of reports and draws.
+    /// The number of the latest report or draw that was given up.
     lost: u64,
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
-    /// What it may say now, in bytes, as of `refilled_at`.
+    /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
     /// Keys that were boxed here; at most [`messages::BOXED_MAX`].
     pub(super) boxed: Vec<BoxedHere>,
-    /// Counts the epochs of requests whose keys have no place.
+    /// Counts the epochs drawn for requests whose keys have no place.
     epochs: u32,
 }
 
@@ -76,7 +76,7 @@ impl Exchange {
         self.pops
     }
 
-    /// weir-sync has answered at `at`, and said how many POPs are live. A worker that knows it takes no guess.
+    /// weir-sync answered at `at`, and said how many POPs are live. A guess only ever raises a number that was known.
     pub(super) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
         self.ladder.hear(at);
@@ -87,20 +87,20 @@ impl Exchange {
         self.ladder.guess(self.known_pops == 0);
     }
 
-    /// weir-sync has said how many workers of this POP report keys, or nothing of it.
+    /// weir-sync said how many workers of this POP report keys; 0 says nothing.
     pub(super) fn hear_of_workers(&mut self, workers: u32) {
         if workers > 0 {
             self.workers = workers.min(WORKERS_MAX);
         }
     }
 
-    /// In how many parts a quota is cut for cold keys: two for each POP. The other half is left for the
-    /// keys' warm part, of which weir-sync lets half a quota go by without a grant.
+    /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm
+    /// keys: weir-sync lets half a quota pass without a grant.
     pub(super) fn cold_parts(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
     }
 
-    /// How many bytes of keys it may say at `now`.
+    /// How many bytes of keys it may report at `now`.
     pub(super) fn bytes_at(&mut self, now: Time) -> u64 {
         let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
         let part = REPORT_BYTES_PER_S / u64::from(self.workers.max(1));
@@ -109,19 +109,19 @@ impl Exchange {
         self.bytes
     }
 
-    /// It has said so many bytes of keys.
+    /// It has reported `said` bytes of keys.
     pub(super) fn spend_bytes(&mut self, said: u64) {
         self.bytes = self.bytes.saturating_sub(said);
     }
 
-    /// Names an epoch that no entry has: this worker never twice. Where it begins is random, so that another worker
-    /// does not come by the same name for the same key while the budget remembers it, some seconds.
+    /// Names an epoch that is in no entry; this worker never repeats a name. The first name is random, so that another
+    /// worker does not use the same one for the same key during the seconds that the budget remembers it.
     pub(super) fn epoch_of_its_own(&mut self) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let worker = self.reporter.worker;
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let begin = (worker ^ worker >> 32) as u32;
-        // An odd factor: all names come before any comes again.
+        // The factor is odd, so every name comes once before any repeats.
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
@@ -130,13 +130,13 @@ impl Exchange {
         self.sequence
     }
 
-    /// The number of the next call, which is a report's sequence.
+    /// The number of the next call; for a report, this is its sequence.
     pub(super) fn next_number(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
     }
 
-    /// Ends call `number`, if it is under way for `purpose`: nothing is taken in that its answer brings.
+    /// Ends call `number`, if it is under way for `purpose`: its answer will be ignored.
     pub(super) fn give_up(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
         let call = self.calls.end(number, purpose)?;
         self.lost = self.lost.max(number);
@@ -177,7 +177,7 @@ impl Exchange {
         }
     }
 
-    /// Gives the rules other indices; a key of a rule that has none is told of no more.
+    /// Gives the rules new indices; keys of rules without one are dropped.
     pub(super) fn renumber_boxes(&mut self, to: impl Fn(u16) -> Option<u16>) {
         self.boxed.retain_mut(|boxed| match to(boxed.rule) {
             Some(rule) => {
@@ -188,12 +188,12 @@ impl Exchange {
         });
     }
 
-    /// Report `sequence` was answered: what it told of needs no telling any more.
+    /// Report `sequence` was answered: the boxed keys that it named need not be reported again.
     pub(super) fn boxes_told(&mut self, sequence: u64) {
         self.boxed.retain(|boxed| boxed.first_said > sequence);
     }
 
-    /// What a report made at `now` tells of boxed keys: each with the rule's index in the limiter.
+    /// The boxed keys for a report made at `now`, each with its rule's index in the limiter.
     pub(super) fn boxes(&mut self, now: Time) -> Vec<Boxed> {
         self.boxed.retain(|boxed| now < boxed.until);
         let say = |boxed: &BoxedHere| Boxed {

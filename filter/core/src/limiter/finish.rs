@@ -1,4 +1,4 @@
-//! Doing what a decision left to be done when its request ends.
+//! What is done when a request ends: releases and charges.
 
 use alloc::sync::Arc;
 
@@ -16,7 +16,7 @@ use weir_rules::algorithm::Algorithm;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Notes what `hit`, which has its room, leaves to be done.
+    /// Notes what is to be done when the request of `hit`, which fits, ends.
     pub(super) fn note_afterwards(&mut self, hit: &Hit) {
         let Some(rule) = self.rule(hit.rule) else { return };
         let what = match (rule.algorithm, hit.judged.taken, &rule.after) {
@@ -37,7 +37,7 @@ impl Limiter {
         });
     }
 
-    /// Releases what `done` holds, if it is to be released.
+    /// Releases what `done` holds, if it is a release.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn release(&mut self, done: Afterwards, slots: &mut dyn Slots, now: Time) {
         let What::Release { receipt, cost } = done.what else { return };
@@ -47,12 +47,12 @@ impl Limiter {
             cells.store(slot, now)
         });
         if matches!(released, Updated::Failed) {
-            // Its expiry releases it.
+            // It is released when it expires.
             self.counters.add(Event::Unreleased, 1);
         }
     }
 
-    /// Charges `cost` tokens to the bucket of `done`, into debt if need be.
+    /// Charges `cost` tokens to the bucket of `done`, if it is a charge; into debt if need be.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
         if cost == 0 || !matches!(done.what, What::Charge(_)) {
@@ -66,7 +66,7 @@ impl Limiter {
             _ => charge_cells(&done, cost, slot, now).map(|_| false),
         });
         match charged {
-            // Another request that met the key may have said all there was to say before this was known.
+            // The key's counts may have been reported before this charge was known: report it again.
             Updated::Written(is_watched) => {
                 if let Some(rule) = rule.filter(|_| is_watched)
                     && !self.watch.learn(done.tag, rule, &done.value, done.slot, now)
@@ -79,7 +79,7 @@ impl Limiter {
     }
 }
 
-/// Charges a token bucket; whether weir-sync is to hear of its key. None where there is no room.
+/// Charges a token bucket. Returns whether its key is watched, or none if there is no room.
 fn charge_bucket(
     done: &Afterwards,
     unheard: Option<&Unheard>,
@@ -88,7 +88,7 @@ fn charge_bucket(
     now: Time,
 ) -> Option<bool> {
     let known = slot.lodge(done.tag, now).entry;
-    // Under a lease the bucket refills more slowly, by being charged for more.
+    // Under a lease, the bucket refills more slowly: it is charged for more.
     let times = parts_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     algorithm::charge(&done.algorithm, &mut cells, done.tag.bits(), cost.saturating_mul(times), now);
@@ -98,7 +98,7 @@ fn charge_bucket(
     if slot.put(done.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    // Its slot has no room to watch it: it says what it took once there is.
+    // Its slot has no room to watch it: it reports what it took once there is room.
     let (Entry::Cold(cold), Some(unheard)) = (known, unheard) else { return None };
     let share = cold.share.overdraw(&unheard.quota, cost, unheard.parts, now);
     slot.put(done.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)

@@ -1,4 +1,4 @@
-//! Giving back what a request took that is refused after all, because another of its slots was not written.
+//! Giving back what a request took in some slots, when it is refused after all because another slot turned out short.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Gives back what the hits took in those of these slots that were written.
+    /// Gives back what the hits took in these slots, if they were written.
     pub(super) fn give_back(
         &mut self,
         written: &[Loaded],
@@ -36,7 +36,7 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        // A cost that the response tells took nothing.
+        // If the response tells the cost, nothing was taken.
         let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none()) else { return };
         if !rule.is_shared() {
             return Self::give_back_cells(hit, &rule.algorithm, slot, now);
@@ -48,7 +48,7 @@ impl Limiter {
         match &mut entry {
             Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
             Entry::Watched(watched) => {
-                // What is charged already, of a bounded rule, is not taken back; a strict one's was paid for.
+                // A bounded rule's tokens that are charged already stay so; a strict rule's were paid for before.
                 let least = if is_strict { 0 } else { watched.charged };
                 watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
             }

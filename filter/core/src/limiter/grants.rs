@@ -1,4 +1,4 @@
-//! Applying what weir-sync answers.
+//! Applying weir-sync's answers.
 
 use super::calls::{Purpose, UnderWay};
 use super::in_hand::InHand;
@@ -16,12 +16,12 @@ use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, Wire
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// The longest that a key is believed to have no tokens, in milliseconds: more than any month.
+/// The longest wait for tokens that is accepted, in milliseconds: more than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 
 impl Limiter {
-    /// Applies the bytes of the reply to report `sequence`; nothing happens where that was given up. On
-    /// an error nothing changed, and the report counts as failed.
+    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report counts
+    /// as failed; it is an error, too, if the report was given up before.
     pub fn apply(
         &mut self,
         sequence: u64,
@@ -56,7 +56,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Ends the call `number`, if this is its answer: if it says something of each of its keys, or nothing of any.
+    /// Ends the call `number`, if this is its answer: one that covers all of its keys, or none.
     pub(super) fn end_answered(
         &mut self,
         number: u64,
@@ -69,7 +69,7 @@ impl Limiter {
         sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
     }
 
-    /// Takes in a reply to a report that was sent at `sent_at` and said `told`.
+    /// Applies a reply to a report or draw that was sent at `sent_at` and said `told`.
     pub(super) fn hear(
         &mut self,
         reply: &Reply,
@@ -113,8 +113,8 @@ impl Limiter {
         }
     }
 
-    /// Holds what was granted to a report sent at `sent_at`: what was admitted since comes off its
-    /// level, and what refilled since comes on top. Without a grant, holds nothing.
+    /// Holds the grant that answers a report sent at `sent_at`: what was admitted since is subtracted from
+    /// its level, and what refilled since is added. Without a grant, ends what the key holds.
     fn hold(
         &mut self,
         told: &Told,
@@ -142,20 +142,20 @@ impl Limiter {
         self.deny_cache.forget(told.place.tag);
     }
 
-    /// Takes in tokens that a strict rule's budget was debited for. Their lease began when the report
-    /// was made, so it ends here before it ends where they were debited.
+    /// Takes in tokens that a strict rule's budget was debited for. Here their lease begins when the report
+    /// was made, so it ends before it ends at weir-sync.
     fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
             sharing.map_or((false, false), |sharing| (sharing.strict, sharing.calendar.is_some()));
-        // Too late: what it leased counts as spent by now.
+        // Too late: the budget counts this lease as spent by now.
         if !is_strict || leased.lease_ms > 0 && until <= now {
             return;
         }
         let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
         let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
-        // Another request of the key, which got nothing, may just have been refused.
+        // Another request for the key may have got nothing and been refused meanwhile.
         self.deny_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
         let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at };
@@ -167,7 +167,7 @@ impl Limiter {
                 return;
             }
             if leased.lease_ms == 0 {
-                // The budget knows of this epoch that it is over.
+                // For the budget, this epoch is over.
                 watched.begin_epoch(now);
             } else {
                 watched.lease(charged, until);
@@ -178,9 +178,9 @@ impl Limiter {
                 if is_calendar {
                     watched.note_left(leased.left);
                 }
-                // A shorter wait is not worth the epoch, which ends when it does.
+                // A shorter wait is not noted: the epoch would end with it.
                 if leased.wait_ms > 0 && (is_calendar || more_at > until) {
-                    // A client that comes when it was told to finds the key no longer barred; but a calendar's
+                    // A client that returns when it was told to must not find the key barred still; but a calendar's
                     // window is not asked for before it begins.
                     let early_ns = if is_calendar { 0 } else { BAR_STEP_NS };
                     watched.bar(Time::from_nanos(more_at.as_nanos().saturating_sub(early_ns)), now);
@@ -193,7 +193,7 @@ impl Limiter {
             let awaited = if has_ended { 0 } else { told.awaited };
             self.in_hand.push(InHand { told: Told { awaited, ..*told }, ..in_hand });
         }
-        // What is not spent soon is given back with the next report, of a calendar's quota with a later one.
+        // What is not spent soon is given back with the next report, or with a later one for a calendar quota.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
@@ -204,7 +204,7 @@ impl Limiter {
         }
     }
 
-    /// Takes in a grant for a key that this POP may not even know yet.
+    /// Takes in a pushed grant; this POP may not know its key yet.
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
         let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
         let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
@@ -212,7 +212,7 @@ impl Limiter {
         let updated = self.update_watched(place, unheard, slots, now, |watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });
-        // Without room in the slot the key goes on as it was.
+        // Without room in the slot, the key stays as it was.
         let Updated::Written(watched) = updated else { return };
         self.deny_cache.forget(place.tag);
         if watched.admitted > watched.charged && !self.watch.learn(place.tag, rule, &value, place.slot, now) {
@@ -223,8 +223,8 @@ impl Limiter {
         }
     }
 
-    /// The rule of this name, and the key whose canonical bytes these are, with its place under that rule. None
-    /// where the rule is not in force here, or the bytes are no key's.
+    /// The rule of this name, and the key with these canonical bytes and its place under that rule. None if the
+    /// rule is not in force here, or the bytes are not a key's.
     pub(super) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<(u16, KeyValue, Place)> {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
@@ -234,12 +234,12 @@ impl Limiter {
         Some((u16::try_from(index).ok()?, value, place))
     }
 
-    /// The quota of a rule that is not strict.
+    /// The quota of a rule that is shared and not strict.
     fn bounded(&self, rule: u16) -> Option<Quota> {
         self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 
-    /// Report `sequence` came to nothing: what it said is said again.
+    /// Report `sequence` failed: what it said is reported again.
     pub fn report_failed(&mut self, sequence: u64) {
         let Some(exchange) = &mut self.exchange else { return };
         if let Some(sent) = exchange.give_up(sequence, Purpose::Report) {
@@ -250,7 +250,7 @@ impl Limiter {
     }
 }
 
-/// What a report said of these keys is to be said again.
+/// What a report said about these keys is to be reported again.
 pub(super) fn unsay(watch: &mut WatchList, keys: &[Told]) {
     for told in keys {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
@@ -259,7 +259,7 @@ pub(super) fn unsay(watch: &mut WatchList, keys: &[Told]) {
     }
 }
 
-/// A report that said this of these keys was as good as none.
+/// The report that said this about these keys counts as never made.
 fn take_back(watch: &mut WatchList, keys: &[Told]) {
     unsay(watch, keys);
     for told in keys {

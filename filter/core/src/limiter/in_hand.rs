@@ -1,24 +1,24 @@
-//! What draws brought.
+//! What a draw brought for its own request.
 
 use super::saying::Told;
 use crate::slot::Tag;
 use weir_rules::key::KeyValue;
 use weir_wire::time::Time;
 
-/// What a draw brought that is for its request's next decision alone.
+/// What a draw brought for the next decision of its request, and for nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHand {
     pub(super) tag: Tag,
-    /// What the draw said of its key. Until that decision, the tokens that its request waits for are its own.
+    /// What the draw said about its key. The tokens that the request waits for are reserved until that decision.
     pub(super) told: Told,
-    /// Where the key has no place, so many tokens of its epoch: that decision spends them, or nobody.
+    /// If the key has no place, the tokens of its epoch: that decision spends them, or nothing does.
     pub(super) tokens: u32,
     pub(super) until: Time,
-    /// When the budget has one more.
+    /// When the budget has another token.
     pub(super) more_at: Time,
 }
 
-/// An epoch that a request drew on for itself alone, and that is over.
+/// An epoch that a request drew for itself alone, and that is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) rule: u16,

@@ -6,8 +6,7 @@ use crate::table::{Loaded, Slots};
 use weir_rules::key::KeyValue;
 
 impl Limiter {
-    /// The entry of the key whose canonical bytes are `value` under the rule at `rule`; none where the
-    /// table has none.
+    /// The entry, if there is one, of the key with the canonical bytes `value` under the rule at `rule`.
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
         let salt = self.terms.get(rule)?.salt;
         let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());

@@ -1,14 +1,14 @@
-//! When refused clients are told to return: not all at once.
+//! Spreads the times at which refused clients are told to return.
 
 use super::state::{Hit, Limiter};
 use weir_wire::time::{SECOND_NS, Time};
 
 impl Limiter {
-    /// By how many seconds to raise the `Retry-After` of the rule at `rule`, which refused one of these `hits`, at
-    /// `now`: 0 to the rule's `retry_after_jitter_s`.
+    /// The seconds to add at `now` to the `Retry-After` of the rule at `rule`, which refused one of these `hits`:
+    /// 0 to the rule's `retry_after_jitter_s`.
     ///
-    /// It is made of the key and the time, cut into windows as long as the largest jitter: a client that asks again
-    /// within one is told the same, keys are told different ones, and in the next window each key another.
+    /// It depends on the key and on the time, in windows as long as the largest jitter: a client that asks again within
+    /// a window is told the same, different keys are told different values, and each key gets a new one every window.
     #[inline]
     pub(super) fn jitter_s(&self, rule: u16, hits: &[Hit], now: Time) -> u32 {
         let most_s = self.terms.get(usize::from(rule)).map_or(0, |terms| terms.retry_after_jitter_s);

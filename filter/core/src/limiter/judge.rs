@@ -1,4 +1,4 @@
-//! Judging hits on a slot that was read: what each takes, in the slot's copy.
+//! Judging hits on a copy of a slot: each takes its tokens there.
 
 use super::judged::{Judged, Verdict};
 use super::penalty::boxed_until;
@@ -15,22 +15,22 @@ use weir_wire::messages::AdmitRatio;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a thinned key is told to wait beside what its ratio says: until its demand has left the window
-/// that it is measured over (0.5 s) and the next grant has come (0.25 s).
+/// What a thinned key is told to wait on top of what its ratio implies: until its demand has left the
+/// measuring window (0.5 s) and the next grant has come (0.25 s).
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
-/// When a key that finds no place to be watched in is looked at again, at the latest, in nanoseconds: there may be one.
+/// The longest wait for a key that found no place to be watched in, in nanoseconds: by then there may be one.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
 
 impl Limiter {
-    /// Judges every hit whose bucket lies in `loaded`, taking from the copy as it goes. Whether all
-    /// fit; if not, the copy must not be written.
+    /// Judges every hit whose bucket lies in `loaded`, and takes from the copy as it goes. Returns whether
+    /// all fit; if not, the copy must not be written.
     pub(super) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
-        // Taken out, so that they and the rest of the limiter can be used at once.
+        // Taken out, so that the rest of the limiter can be borrowed meanwhile.
         let all_terms = core::mem::take(&mut self.terms);
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
-            // Once before, for a key that is watched, and once after, for one that just became so.
+            // Before, for a key that is watched; again below, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
             let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
@@ -38,7 +38,7 @@ impl Limiter {
                     let wait_ns = until.nanos_since(now);
                     hit.judged = Judged::refused(Verdict::Boxed { wait_ns }, hit.tag);
                 }
-                // A cost that the response tells takes nothing yet.
+                // If the response tells the cost, nothing is taken yet.
                 None if terms.is_charged_after => self.judge(hit, terms, &mut loaded.slot.clone(), now),
                 None => self.judge(hit, terms, &mut loaded.slot, now),
             }
@@ -49,9 +49,9 @@ impl Limiter {
         fits
     }
 
-    /// What the rule says to do out of touch with weir-sync, if the POP is.
+    /// The rule's `when_unsynced`, if the POP is out of touch with weir-sync.
     fn alone(&self, hit: &Hit, terms: &Terms) -> Option<WhenUnsynced> {
-        // Nobody waits for a rule that is not enforced.
+        // No request waits for a rule that is not enforced.
         if terms.is_strict && hit.is_shadow {
             return Some(WhenUnsynced::Local);
         }
@@ -107,10 +107,10 @@ impl Limiter {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
             _ => bucket.take_slowly(quota, hit.cost, parts, now),
         };
-        // A strict rule's lease says nothing of the bucket that the rule's own choice asks.
+        // A strict rule's entry holds no admit ratio.
         let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
         if let Some(ratio) = ratio {
-            // A bucket in debt knows when that is paid.
+            // The wait covers the bucket's debt, too.
             let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
             return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
         }
@@ -133,7 +133,7 @@ impl Limiter {
         hit.judged.evicted = evicted;
     }
 
-    /// Notes what an even share was charged beyond a burst: it is owed only while out of touch.
+    /// Notes an even share's charge of more than a burst: it is owed only while out of touch.
     fn note_share(&self, watched: &mut Watched, cost: u32, terms: &Terms) {
         let pops = self.pops().unwrap_or(1);
         if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
@@ -141,9 +141,9 @@ impl Limiter {
         }
     }
 
-    /// Takes for a key that is to be `watched` and finds no room for that in its slot. It stays cold
-    /// within its even share, and takes the place of one that has less to say beyond that. Where there is none, it is
-    /// how long the key waits.
+    /// Takes for a key that should become `watched` but finds no room in its slot. Within its even share it
+    /// stays cold; beyond that it takes the place of a watched key with less to report. Returns how many
+    /// entries were evicted, or, if there is no such key, how long this one waits.
     fn crowd(
         &mut self,
         lodging: &Lodging,
@@ -167,11 +167,11 @@ impl Limiter {
         }
     }
 
-    /// The key's admit ratio, if that leaves this request out.
+    /// The key's admit ratio, if it refuses this request.
     fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
         let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
-        // Judged again, after a conflict, the request has had its turn.
+        // When judged again after a conflict, the request was already counted against the ratio.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
             return None;
         }
@@ -179,8 +179,8 @@ impl Limiter {
     }
 }
 
-/// The entry once `cost` tokens are taken: a cold key that leaves its even share of what is given unheard becomes
-/// watched. Where that is not said, nobody hears of any key.
+/// The entry after `cost` tokens are taken: a cold key that goes beyond its share of `unheard` becomes watched.
+/// Without `unheard`, nothing is ever reported, and keys stay cold.
 #[inline]
 pub(super) fn after_taking(
     entry: Entry,
@@ -206,29 +206,29 @@ pub(super) fn after_taking(
     }
 }
 
-/// For how long it is known that a calendar's quota has no tokens for the key of `entry`, if so.
+/// How long a calendar quota is known to have no tokens for the key of `entry`, if so.
 fn barred_ns(entry: &Entry, terms: &Terms, now: Time) -> Option<u64> {
     let Entry::Watched(watched) = entry else { return None };
     Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
 }
 
-/// The most tokens that the entry's bucket may hold at `now`. Where it may hold any, it may hold those that the
-/// `dearest` of its requests costs: else the fleet's shares would never let that through.
+/// The most tokens that the entry's bucket may hold at `now`. If it may hold any, it may hold enough for the
+/// `dearest` of its requests: otherwise the fleet's shares would never let that through.
 fn most_of(entry: &Entry, dearest: u32, terms: &Terms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
     let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
     if burst == 0 { 0 } else { burst.max(dearest) }
 }
 
-/// Into how many parts the rate is cut for a request of `cost` tokens: it is waited for as long as for one of a
-/// single token, if not longer at the whole rate.
+/// Into how many parts the rate is cut for a request of `cost` tokens: fewer for a dear one, so that it waits as long
+/// as a request of one token would, or as it would at the whole rate if that is longer.
 pub(super) fn parts_of(entry: &Entry, cost: u32, now: Time) -> u32 {
     entry.hold_at(now).map_or(1, |(_, parts)| (parts / cost.max(1)).max(1))
 }
 
-/// What a key with this admit ratio is told to wait, if it is not in debt: by then, should its client
-/// stop, the budget lets everything through again. The surplus or lack of a budget is made up over one
-/// second, so a ratio near zero needs that second and one near 1 hardly any.
+/// What a key with this admit ratio is told to wait, if it is not in debt: if its client stops, the budget
+/// lets everything through again by then. A budget's surplus or lack is made up over one second, so a ratio
+/// near 0 needs that whole second and one near 1 hardly any of it.
 fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
     let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
     THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())

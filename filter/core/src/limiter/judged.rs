@@ -7,11 +7,11 @@ use crate::slot::Tag;
 /// What a hit comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// There is room; this is how its client stands once it is taken.
+    /// There is room; this is how the client stands afterwards.
     Fits(Standing),
     /// Its bucket has too few.
     Short { wait_ns: u64, full_ns: u64 },
-    /// Its admit ratio leaves this request out.
+    /// Its admit ratio refuses this request.
     Thinned { wait_ns: u64, full_ns: u64 },
     /// Its key is in the rule's penalty box.
     Boxed { wait_ns: u64 },
@@ -27,11 +27,11 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
     /// The tag its bucket or cells live under: its own, or an overflow cell's.
     pub(super) tag: Tag,
-    /// Whether others owe what its bucket or cell lacks.
+    /// Whether other keys' debts or requests count against its bucket or cell.
     pub(super) is_shared: bool,
     /// Spent entries that made room for it.
     pub(super) evicted: u32,
-    /// What it took, by another algorithm than the token bucket.
+    /// What it took, if its algorithm is not the token bucket.
     pub(super) taken: Option<Taken>,
 }
 

@@ -1,4 +1,4 @@
-//! The keys of the request at hand: each made and hashed once, however many rules count by it.
+//! The keys of the current request: each is made and hashed once, however many rules count by it.
 
 use core::net::IpAddr;
 
@@ -20,26 +20,26 @@ impl KeyId {
     pub(super) const LACKING: Self = Self(0);
 }
 
-/// The value of each key for the request that has last asked for it.
+/// The value of each key, for the last request that needed it.
 pub(super) struct Keys {
     list: Vec<Known>,
-    /// Counts the requests.
+    /// The current request's number.
     request: u64,
 }
 
 struct Known {
-    /// Made of the client's address and nothing else: as good for the next request from there.
+    /// Made of the client's address alone: still valid for the next request from the same address.
     is_address: bool,
-    /// The address that it was made of, if so.
+    /// The address it was made of, if so.
     address: Option<IpAddr>,
-    /// The last request that it is the key of; from 1 on.
+    /// The number of the last request that it is valid for; from 1 on.
     request: u64,
     value: KeyValue,
     hash: KeyHash,
 }
 
 impl Keys {
-    /// Those of `rules`, and which of them each rule counts by, in the rules' order.
+    /// The keys of `rules`, and which of them each rule counts by, in the rules' order.
     pub(super) fn of(rules: &RuleSet, secret: &Secret) -> (Self, Vec<KeyId>) {
         let mut specs: Vec<&KeySpec> = Vec::new();
         let mut ids = Vec::with_capacity(rules.rules().len());
@@ -49,7 +49,7 @@ impl Keys {
                 specs.push(&rule.key);
             }
             let place = known.map_or(specs.len(), |place| place + 1);
-            // There are fewer keys than rules, and of those fewer than 2^16.
+            // There are no more keys than rules, and fewer than 2^16 rules.
             ids.push(u16::try_from(place).map_or(KeyId::LACKING, KeyId));
         }
         let lacking = KeyValue::LACKING;
@@ -59,17 +59,17 @@ impl Keys {
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
 
-    /// Begins with the next request.
+    /// Begins the next request.
     pub(super) fn next_request(&mut self) {
         self.request = self.request.wrapping_add(1);
     }
 
-    /// Forgets what it made: the secrets are others.
+    /// Forgets all values, because a secret has changed.
     pub(super) fn forget(&mut self) {
         self.list.iter_mut().for_each(|known| (known.address, known.request) = (None, 0));
     }
 
-    /// The hash of the request's key, or a part that it lacks.
+    /// The hash of the request's key, or the part that it lacks.
     #[inline]
     pub(super) fn hash(
         &mut self,
@@ -95,7 +95,7 @@ impl Keys {
         self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
     }
 
-    /// The value that was last made.
+    /// The value that was made last.
     pub(super) fn value(&self, id: KeyId) -> &KeyValue {
         self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
     }
@@ -109,7 +109,7 @@ impl Known {
         request: &mut Fetched<'_>,
         (fleet_secret, secret): (&FleetSecret, &Secret),
     ) -> Result<(), MissingPart> {
-        // Should it lack a part, what is known is of nobody.
+        // If a part is missing, what is stored belongs to no request.
         (self.address, self.request) = (None, 0);
         self.value = spec.value(request, fleet_secret)?;
         self.hash = secret.hash(self.value.as_bytes());

@@ -14,13 +14,13 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request};
 use weir_wire::time::Time;
 
-/// What there is to be done about a request once its rules are known.
+/// What to do with a request once its rules are known.
 pub(super) enum Met {
-    /// To judge the hits, of which there may be none. Some are enough where they are known to be denied.
+    /// Judge the hits, if any. If the deny cache refuses one of them, the others may be missing.
     Counted,
-    /// To refuse it for what it is.
+    /// Refuse it, whatever its rate: it is on the deny list.
     Blocked,
-    /// To limit it by this rule, of whose key it lacks a part, or has one too often.
+    /// Limit it by this rule: it lacks a part of the rule's key, or has one more than once.
     Lacking(u16),
 }
 
@@ -57,7 +57,7 @@ impl Limiter {
         self.keys.next_request();
         let mut listed = self.rules.allowed(request, conditions);
         if listed == Listed::No && self.deny_cache.is_worth_asking(now) {
-            // A client without tokens under rules that are looked at quickly is not worth a look at the others.
+            // If rules that are cheap to match are known to refuse the client, the others need not be looked at.
             for &i in self.rules.meet_cheaply(request, conditions, met).unwrap_or_default() {
                 let place = usize::from(i);
                 let rule_terms = self.rules.rules().get(place).zip(self.terms.get(place));
@@ -131,7 +131,7 @@ impl Limiter {
                 }
             };
             let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
-            // A request that has waited was counted before.
+            // A request that has waited was counted when it first came.
             let watched = self.touch.asked != Asked::NotYet;
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             let cost = terms.cost.of(request);
@@ -140,7 +140,7 @@ impl Limiter {
         Met::Counted
     }
 
-    /// A request that lacks a part of the rule's key, or has one too often, is told to wait for one token's time.
+    /// Refuses a request that lacks a part of the rule's key, or has one more than once; it waits for one token's time.
     pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Ruling {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
         self.refused(rule, Standing::refused(wait_ns, wait_ns))

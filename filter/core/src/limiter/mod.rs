@@ -5,8 +5,8 @@
 //! ```
 //!
 //! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
-//! Buckets in one slot change together, by one compare-and-swap; across slots the limiter commits
-//! one after the other and gives back what it took if a later one turns out short.
+//! Buckets in one slot change together, by one compare-and-swap. The limiter commits several slots
+//! one after the other, and gives back what it took if a later one turns out short.
 
 mod afterwards;
 mod answer;

@@ -1,8 +1,8 @@
-//! What a worker that ends leaves to the others: the names of the keys whose counts no report has said, or no answer
-//! confirmed.
+//! What an ending worker leaves to the others: the names of the keys whose counts were not reported, or not confirmed
+//! by an answer.
 //!
-//! The counts are in the shared slots; which keys they are of, only the worker knows. So a key that nobody asks for
-//! again is still reported.
+//! The counts are in the shared slots, but only the worker knows which keys they belong to. With the names left
+//! behind, a key that is never asked for again is still reported.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -15,14 +15,14 @@ use crate::counters::Event;
 use crate::table::Slots;
 use weir_wire::time::Time;
 
-/// The most that all workers that ended leave, in bytes. What is beyond waits for the next request for its key.
+/// The most that all ended workers together leave, in bytes. A key beyond that is reported after its next request.
 pub const PARTING_BYTES_MAX: usize = 64 * 1024;
 
 /// The name of a key: its rule's, and its canonical bytes.
 type Name<'a> = (&'a str, &'a [u8]);
 
 impl Limiter {
-    /// This worker ends: what is to be left in place of what others have `left` that ended before it. None where it has
+    /// This worker ends. Returns what replaces what the workers that ended before it have `left`, or `None` if it has
     /// nothing to add.
     pub fn leave(&mut self, left: &[u8]) -> Option<Vec<u8>> {
         for sent in self.exchange.as_mut()?.calls.end_all(Purpose::Report) {
@@ -48,8 +48,8 @@ impl Limiter {
         Some(all)
     }
 
-    /// Takes in what others have `left` that ended: it is reported next. Keys of rules that are not in force here are
-    /// passed over, and so is what cannot be read.
+    /// Takes over the keys that ended workers have `left`, to report them next. Keys of rules that are not in force
+    /// here are skipped, and so is what cannot be read.
     pub fn inherit(&mut self, left: &[u8], slots: &dyn Slots, now: Time) {
         for (rule, value) in names(left) {
             if let Some((rule, value, place)) = self.find(rule, value, slots.count()) {

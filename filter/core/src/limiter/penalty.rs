@@ -1,8 +1,8 @@
 //! The penalty box: counting a key's limited requests, and refusing it for a time.
 //!
-//! Both are cells beside the key's own, in its slot, so that all workers count together and no eviction lets
-//! anybody out. A key that is boxed here is put on the next reports until one is answered; weir-sync
-//! tells all POPs.
+//! Both are cells beside the key's own, in its slot, so that all workers count together and no eviction ends
+//! a ban. A key that is boxed here goes on the next reports until one is answered; weir-sync tells
+//! all POPs.
 
 use super::place::{Place, Updated};
 use super::state::{Hit, Limiter};
@@ -14,12 +14,12 @@ use weir_rules::penalty::Penalty;
 use weir_wire::messages::Reply;
 use weir_wire::time::Time;
 
-/// Which of the tags that belong to a key its limited requests are counted under; a log's cells come before.
+/// Which of a key's tags counts its limited requests; the tags before it are for a log's cells.
 const STRIKES: u8 = 8;
-/// And which it is boxed under.
+/// Which of a key's tags says that it is boxed.
 const BOX: u8 = 9;
 
-/// Until when the key `tag` is boxed, if it is at `now`.
+/// When the ban of the key `tag` ends, if it is boxed at `now`.
 pub(super) fn boxed_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
     let until = slot.get(tag.beside(BOX))?.bucket().refilled();
     (now < until).then_some(until)
@@ -32,7 +32,7 @@ fn put_in_box(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
 }
 
 impl Limiter {
-    /// Counts a limited request of a key whose rule has a penalty box, and boxes it if that was one too many.
+    /// Counts a limited request of a key whose rule has a penalty box, and boxes the key if that was one too many.
     pub(super) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
         let until = now + penalty.deny_for_ns();
         let changed = self.change_slot(hit.slot, slots, |slot| {
@@ -43,7 +43,7 @@ impl Limiter {
                 return None;
             };
             let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
-            // Once out of the box, it begins anew.
+            // Once out of the box, the key starts again from zero.
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             if is_over {
@@ -70,7 +70,7 @@ impl Limiter {
                 continue;
             }
             let until = now + u64::from(boxed.for_ms) * 1_000_000;
-            // Where its slot has no room, this POP boxes it when it strikes here.
+            // If the slot has no room, this POP boxes the key when it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| put_in_box(slot, tag, until, now));
         }
     }

@@ -1,4 +1,4 @@
-//! Where an entry is, and what became of a change to it.
+//! Where an entry is, and the result of changing it.
 
 use crate::slot::Tag;
 
@@ -9,10 +9,10 @@ pub(super) struct Place {
     pub(super) slot: u32,
 }
 
-/// What became of a change.
+/// The result of a change.
 pub(super) enum Updated<T> {
     Written(T),
-    /// There was nothing to change (the entry is spent, or its slot lost), or no room.
+    /// There was nothing to change (the entry or its slot is gone), or no room.
     Gone,
     /// The host did not answer, or others kept writing.
     Failed,

@@ -1,4 +1,4 @@
-//! Other rules while requests come: what is known of the rules that did not change lives on.
+//! Replacing the rules while requests come: the state of rules that did not change lives on.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -12,12 +12,11 @@ use weir_wire::time::Time;
 impl Limiter {
     /// Puts `rules` in force from now on.
     ///
-    /// A rule is unchanged where its name, its key, its algorithm and its quota are: then its buckets keep their level, its
-    /// counts that no report has said are still to be reported, its grants and leases hold, and the answers
-    /// that are under way are taken in. Watched keys of other rules are forgotten, and what weir-sync
-    /// answers about them changes nothing. The exchange itself goes on.
+    /// A rule is unchanged if its name, key, algorithm and quota are. Then its buckets keep their level, its unreported
+    /// counts are still reported, its grants and leases hold, and answers under way still apply. Watched keys of other
+    /// rules are forgotten, and answers about them change nothing. The exchange itself goes on.
     ///
-    /// What was counted is kept for rules whose name stays; a caller that needs that of the others takes it before.
+    /// Counters are kept for rules whose name stays; a caller that needs the others' takes them before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
         let (keys, terms) = Terms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));
@@ -36,33 +35,33 @@ impl Limiter {
         let same_name =
             |i: usize| before.get(i).and_then(|rule| named.get(&rule.name.as_str()).map(usize::from));
         self.counters.rearrange(rules.rules().len(), same_name);
-        // A rule may be looser now; and no hit of the rules before may be found in the next draw.
+        // A rule may be looser now; and the next draw must not find hits of the old rules.
         self.deny_cache.clear();
         self.scratch = None;
         (self.rules, self.keys, self.terms) = (rules, keys, terms);
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Counts the rule sets that were in force: an index into [`Limiter::rules`] that was given while this
-    /// was another means nothing any more.
+    /// Counts the rule sets that were in force: an index into [`Limiter::rules`] is valid only while this stays
+    /// the same.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The version of the rule set that the fleet is to run, as weir-sync last said; 0 if it said nothing of one.
+    /// The version of the rule set that the fleet is to run, as weir-sync last said; 0 if it named none.
     pub fn rule_set_wanted(&self) -> u64 {
         self.exchange.as_ref().map_or(0, |exchange| exchange.versions.wanted())
     }
 
-    /// Another worker heard that the fleet is to run `version`. What answers to the reports until now say
-    /// of it is older.
+    /// Another worker heard that the fleet is to run `version`. That is newer than what the answers to this worker's
+    /// reports so far say.
     pub fn note_rule_set_wanted(&mut self, version: u64) {
         if let Some(exchange) = &mut self.exchange {
             exchange.versions.hear_of(version, exchange.sequence());
         }
     }
 
-    /// What reports say from `now` on of the rule set in force.
+    /// What reports say about the rule set in force, from `now` on.
     pub fn note_running(&mut self, running: Running, now: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.versions.run(running, now);
@@ -70,11 +69,11 @@ impl Limiter {
     }
 }
 
-/// Which rule has what is a rule's own.
+/// Finds a rule's index by its salt or name.
 struct Indices<T>(Vec<(T, u16)>);
 
 impl<T: Ord> Indices<T> {
-    /// What the rules have, in their order.
+    /// From the rules' salts or names, in the rules' order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
         // A heap's sort is a fraction of the code of a map.
         Self(rules.zip(0..NO_RULE).collect::<BinaryHeap<_>>().into_sorted_vec())

@@ -1,10 +1,10 @@
-//! What tells this worker and its table from others.
+//! What distinguishes this worker and its table from others.
 
 use alloc::string::String;
 
 use crate::key::Secret;
 
-/// What the workers of one proxy share beside the slots, made once per process.
+/// What the workers of one proxy share besides the slots; made once per process.
 #[derive(Clone, Copy)]
 pub struct TableIdentity {
     /// What keys are hashed with.
@@ -13,7 +13,7 @@ pub struct TableIdentity {
     pub table_id: u32,
 }
 
-/// What this worker is called in reports.
+/// This worker's name in reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     /// The POP's name, the same for all its workers; 1 to [`weir_wire::messages::POP_NAME_MAX`] bytes.

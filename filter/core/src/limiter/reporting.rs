@@ -1,8 +1,8 @@
 //! Making reports: what the POP's keys admitted and were asked for.
 //!
-//! Counts live in shared data, cumulative, so a report may be lost, repeated or made by two workers.
-//! A report that is not answered by the next tick is not waited for: the next one says the same again,
-//! and whichever answers come are taken.
+//! Counts are cumulative, in shared data, so a report may be lost, repeated or made by two workers.
+//! Nothing waits for a report that is not answered by the next tick: the next one says the same again,
+//! and whatever answers come are applied.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -20,13 +20,13 @@ use crate::watch::bytes_of;
 use weir_wire::messages::{self, KEYS_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A report whose answer never comes, not even as a failure, is given up after this, in nanoseconds.
+/// A report that gets neither an answer nor a failure is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 
 impl Limiter {
-    /// The report to send now; `None` when [`super::REPORTS_MAX`] are under way, or there is nothing to say and no
-    /// need to `greet`. A greeting keeps the POP among the live, and its answer brings what is pushed;
-    /// one worker of a POP does it each interval.
+    /// The report to send now; `None` if [`super::REPORTS_MAX`] are under way, or if there is nothing to say and no
+    /// need to `greet`. A greeting keeps the POP among the live ones, and its answer brings pushes; one worker of
+    /// a POP sends it each interval.
     ///
     /// The caller sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
@@ -53,8 +53,8 @@ impl Limiter {
         Some(report)
     }
 
-    /// Whether there is room for one more report. What those under way said, and none has answered, is
-    /// to be said again.
+    /// Whether one more report may be sent. Marks what the unanswered reports under way said, to be said
+    /// again.
     fn may_report(&mut self, now: Time) -> bool {
         let Some(exchange) = &self.exchange else { return false };
         let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
@@ -69,7 +69,7 @@ impl Limiter {
         exchange.calls.have_room(Purpose::Report)
     }
 
-    /// Puts what is to be said into a report, which is then under way.
+    /// Makes a report of `saying`; the report is under way from now on.
     pub(super) fn say(&mut self, mut saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         saying.refer_boxes();
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
@@ -89,7 +89,7 @@ impl Limiter {
         })
     }
 
-    /// Adds what this worker was asked to the shared entry, and says what the entry counts.
+    /// Adds what this worker was asked for to the shared entry, and says what the entry counts.
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
@@ -107,7 +107,7 @@ impl Limiter {
         let is_strict = wish.is_some();
         let told = Cell::new(None);
         let updated = self.update_watched(place, None, slots, now, |watched| {
-            // Of a strict rule's key it counts something else, and its budget does not want to know.
+            // A strict rule's entry uses `asked` for waiting tokens, and its budget does not need this count.
             if !is_strict {
                 watched.count_asked(unadded, now);
             }
@@ -119,7 +119,7 @@ impl Limiter {
         let watched = match (updated, told.get()) {
             (Updated::Written(_), Some(told)) => told,
             (Updated::Gone, _) => return self.watch.remove(tag),
-            // It stays dirty, and is told the next time.
+            // It stays dirty, and is reported next time.
             _ => return,
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
@@ -134,8 +134,8 @@ impl Limiter {
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
-        // A key that is reported every interval is soon told of; and its bucket may miss more than it
-        // gave, for a grant.
+        // Only for warm keys: others are reported every interval, and a grant may have made their bucket lack
+        // more than it gave.
         let unheard = self.unheard(rule).filter(|_| is_warm);
         let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
         saying.add(told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);

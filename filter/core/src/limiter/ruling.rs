@@ -1,22 +1,22 @@
-//! What becomes of a request, while that is being worked out.
+//! A request's outcome while the decision is being made.
 
 use crate::decision::{Outcome, Standing};
 
-/// What becomes of a request, before what follows from it is added. It is passed on from one step of the decision to
-/// the next, so it is small.
+/// A request's outcome, before a `Decision` is made of it. The steps of the decision pass it
+/// on, so it is small.
 #[derive(Clone, Copy)]
 pub(super) struct Ruling {
     pub(super) outcome: Outcome,
     /// The strictest of the rules that counted the request; none if no rule did.
     pub(super) strictest: Option<(u16, Standing)>,
-    /// For how long to hold it until its turn.
+    /// How long to hold the request until its turn.
     pub(super) hold_ns: u64,
 }
 
 impl Ruling {
     /// No rule counted the request.
     pub(super) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None, hold_ns: 0 };
-    /// The request is refused for what it is.
+    /// The request is on the deny list.
     pub(super) const BLOCKED: Self = Self { outcome: Outcome::Block, strictest: None, hold_ns: 0 };
 
     /// Refused by `rule`.

@@ -1,4 +1,4 @@
-//! What a report says, key by key, and what to know of that when its answer comes.
+//! What a report says, key by key, and what must be remembered of it until its answer comes.
 
 use alloc::vec::Vec;
 
@@ -12,22 +12,22 @@ use weir_wire::time::Time;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) place: Place,
-    /// Its index; [`NO_RULE`] where the rule is not in force any more, or the answer changes nothing.
+    /// The rule's index; [`NO_RULE`] if it is not in force any more, or if the answer is to change nothing.
     pub(super) rule: u16,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
-    /// Tokens that this worker was asked for, and those of them that no report had said.
+    /// Tokens that this worker was asked for, and those of them that no earlier report had said.
     pub(super) asked: u64,
     pub(super) asked_recently: u64,
     /// In a draw, the tokens that its request waits for.
     pub(super) awaited: u32,
-    /// Whether the answer is for one request alone, because its key has no place.
+    /// Whether the answer is for one request alone, because the key has no place.
     pub(super) is_unplaced: bool,
     pub(super) dirty_since: Time,
 }
 
 impl Told {
-    /// Of the key at `place` under `rule`, with something to say since `dirty_since`; of what it counts, nothing yet.
+    /// For the key at `place` under `rule`, with something to report since `dirty_since`; all counts are zero.
     pub(super) fn of(place: Place, rule: u16, dirty_since: Time) -> Self {
         Self {
             place,
@@ -54,23 +54,23 @@ pub(super) struct Saying {
     pub(super) boxed: Vec<Boxed>,
 }
 
-/// What is said of one key.
+/// What is said about one key.
 pub(super) struct Said<'a> {
     pub(super) value: &'a [u8],
     pub(super) watched: &'a Watched,
-    /// Tokens that its bucket is short of being full, of a warm key.
+    /// For a warm key, the tokens that its bucket lacks.
     pub(super) missing: u64,
-    /// How many tokens it wants.
+    /// The tokens that it wants in advance.
     pub(super) ahead: u32,
 }
 
 impl Saying {
-    /// Says what one more key's entry counts, and what it wants.
+    /// Adds a key: what its entry counts, and what it wants.
     pub(super) fn add(&mut self, told: Told, said: &Said<'_>, now: Time) {
         self.add_to(told.rule, told, said, now);
     }
 
-    /// Says that an epoch is over which one request drew on. What is answered to that changes nothing.
+    /// Adds an epoch that one request drew on and that is over. The answer to it changes nothing.
     pub(super) fn add_ended(&mut self, rule: u16, value: &[u8], watched: &Watched, now: Time) {
         let nowhere = Place { tag: Tag::from_bits(0), slot: 0 };
         self.add_to(
@@ -81,15 +81,15 @@ impl Saying {
         );
     }
 
-    /// Says it under the limiter's `rule`, whichever the answer is for.
+    /// Adds it under the limiter's `rule`, whatever rule the answer is for.
     fn add_to(&mut self, rule: u16, told: Told, said: &Said<'_>, now: Time) {
         let &Said { value, watched, missing, ahead } = said;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);
-        // Workers add up what was asked when they report, and what was admitted at once.
+        // `asked` is added up only when workers report, `admitted` at once.
         let asked = u64::from(watched.asked).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
-        // Another worker may have admitted before this one had anything to say.
+        // Another worker may have admitted before this one had anything to report.
         let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
         self.keys.push(messages::Key {
             rule,
@@ -110,7 +110,7 @@ impl Saying {
         self.keys.len()
     }
 
-    /// The report's index for a rule of the limiter.
+    /// The report's index for a rule of the limiter; the rule is added if need be.
     fn refer(&mut self, rule: u16) -> Option<u16> {
         let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             self.rules.push(rule);

@@ -1,4 +1,4 @@
-//! Rules that are not enforced: judged after the decision, each by itself.
+//! Rules in shadow: judged after the decision, each by itself.
 
 use super::judged::Verdict;
 use super::state::{Limiter, Scratch};
@@ -6,8 +6,8 @@ use crate::table::Slots;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Judges, for a request that goes through, what the rules in shadow would have said. Whatever that is, it
-    /// changes neither the decision nor another rule's buckets.
+    /// Judges what the rules in shadow would have said about a request that is allowed. The result changes neither
+    /// the decision nor other rules' buckets.
     pub(super) fn judge_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.look_up_touch(now);
         let Scratch { shadow, rooms, .. } = scratch;

@@ -1,4 +1,4 @@
-//! Spending the tokens of a strict rule, which were paid for before, or saying how long there are none.
+//! Spending the tokens of a strict rule, which were paid for in advance, or saying how long there are none.
 
 use super::judged::{Judged, Verdict};
 use super::state::{Asked, Hit, Limiter};
@@ -9,15 +9,15 @@ use crate::slot::{BAR_STEP_NS, Entry, Lodging, Slot};
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A strict rule's key for which there was no token, and no word of when there will be one, is not asked for again
-/// sooner than a token comes, or this, in nanoseconds.
+/// If weir-sync had no token for a strict rule's key and did not say when it will, the client waits for the time that
+/// its tokens take to refill, but at most for this, in nanoseconds.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
-/// How long a strict rule's key is believed to have no tokens, in nanoseconds: what is done to its budget by hand
-/// is heard of no later. A calendar's quota is believed to have none until its window ends.
+/// After this, weir-sync is asked again about a strict rule's key without tokens, in nanoseconds, so that a change
+/// made to its budget by hand is noticed. A calendar quota is not asked about again until its window ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 impl Limiter {
-    /// Spends tokens that were paid for.
+    /// Spends tokens that were paid for, if there are enough.
     pub(super) fn spend(
         &self,
         hit: &Hit,
@@ -31,16 +31,16 @@ impl Limiter {
         let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
         let (on_hand, elsewhere, awaited) = match lodging.entry {
             Entry::Watched(w) => {
-                // What others wait for is theirs; one that has waited finds enough for all whose answers are here.
+                // Others' awaited tokens are reserved; one that has waited finds enough for all that were answered.
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
                 let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(now) };
-                // What the budget of a calendar's quota had left when it last answered.
+                // What a calendar quota's budget had left as of the last answer.
                 let elsewhere = if terms.is_calendar { w.left() } else { 0 };
                 (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
             }
             Entry::Cold(_) => (0, 0, 0),
         };
-        // What clients are told is left.
+        // What clients are told they have left.
         let told = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
@@ -48,8 +48,8 @@ impl Limiter {
         if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
-            // Only the rule's own choice, out of touch with weir-sync, asks the bucket; until it is full the entry
-            // keeps its place, and of a calendar's quota that would be a month.
+            // The bucket is used only out of touch, by `when_unsynced`. The entry keeps its place until the bucket is
+            // full; for a calendar quota that could take a month.
             if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
@@ -68,7 +68,7 @@ impl Limiter {
         if self.touch.asked == Asked::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
             return refused(Verdict::Unpaid);
         }
-        // Those that are missing come one after the other.
+        // Missing tokens come one after another.
         let missing = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens.saturating_sub(1)));
         let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
         let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {

@@ -1,4 +1,4 @@
-//! The limiter of one worker, and what it knows of the request at hand.
+//! The limiter of one worker, and what it knows of the current request.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ pub struct Limiter {
     pub(super) rules: RuleSet,
     /// What decisions need of each rule.
     pub(super) terms: Vec<Terms>,
-    /// Counts the rule sets that were in force; a rule's index means something in one of them.
+    /// Counts the rule sets that were in force; a rule's index is valid in one of them only.
     pub(super) generation: u32,
     pub(super) secret: Secret,
     pub(super) keys: Keys,
@@ -34,21 +34,21 @@ pub struct Limiter {
     pub(super) fleet_secret: FleetSecret,
     pub(super) deny_cache: DenyCache,
     pub(super) watch: WatchList,
-    /// The budget loop; none where the POP is on its own.
+    /// The budget loop; none if the POP is on its own.
     pub(super) exchange: Option<Exchange>,
-    /// How the request at hand stands with weir-sync.
+    /// Whether the POP is in touch with weir-sync, as far as the current request goes.
     pub(super) touch: Touch,
-    /// What the last of them brought for its request alone.
+    /// What the last draw brought for its own request.
     pub(super) in_hand: Vec<InHand>,
-    /// What of that is over and not said to be.
+    /// Epochs drawn for one request that are over, but not reported as over yet.
     pub(super) ended: Vec<Ended>,
     pub(super) counters: Counters,
     pub(super) afterwards: Vec<Afterwards>,
-    /// Of the request decided last; none before the first, while one is decided, and since the rules were replaced.
+    /// From the last decision; none before the first one, during one, and after the rules were replaced.
     pub(super) scratch: Option<Box<Scratch>>,
 }
 
-/// Whether weir-sync was asked to debit a strict rule's budget for the request at hand.
+/// Whether weir-sync was asked to debit a strict rule's budget for the current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     NotYet,
@@ -57,23 +57,23 @@ pub(super) enum Asked {
     InVain,
 }
 
-/// In touch with weir-sync, or not: looked up once for each decision that looks at the table.
+/// Whether the POP is in touch with weir-sync: looked up once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch {
-    /// Bounded rules go by their `when_unsynced`.
+    /// Bounded rules apply their `when_unsynced`.
     pub(super) is_lost: bool,
     /// Strict rules do.
     pub(super) is_lost_for_strict: bool,
     pub(super) asked: Asked,
 }
 
-/// Room that is used again for every request.
+/// Buffers that every request uses again.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) values: Values,
     /// Conditions that the request may meet.
     pub(super) conditions: Bits,
-    /// Rules that it does.
+    /// Rules that the request meets.
     pub(super) met: Vec<u16>,
     /// Those of them that are tiers without a limit.
     pub(super) unlimited: Vec<u16>,
@@ -93,18 +93,18 @@ pub(super) struct Hit {
     pub(super) slot: u32,
     /// Tokens that the request takes.
     pub(super) cost: u32,
-    /// Whether the rule's word does not count for this key.
+    /// Whether the rule is in shadow for this key.
     pub(super) is_shadow: bool,
-    /// Whether the watch list has counted this request.
+    /// Whether the watch list has counted this request already.
     pub(super) watched: bool,
-    /// Whether the key's admit ratio has spoken on this request.
+    /// Whether the key's admit ratio was already applied to this request.
     pub(super) thinned: bool,
     pub(super) judged: Judged,
 }
 
 impl Limiter {
-    /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden by this process's
-    /// secret; with one, until [`Limiter::hide_keys_with`] says otherwise, by none.
+    /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden with this process's
+    /// secret; with one, they are hashed without a secret until [`Limiter::hide_keys_with`] gives one.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
         let (keys, terms) = Terms::of(&rules, &identity.secret, reporter.is_some());
         Self {
@@ -130,7 +130,7 @@ impl Limiter {
         }
     }
 
-    /// Hashes the parts of keys with `secret`, which is the same at every POP. To be called before any decision.
+    /// Hashes the parts of keys with `secret`, which is the same at every POP. Call it before any decision.
     pub fn hide_keys_with(&mut self, secret: FleetSecret) {
         self.fleet_secret = secret;
         self.keys.forget();
@@ -141,7 +141,7 @@ impl Limiter {
         &self.rules
     }
 
-    /// What was counted since it was last taken.
+    /// What was counted since the counts were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         &mut self.counters
     }

@@ -1,4 +1,4 @@
-//! What a decision needs of a rule, side by side: a rule is large, and a request meets it with cold caches.
+//! What a decision needs of a rule, in one small struct: rules are large, and cold in the CPU's caches.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use weir_rules::{Rule, RuleSet};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 
-/// A rule, as hits are found and judged by it.
+/// The parts of a rule by which hits are found and judged.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(super) struct Terms {
     pub(super) key: KeyId,
@@ -23,28 +23,28 @@ pub(super) struct Terms {
     pub(super) cost: Cost,
     pub(super) algorithm: Algorithm,
     pub(super) quota: Quota,
-    /// The most that a bucket holds of a key the fleet has not heard of.
+    /// The most that the bucket of a key holds before the fleet has heard of the key.
     pub(super) local_burst: u32,
     pub(super) is_strict: bool,
     pub(super) is_calendar: bool,
     pub(super) has_box: bool,
     pub(super) is_charged_after: bool,
-    /// It counts no tokens, only the requests that it is for.
+    /// It has no limit: it only counts its requests.
     pub(super) is_unlimited: bool,
     pub(super) when_unsynced: WhenUnsynced,
-    /// The most by which its refusals raise their `Retry-After`.
+    /// The most seconds that a refusal adds to its `Retry-After`.
     pub(super) retry_after_jitter_s: u32,
 }
 
 impl Terms {
-    /// Those of every rule, in the rules' order, and the keys that they count by.
+    /// The terms of every rule, in the rules' order, and the keys that they count by.
     pub(super) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
         let (keys, ids) = Keys::of(rules, secret);
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
         (keys, rules.rules().iter().zip(ids).map(of).collect())
     }
 
-    /// What a POP gives before the fleet has heard of a key, where its quota is cut in so many parts.
+    /// What a POP may give before the fleet has heard of a key, with the quota cut into `parts`.
     #[inline]
     pub(super) fn unheard(&self, parts: u32) -> Unheard {
         Unheard { quota: self.quota, local_burst: self.local_burst, parts }
@@ -55,7 +55,7 @@ impl Terms {
         self.enforcement == Enforcement::default() && !self.is_unlimited
     }
 
-    /// Whether a request goes by without a look at its buckets.
+    /// Whether requests pass it without a look at a bucket.
     pub(super) fn is_off(&self) -> bool {
         self.enforcement.mode == Mode::Off || self.is_unlimited
     }
@@ -81,7 +81,7 @@ impl Terms {
     }
 }
 
-/// A tag that keeps the buckets of one key under several rules apart.
+/// A salt for tags: it keeps the buckets of one key under several rules apart.
 fn salt(rule: &Rule, secret: &Secret) -> u64 {
     let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
     Tag::salt(secret.hash(&rule.identity()).tag, is_cell)

@@ -1,4 +1,4 @@
-//! How this worker is in touch with weir-sync, and its calls under way.
+//! How well this worker is in touch with weir-sync, and its fetches of rules.
 
 use alloc::vec::Vec;
 
@@ -9,32 +9,32 @@ use crate::ladder::Ladder;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Falls back on what the rules say once nothing was heard of weir-sync for `fallback_ns`
-    /// nanoseconds, instead of [`FALLBACK_NS`](crate::ladder::FALLBACK_NS).
+    /// Falls back to each rule's `when_unsynced` after `fallback_ns` nanoseconds without word from weir-sync,
+    /// instead of [`FALLBACK_NS`](crate::ladder::FALLBACK_NS).
     pub fn fall_back_after(&mut self, fallback_ns: u64) {
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder = Ladder::new(fallback_ns);
         }
     }
 
-    /// How well this worker is in touch with weir-sync; none where nothing is ever reported.
+    /// How well this worker is in touch with weir-sync; none if nothing is ever reported.
     pub fn ladder(&self) -> Option<&Ladder> {
         self.exchange.as_ref().map(|exchange| &exchange.ladder)
     }
 
-    /// Live POPs as this worker believes, at least 1; none where nothing is ever reported.
+    /// The number of live POPs as far as this worker knows, at least 1; none if nothing is ever reported.
     pub fn pops(&self) -> Option<u32> {
         self.exchange.as_ref().map(Exchange::pops)
     }
 
-    /// Another worker heard of weir-sync at `at`, and how many POPs are live.
+    /// Another worker heard from weir-sync at `at`, and how many POPs are live.
     pub fn note_heard(&mut self, pops: u32, at: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.hear(pops, false, at);
         }
     }
 
-    /// The same, where weir-sync only guesses how many POPs are live.
+    /// The same, if weir-sync only guessed how many POPs are live.
     pub fn note_guessed(&mut self, pops: u32, at: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.hear(pops, true, at);
@@ -46,7 +46,7 @@ impl Limiter {
         self.exchange.as_ref()?.calls.get(number).map(|call| call.purpose)
     }
 
-    /// The fetch of a rule set begins; its number. One that was under way before is given up.
+    /// A fetch of a rule set begins; returns its number. An earlier fetch still under way is given up.
     pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
         let exchange = self.exchange.as_mut()?;
         let number = exchange.next_number();
@@ -62,7 +62,7 @@ impl Limiter {
         }
     }
 
-    /// When the fetch began that is under way.
+    /// When the fetch under way began.
     pub fn fetching_since(&self) -> Option<Time> {
         self.exchange.as_ref()?.calls.fetching_since()
     }

@@ -1,20 +1,20 @@
-//! Which rule set the fleet is to run, and which one this worker does.
+//! Which rule set the fleet is to run, and which one this worker runs.
 
 use weir_wire::messages::Running;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// For so long after a worker began to run a version it does not hear of an older one, in nanoseconds:
-/// a weir-sync that has not heard of the newer one yet must not take the POP back.
+/// How long a worker ignores older versions after it began to run one, in nanoseconds: a weir-sync that
+/// has not heard of the newer version yet must not take the POP back.
 const STEP_BACK_NS: u64 = SECOND_NS;
 
-/// What a worker runs, and what it heard it should.
+/// What a worker runs, and what it heard that it should run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Versions {
     running: Running,
     /// Since when it runs that version.
     since: Time,
     wanted: u64,
-    /// The latest report whose answer may have been heard in `wanted`.
+    /// Replies to reports up to this one must not change `wanted`.
     heard_in: u64,
 }
 
@@ -23,13 +23,13 @@ impl Versions {
         self.running
     }
 
-    /// What the fleet is to run; 0 if nothing was heard of a rule set.
+    /// What the fleet is to run; 0 if no rule set was heard of.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted
     }
 
-    /// The answer to report `sequence` says that the fleet is to run `version`. 0 changes nothing: whoever
-    /// says so knows of no rule set, and the last one stays in force.
+    /// The answer to report `sequence` says that the fleet is to run `version`. 0 changes nothing: that
+    /// weir-sync knows of no rule set, and the last one stays in force.
     pub(super) fn hear(&mut self, version: u64, sequence: u64, now: Time) {
         let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
         if version > 0 && sequence > self.heard_in && !is_step_back {
@@ -37,7 +37,7 @@ impl Versions {
         }
     }
 
-    /// The same of another worker, after this one's report `sequence`.
+    /// Another worker heard it, after this one's report `sequence`.
     pub(super) fn hear_of(&mut self, version: u64, sequence: u64) {
         (self.wanted, self.heard_in) = (version, sequence);
     }

@@ -1,4 +1,4 @@
-//! Changing the table outside a decision: one loop for slots, and over it one for watched entries.
+//! Changing the table outside a decision: a compare-and-swap loop for slots, and one for watched entries on top.
 
 use super::exchange::Exchange;
 use super::place::{Place, Updated};
@@ -8,12 +8,12 @@ use crate::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{Loaded, Slots};
 use weir_wire::time::Time;
 
-/// How often a change that meets another worker's is made again. What it could not change is tried
+/// How often a change that conflicts with another worker's is tried. A change that fails is tried
 /// again at the next report.
 const UPDATES_MAX: u32 = 8;
 
 impl Limiter {
-    /// Changes slot `index` by compare-and-swap; nothing is written where `change` returns none.
+    /// Changes slot `index` by compare-and-swap; nothing is written if `change` returns none.
     pub(super) fn change_slot<T>(
         &mut self,
         index: u32,
@@ -39,14 +39,13 @@ impl Limiter {
         result
     }
 
-    /// What this POP gives of the quota of `rule` before the fleet has heard of a key.
+    /// What this POP may give of the quota of `rule` before the fleet has heard of a key.
     pub(super) fn unheard(&self, rule: u16) -> Option<Unheard> {
         let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
         self.terms.get(usize::from(rule)).map(|terms| terms.unheard(parts))
     }
 
-    /// Changes the watched entry at `place`. Where there is none, one begins of what was given `unheard`, if that
-    /// is said.
+    /// Changes the watched entry at `place`. If there is none and `unheard` is given, the key becomes watched first.
     pub(super) fn update_watched(
         &mut self,
         place: Place,
@@ -60,7 +59,7 @@ impl Limiter {
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,
-                // It begins with what it owes; what it took of its even share before it lost its place goes unsaid.
+                // It begins with its debt; what it took of its even share before it lost its place goes unreported.
                 None => Watched { bucket: slot.lodge(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
             change(&mut watched);

@@ -1,44 +1,44 @@
-//! What a report asks for a strict rule's key: tokens ahead of its requests, or to give back what it has.
+//! What a report wants for a strict rule's key: tokens ahead of its requests, or to give back what it has.
 //!
-//! A key of a token bucket is asked for often or not worth a lease: a token on hand that is not used soon
-//! is given back, and the next request waits for its own. A quota of the calendar has long leases, and
-//! a small part of it stays on hand while its key is asked for at all, so that a steady client hardly ever
-//! waits. It is given back shortly before the lease ends, if nobody asked.
+//! Under a token bucket, only a key that is asked for often is worth a lease: a token that is not used soon is
+//! given back, and the next request waits for its own. A calendar quota has long leases, and a small part of it
+//! stays on hand while the key is asked for at all, so that a steady client hardly ever waits. That part is given
+//! back shortly before the lease ends, if the key was not asked for.
 
 use crate::slot::Watched;
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A strict rule's key that is asked for so often between two reports is paid for in advance; asked
-/// less often, a token that it does not use in time is worth more than the pause it saves.
+/// A strict rule's key that is asked for this often between two reports is paid for in advance. Below
+/// that, tokens that expire unused would cost more than the pauses they save.
 const AHEAD_MIN: u64 = 4;
-/// One part in so many of a calendar's quota is on hand for a key that is asked for, at least one token.
+/// A key that is asked for has one part in this many of its calendar quota on hand, at least one token.
 const CHUNK_PART: u32 = 1_000;
-/// How long before its lease ends, in nanoseconds, what is on hand of a calendar's quota is given back.
+/// How long before the lease ends tokens of a calendar quota are given back, in nanoseconds.
 const REST_NS: u64 = 30 * SECOND_NS;
 
 /// How a strict rule's key was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    /// Tokens asked for that no answered report has said; of a calendar's quota, of which what is drawn is
-    /// on hand already, no answered draw either.
+    /// Tokens asked for that no answered report has said; for a calendar quota, no answered draw either, because
+    /// drawn tokens are on hand already.
     pub(super) asked: u64,
-    /// Tokens that a request of its rule takes that says nothing of it.
+    /// Tokens that a request takes if it does not state its cost.
     pub(super) usual_cost: u32,
-    /// Whether the worker has too many keys to hold anything for one that nobody asks for.
+    /// Whether the worker has too many keys to hold tokens for one that is not asked for.
     pub(super) is_crowded: bool,
     /// What is to be on hand of a calendar's quota.
     pub(super) chunk: Option<u32>,
 }
 
-/// What to say of a key.
+/// What to say about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// Nothing: it holds nothing. A POP that needs a token draws it.
+    /// Nothing, because it holds nothing. A POP that needs a token draws it.
     Nothing,
-    /// Nothing before then, unless it is asked for.
+    /// Nothing before this time, unless it is asked for.
     Later(Time),
-    /// So many tokens beyond those it spent; none gives its epoch back, which has ended here.
+    /// It wants this many tokens beyond those it spent; 0 gives back the rest of its epoch, which has ended here.
     Ahead(u32),
 }
 
@@ -47,13 +47,13 @@ pub(super) fn chunk_of(quota: Quota) -> u32 {
     (quota.burst() / CHUNK_PART).max(1)
 }
 
-/// When a key of a calendar's quota whose lease ends at `until` has something to say again.
+/// When a key of a calendar quota must be reported again if its lease ends at `until`.
 pub(super) fn rest_until(until: Time) -> Time {
     Time::from_nanos(until.as_nanos().saturating_sub(REST_NS))
 }
 
 impl Wish {
-    /// What to say of `watched`, as it was before [`Wish::ends`].
+    /// What to say about `watched`, in its state before an epoch that [`Wish::ends`] was ended.
     pub(super) fn of(&self, watched: &Watched, now: Time) -> Want {
         if watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now) {
             return Want::Nothing;
@@ -78,8 +78,8 @@ impl Wish {
         !self.is_closed(watched, now) && (self.gives_back(watched, now) || watched.is_over(now))
     }
 
-    /// Whether its window has no tokens any more. A token bucket that has none refills, and its key is paid for
-    /// ahead as before.
+    /// Whether its calendar window has no tokens left. An empty token bucket refills, so its key goes on being paid
+    /// for ahead.
     fn is_closed(&self, watched: &Watched, now: Time) -> bool {
         self.chunk.is_some() && watched.barred_ns(now) > 0
     }
