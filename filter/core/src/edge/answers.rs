@@ -1,4 +1,4 @@
-//! What refused clients are answered, as the host takes it.
+//! Answers to refused clients, in the form that the host takes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,10 +13,10 @@ use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
 use weir_rules::template::Numbers;
 
-/// A rule's answers. What a limited client was told last is kept: in a flood the next is told the same, as its numbers
-/// are whole seconds.
+/// A rule's answers. The last one to a limited client is kept: in a flood the next client is told the same, because the
+/// numbers are whole seconds.
 pub(super) struct RuleAnswers {
-    /// What they are made from.
+    /// What the answers are made from.
     pub(super) answers: Answers,
     limited: Option<Kept>,
     /// The headers of the denied client that was answered last.
@@ -30,7 +30,7 @@ struct Kept {
 }
 
 impl RuleAnswers {
-    /// Prepares those of `rule`.
+    /// Prepares the answers of `rule`.
     pub(super) fn of(rule: &Rule) -> Self {
         Self { answers: Answers::of(rule), limited: None, denied: Vec::new() }
     }
@@ -72,7 +72,7 @@ impl RuleAnswers {
     }
 }
 
-/// What a request is answered that the rule set's list refuses.
+/// The answer to a request that is on the deny list.
 pub(super) struct Blocked {
     headers: Vec<u8>,
 }
@@ -88,7 +88,7 @@ impl Blocked {
     }
 }
 
-/// What tells a request of gRPC.
+/// The headers that show that a request is gRPC.
 pub(super) struct GrpcSigns {
     te: Attribute,
     content_type: Attribute,
@@ -100,15 +100,15 @@ impl GrpcSigns {
         Self { te: header("te"), content_type: header("content-type") }
     }
 
-    /// Every gRPC request has `te: trailers`. Few others do, and a header that is not there costs a third of one that
-    /// is: a flood of POSTs is not asked for its content types.
+    /// Every gRPC request has `te: trailers`, and few others do. Reading an absent header costs a third of reading one
+    /// that is there, so a flood of POSTs is not asked for its content types.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
         request.attribute(&self.te).is_some()
             && request.attribute(&self.content_type).is_some_and(|kind| is_grpc(&kind))
     }
 }
 
-/// The wall clock, where the rule's answers go by it.
+/// The wall clock, if the rule's answers depend on it; else 0.
 pub(super) fn unix_ns_for(rule: &Rule, site: &mut dyn Site) -> u64 {
     if Answers::is_by_wall_clock(rule) { site.unix_ns() } else { 0 }
 }

@@ -8,11 +8,11 @@ use crate::counters::Counters;
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
 
-/// What is to become of a request.
+/// What to do with a request, and what to note about it.
 pub struct Decided<'a> {
     /// What to do with it now.
     pub step: Step<'a>,
-    /// What to note of it for access logs, where the configuration says so.
+    /// What to note for access logs, if the configuration says so.
     pub note: Option<Note<'a>>,
 }
 
@@ -22,13 +22,13 @@ impl Decided<'_> {
 
 /// What to do with a request.
 pub enum Step<'a> {
-    /// It goes on.
+    /// Let it go on.
     Continue,
-    /// It is held until [`Effect::Resume`] names it.
+    /// Hold it until [`Effect::Resume`] names it.
     Hold,
-    /// It is held until this call is answered: [`super::Edge::answer_request`].
+    /// Make this call, and hold the request until it is answered: [`super::Edge::answer_request`].
     Call(Call),
-    /// Its client is answered for the upstream. If the host cannot, the request goes on.
+    /// Answer the client in place of the upstream. If the host cannot, the request goes on.
     Answer(Answer<'a>),
 }
 
@@ -37,78 +37,78 @@ pub enum Step<'a> {
 pub struct Answer<'a> {
     /// The status.
     pub status: u16,
-    /// What an access log is told of it (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    /// What an access log says about it (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub details: &'a str,
     /// The headers, as [`super::Site::pack`] made them.
     pub headers: &'a [u8],
-    /// The body; to a gRPC client its message.
+    /// The body; for a gRPC client, its message.
     pub body: &'a str,
 }
 
-/// What access logs are told of a decision.
+/// What access logs say about a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note<'a> {
     /// `allow`, `limit`, `deny` or `block`.
     pub decision: &'static str,
-    /// The rule that made it; empty where none did.
+    /// The rule that made it; empty if none did.
     pub rule: &'a str,
 }
 
-/// A call to weir-sync: a POST where it has a body, and else a GET.
+/// A call to weir-sync: a POST if it has a body, else a GET.
 #[derive(Debug)]
 pub struct Call {
-    /// Names it among the calls of this edge, for its answer.
+    /// Names it among the calls of this edge; its answer is given with this number.
     pub number: u64,
     /// The path, with its query.
     pub path: String,
     /// The body, a report ([`weir_wire::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
-    /// For how long to wait for the answer, in milliseconds.
+    /// How long to wait for the answer, in milliseconds.
     pub timeout_ms: u32,
 }
 
-/// Why a call has no body of a good answer.
+/// Why a call brought no usable body.
 #[derive(Debug)]
 pub enum Unread {
-    /// There was no good answer, and so it came to nothing.
+    /// There was no good answer; this says why.
     Failed(String),
-    /// It has so many bytes, more than [`super::ANSWER_BYTES_MAX`].
+    /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].
     TooLarge(usize),
 }
 
-/// What came of a call: the body of a good answer, or why there is none.
+/// The result of a call: the body of a good answer, or why there is none.
 pub type Answered = Result<Vec<u8>, Unread>;
 
-/// What a host does that ticked, or had an answer, in this order.
+/// What a host does after a tick or an answer, in the order given.
 pub enum Effect {
-    /// This request was held, and goes on; it may have ended meanwhile.
+    /// Let this held request go on; it may have ended meanwhile.
     Resume(u32),
-    /// Make this call. What is answered, or that the host could not make it, goes to [`super::Edge::answer`].
+    /// Make this call. Give its answer, or that it could not be made, to [`super::Edge::answer`].
     Call(Call),
-    /// Tick every so many milliseconds from now on. A host that cannot says so: [`super::Edge::has_no_timer`].
+    /// Tick at this interval from now on, in milliseconds. A host that cannot calls [`super::Edge::has_no_timer`].
     SetTimer(u32),
     /// Write this to the log.
     Log(Level, String),
     /// Hand over [`super::Edge::counters`] now.
     Flush,
-    /// Other rules are in force: [`super::Edge::rules`]. This was counted under those before.
+    /// Other rules are in force: [`super::Edge::rules`]. These counts are those of the rules before.
     NewRules(Counters),
-    /// Which pushed rule set runs, and which was refused.
+    /// Which pushed rule set runs now, and which was refused.
     Running(Running),
 }
 
-/// How bad it is.
+/// How serious a log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// The operator has to do something.
+    /// The operator must act.
     Error,
-    /// The operator may have to.
+    /// The operator may have to act.
     Warn,
-    /// It is as it should be.
+    /// All is well.
     Info,
 }
 
-/// A host's call of the edge: where and when, and what it has the host do.
+/// One call of the edge by its host: the site, the time, and the effects so far.
 pub(super) struct Turn<'a> {
     pub(super) site: &'a mut dyn Site,
     pub(super) now: Time,

@@ -8,7 +8,7 @@ use weir_wire::time::Time;
 /// The most requests of one worker that are held at once; any beyond go on without waiting.
 const HELD_MAX: usize = 10_000;
 
-/// The requests of one worker that are held, by when they are to go on.
+/// The held requests of one worker, ordered by their turns.
 pub(super) struct Holding {
     by_turn: BinaryHeap<Reverse<(Time, u32)>>,
     most: usize,
@@ -21,7 +21,7 @@ impl Default for Holding {
 }
 
 impl Holding {
-    /// Holds no further request: nothing would resume it.
+    /// Holds no more requests, because nothing would resume them.
     pub(super) fn hold_nothing(&mut self) {
         self.most = 0;
     }
@@ -35,13 +35,13 @@ impl Holding {
         has_room
     }
 
-    /// Whether none is held.
+    /// Whether no request is held.
     pub(super) fn is_empty(&self) -> bool {
         self.by_turn.is_empty()
     }
 
-    /// The request whose turn came first, if it has come at `now`; one whose client has left meanwhile may be
-    /// among them. It is held no longer.
+    /// Removes and returns the request with the earliest turn, if that has come at `now`. Its client may have left
+    /// meanwhile.
     pub(super) fn next_due(&mut self, now: Time) -> Option<u32> {
         let Reverse((turn, _)) = self.by_turn.peek()?;
         if *turn > now {

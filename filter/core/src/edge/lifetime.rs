@@ -16,14 +16,14 @@ use weir_rules::config::{Config, SyncConfig};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::time::Time;
 
-/// The tick of a POP on its own, in milliseconds: it only hands over what was counted.
+/// The tick of a POP on its own, in milliseconds: it only hands over counters.
 const TICK_MS: u32 = 1_000;
-/// The tick where requests are held until their turns, in milliseconds: so late they may go on.
+/// The tick if requests are held until their turns, in milliseconds: they may go on this much late.
 const TURN_MS: u32 = 10;
 
 impl Edge {
-    /// An edge of this plugin configuration, and what its host is to do first. It is refused where it has errors, each
-    /// with its place, or where the POP would report without a name: two POPs of one name would pass for one.
+    /// An edge with this plugin configuration, and what its host is to do first. A configuration with errors is
+    /// refused, each with its place. So is one whose POP would report without a name: POPs of one name count as one.
     pub fn configure(
         bytes: &[u8],
         host: HostRules,
@@ -84,7 +84,7 @@ impl Edge {
         }
     }
 
-    /// The timer has run: to be called as often as [`Effect::SetTimer`] said.
+    /// The timer has fired: call this as often as [`Effect::SetTimer`] said.
     pub fn tick(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let mut turn = Turn::new(site, now);
         while let Some(id) = self.holding.next_due(now) {
@@ -101,33 +101,33 @@ impl Edge {
         turn.effects
     }
 
-    /// The host ticks no more often than before, if at all: no request is held from now on, as nothing would resume it
-    /// in time.
+    /// The host could not set its timer: it ticks as before, if at all. From now on no request is held, because nothing
+    /// would resume it in time.
     pub fn has_no_timer(&mut self) {
         self.holding.hold_nothing();
         self.pace.ticks_per_interval = self.pace.before;
     }
 
-    /// The worker ends, and leaves to the others what no report has said.
+    /// The worker ends, and leaves what it has not reported to the others.
     pub fn leave(&mut self, site: &mut dyn Site) {
         if self.host.has_heirs && self.sync.is_some() {
             site.leave(&mut |left| self.limiter.leave(left));
         }
     }
 
-    /// Ticks in an interval between reports: requests that are held go on at ticks.
+    /// Ticks between two reports; held requests go on at ticks.
     pub(super) fn ticks_per_interval(&self) -> u32 {
         let may_hold = self.rules().rules().iter().any(|rule| rule.algorithm.holds_requests());
         if may_hold { (self.pace.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 
-    /// Ticks as often as the rules in force need.
+    /// Sets the timer to what the rules in force need.
     pub(super) fn keep_pace(&mut self, turn: &mut Turn<'_>) {
         if self.limiter.generation() == self.pace.generation {
             return;
         }
         let (ticks, before) = (self.ticks_per_interval(), self.pace.ticks_per_interval);
-        // Those that are held by rules that are gone still have their turns.
+        // Requests held by rules that are gone still get their turns.
         if ticks < before && !self.holding.is_empty() {
             return;
         }

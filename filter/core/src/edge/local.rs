@@ -30,7 +30,7 @@ pub struct LocalSite {
 }
 
 impl LocalSite {
-    /// A process that has just begun. Its secret has to be random where clients may choose their keys.
+    /// A process that has just begun. Its secret must be random if clients can choose their keys.
     pub fn new(secret: [u8; 16], table_id: u32) -> Self {
         Self {
             node: None,
@@ -47,7 +47,7 @@ impl LocalSite {
         }
     }
 
-    /// Another process in its place, which knows nothing.
+    /// The site of the process that replaces this one: the same identity and as many slots, all empty.
     #[must_use]
     pub fn restarted(&self) -> Self {
         let mut site = Self::new([0; 16], self.identity.table_id);
@@ -150,7 +150,7 @@ impl Site for LocalSite {
         self.unix_ns
     }
 
-    /// A line each: `name: value`.
+    /// One line for each: `name: value`.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         let mut lines = Vec::new();
         for (name, value) in headers {

@@ -1,15 +1,15 @@
-//! The state machine of one worker: what a host drives, whichever host it is.
+//! The state machine of one worker, driven by any host.
 //!
 //! ```text
 //! configure                         -> an Edge, and effects
 //! request, answer_request           -> a step: continue, hold, call weir-sync, answer the client
-//! response, response_sent, end      what the request's response tells, and what it still held
+//! response, response_sent, end      costs that the response tells; releases of what the request held
 //! tick, answer                      -> effects: calls, requests that go on, log lines, the timer
 //! leave                             the worker ends
 //! ```
 //!
-//! There is no IO here and no clock: `now` is an argument, what workers share is behind a trait ([`Site`]), and what is
-//! to be done comes back as a value. A request that is let through makes none but [`Step::Continue`].
+//! There is no IO here and no clock: `now` is an argument, what workers share is behind a trait ([`Site`]), and what
+//! the host is to do comes back as a value. For a request that is let through, that is [`Step::Continue`].
 //!
 //! ```
 //! use weir_limiter::edge::{Edge, HostRules, LocalSite, Open, Step};
@@ -40,14 +40,14 @@
 //! ```
 //!
 //! ```text
-//! lifetime.rs  configuration, ticks, the end; state.rs, what an edge is
-//! requests.rs  request in, decision out; what is left to do until its end
+//! lifetime.rs  configuration, ticks, the end; state.rs, the fields of an edge
+//! requests.rs  request in, decision out; what is left to do until the request ends
 //! answers.rs   what refused clients are told, ready for the host
 //! holding.rs   requests that wait for their turn
 //! reports.rs   reports and their answers; how well the worker is in touch with weir-sync
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
 //! site.rs      what an edge needs of its program; local.rs, a site in memory
-//! effect.rs    what it has its host do
+//! effect.rs    what an edge has its host do
 //! ```
 
 mod answers;

@@ -1,8 +1,8 @@
 //! The rule set that the fleet is to run: fetched by one worker, shared with the others, put in force.
 //!
-//! What a POP ran last stays in force while there is no better: a version that cannot be fetched is tried
-//! again, one that cannot be used is refused once and for all. The rules of the plugin configuration are
-//! in force until a version was pushed; a worker that starts later takes that from the others.
+//! The rules in force stay until better ones are here: a version that cannot be fetched is tried again, and
+//! one that cannot be used is refused once and for all. The plugin configuration's rules are in force until
+//! a version is pushed; a worker that starts later takes that from the others.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,7 +21,7 @@ use weir_wire::messages::{RULES_PATH, Running};
 
 /// How long the fetch of a rule set may take, in milliseconds.
 const FETCH_TIMEOUT_MS: u32 = 5_000;
-/// A fetch that has not ended after so long never will, in nanoseconds: its worker is gone, or its host forgot it.
+/// A fetch that has not ended after this never will, in nanoseconds: its worker is gone, or its host forgot it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
 
 impl Edge {
@@ -42,7 +42,7 @@ impl Edge {
         }
     }
 
-    /// Takes what another worker fetched, if that is news.
+    /// Takes the rule set that another worker fetched, if it is new.
     pub(super) fn take_shared_rules(&mut self, turn: &mut Turn<'_>) {
         if self.sync.is_none() {
             return;
@@ -63,7 +63,7 @@ impl Edge {
             self.limiter.note_rule_set_wanted(word.version);
             self.put_in_force(word.version, rules, turn);
         } else {
-            // It was readable for the worker that put it there. If it is wanted, it is fetched again.
+            // The worker that put it there could read it. If it is wanted, it is fetched again.
             turn.log(Level::Warn, format!("rule set {} in shared data is unreadable", word.version));
         }
     }
@@ -85,7 +85,7 @@ impl Edge {
             if refusals.is_empty() { Ok(rules) } else { Err(refusals) }
         });
         match parsed {
-            // Another worker was quicker.
+            // Another worker was faster.
             Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
             Ok(rules) => {
                 self.put_in_force(version, rules, turn);
@@ -104,11 +104,11 @@ impl Edge {
         }
     }
 
-    /// Every request from now on is decided by `rules`.
+    /// From now on `rules` decide every request.
     fn put_in_force(&mut self, version: u64, rules: RuleSet, turn: &mut Turn<'_>) {
         let (before, count) = (self.rules().rules().len(), rules.rules().len());
         self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
-        // What was counted is the rules' that counted it.
+        // What was counted belongs to the rules that counted it.
         turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
         self.limiter.replace_rules(rules);
         self.note_running(Running { version, refused: self.pushed.running.refused }, turn);
@@ -127,7 +127,7 @@ impl Edge {
     }
 
     fn try_again(&mut self, trouble: String, turn: &mut Turn<'_>) {
-        // Ticks come a little early now and then.
+        // Ticks are sometimes a little early.
         let interval_ns = u64::from(self.pace.interval_ms) * 1_000_000;
         turn.site.end_fetch(turn.now + interval_ns / 10 * 9);
         if self.pushed.trouble.as_ref() != Some(&trouble) {

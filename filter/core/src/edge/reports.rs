@@ -26,14 +26,14 @@ impl Edge {
         turn.call(report.sequence, REPORT_PATH, report.encode(), sync.timeout_ms);
     }
 
-    /// The answer to call `number`, or why there is none; of one that is not under way, nothing is taken in.
+    /// The answer to call `number`, or why there is none; ignored if the call is not under way.
     pub fn answer(&mut self, number: u64, answer: Answered, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let mut turn = Turn::new(site, now);
         match self.limiter.purpose(number) {
             None => {}
             Some(Purpose::Report) => self.reported(number, answer, &mut turn),
             Some(Purpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
-            // Its request is to be decided, which is `answer_request`'s.
+            // Its request is not here to be decided: answers to draws belong to `answer_request`.
             Some(Purpose::Draw) => self.limiter.draw_failed(number, turn.site, now),
         }
         self.keep_pace(&mut turn);
@@ -47,7 +47,7 @@ impl Edge {
         });
         if taken_in.is_ok() {
             self.share_what_was_heard(turn.site);
-            // What the reply says of a newer rule set does not wait for the next tick.
+            // If the reply names a newer rule set, it is fetched now, not at the next tick.
             if self.host.calls_from_answers {
                 self.follow_rules(turn);
             }
@@ -75,12 +75,12 @@ impl Edge {
         }
     }
 
-    /// How well this worker is in touch with weir-sync; none where the POP is on its own.
+    /// How well this worker is in touch with weir-sync; none if the POP is on its own.
     pub fn ladder(&self, now: Time) -> Option<Step> {
         self.limiter.ladder().map(|ladder| ladder.step(now))
     }
 
-    /// Logs how well this worker is in touch with weir-sync, where that has changed.
+    /// Logs how well this worker is in touch with weir-sync, if that has changed.
     pub(super) fn log_step(&mut self, turn: &mut Turn<'_>) {
         let Some(step) = self.ladder(turn.now) else { return };
         if self.step.replace(step).is_none_or(|before| before == step) {
@@ -100,7 +100,7 @@ impl Edge {
     }
 }
 
-/// What another worker has heard of weir-sync, if any has.
+/// Takes in what another worker has heard from weir-sync, if any has.
 pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     match site.heard() {
         Some(Heard { pops, is_guess: true, at }) => limiter.note_guessed(pops, at),
@@ -109,7 +109,7 @@ pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     }
 }
 
-/// The body of the answer to a report.
+/// The body of the answer to a report, or why there is none.
 pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
     let size = match answer {
         Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),

@@ -1,4 +1,4 @@
-//! A request: in, decided, and what is left to do until it ends.
+//! A request: it comes in, is decided, and what is left to do until it ends.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -16,25 +16,25 @@ use weir_rules::request::Request;
 use weir_wire::messages::{Message, REPORT_PATH, Report};
 use weir_wire::time::Time;
 
-/// How often a request waits at most: once, and once more where the rules were replaced meanwhile.
+/// How often a request waits at most: once, and once more if the rules were replaced meanwhile.
 const WAITS_MAX: u8 = 2;
 
-/// What is left to do of one request. Its host keeps it while the request is there, if it is not done, and then gives
-/// it to [`Edge::end`].
+/// What is left to do for one request. Unless it is done, the host keeps it as long as the request, and then gives it
+/// to [`Edge::end`].
 pub struct Open {
     /// The host's number for the request.
     id: u32,
-    /// What an allowed response is to say of its strictest rule.
+    /// The strictest rule, and how the client stands with it, for the response of an allowed request.
     standing: Option<(RuleIndex, Standing)>,
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
-    /// The call whose answer it waits for, and the rule set that it was made under.
+    /// The call that it waits for, and the generation of rules under which the call was made.
     call: Option<(u64, u32)>,
     /// How often it has waited.
     waits: u8,
 }
 
-/// Names a rule as long as the rules are not replaced.
+/// Names a rule until the rules are replaced.
 struct RuleIndex {
     generation: u32,
     index: u16,
@@ -59,7 +59,7 @@ impl Open {
 
 /// The response to a request that was let through.
 pub trait Response {
-    /// Its status; 0 where the host does not say.
+    /// Its status; 0 if the host does not say.
     fn status(&mut self) -> u16;
 
     /// The value of the header of this name, if it has one.
@@ -69,7 +69,7 @@ pub trait Response {
     fn add(&mut self, name: &str, value: &str);
 }
 
-/// A request that is being decided, where and when.
+/// A request that is being decided, with the site and the time.
 struct Asking<'a> {
     open: &'a mut Open,
     request: &'a mut dyn Request,
@@ -90,7 +90,7 @@ impl Edge {
         self.carry_out(decision, Asking { open, request, site, now })
     }
 
-    /// The answer to call `number`, which `open` waits for; what becomes of the request. None where it does not.
+    /// The answer to call `number`, for which `open` waits; returns what to do now. None if it does not wait for it.
     pub fn answer_request(
         &mut self,
         open: &mut Open,
@@ -109,7 +109,7 @@ impl Edge {
             self.limiter.draw_failed(number, site, now);
             false
         };
-        // What was asked for is not what other rules want; a token that came all the same is spent first.
+        // The draw was for the rules before, and new ones may want another; tokens at hand are used first.
         let decision = if answered && has_other_rules && open.waits < WAITS_MAX {
             self.limiter.decide(request, site, now)
         } else {
@@ -118,7 +118,7 @@ impl Edge {
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
 
-    /// The response's headers are there. Not to be called where `open` is done.
+    /// The response's headers are there. Not to be called if `open` is done.
     pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
         let standing = open.standing.take();
         if !open.afterwards.is_empty() {
@@ -143,8 +143,8 @@ impl Edge {
         }
     }
 
-    /// The response is complete, or will never be: what its length in `bytes` tells the cost of is charged. That is
-    /// asked for only where it is needed.
+    /// The response is complete, or never will be: charges the costs that its length tells. `bytes` is called only
+    /// if there are any.
     pub fn response_sent(
         &mut self,
         open: &mut Open,
@@ -160,8 +160,8 @@ impl Edge {
         }
     }
 
-    /// The request ends, however it came: answered, reset, timed out. What it holds is released, and nobody waits for
-    /// its call any more.
+    /// The request ends, be it answered, reset or timed out. What it holds is released, and if it waits for a call, it
+    /// waits no more.
     pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         if let Some((number, _)) = open.call.take() {
             self.limiter.draw_abandoned(number, site, now);
@@ -171,7 +171,7 @@ impl Edge {
         }
     }
 
-    /// Charges those of the request's costs that are known; the rest stays.
+    /// Charges the request's costs that are known now; the others stay.
     fn charge(
         &mut self,
         open: &mut Open,
@@ -221,12 +221,12 @@ impl Edge {
         Decided { step, note: self.note("allow", Some(index)) }
     }
 
-    /// A strict rule has to be paid for first.
+    /// A strict rule's tokens must be paid for first.
     fn wait(&self, report: &Report, open: &mut Open) -> Decided<'_> {
         let number = report.sequence;
         open.call = Some((number, self.limiter.generation()));
         open.waits = open.waits.saturating_add(1);
-        // Nobody waits for a weir-sync that is not configured.
+        // Without `sync` no request waits.
         let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
         let call = Call { number, path: REPORT_PATH.to_string(), body: report.encode(), timeout_ms };
         Decided { step: Step::Call(call), note: None }
@@ -256,8 +256,8 @@ impl Edge {
         self.host.answers_grpc && self.grpc.are_those_of(request)
     }
 
-    /// What access logs are told of a decision, where the configuration says so. Noting it is a good part of what a
-    /// request costs, and a refused one names its rule in its response's details anyway.
+    /// What access logs say about a decision, if the configuration says so. Noting it is a good part of a request's
+    /// cost, and a refusal names its rule in the response's details anyway.
     fn note(&self, decision: &'static str, rule: Option<u16>) -> Option<Note<'_>> {
         if !self.notes_decisions {
             return None;

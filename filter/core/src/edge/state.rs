@@ -1,4 +1,4 @@
-//! What one configuration is in one worker.
+//! The state of one configuration in one worker.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -22,14 +22,14 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 pub struct Edge {
     pub(super) limiter: Limiter,
     pub(super) host: HostRules,
-    /// Of each rule in force.
+    /// One for each rule in force.
     pub(super) answers: Vec<RuleAnswers>,
     pub(super) blocked: Blocked,
     pub(super) grpc: GrpcSigns,
     pub(super) notes_decisions: bool,
     pub(super) holding: Holding,
     pub(super) pace: Pace,
-    /// None where the POP is on its own.
+    /// None if the POP is on its own.
     pub(super) sync: Option<SyncConfig>,
     /// Why the last exchange failed; logged when it changes, not at every tick.
     pub(super) trouble: Option<String>,
@@ -38,17 +38,17 @@ pub struct Edge {
     pub(super) pushed: Pushed,
 }
 
-/// How often it ticks.
+/// How often an edge ticks.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// Between two reports.
+    /// The time between two reports.
     pub(super) interval_ms: u32,
-    /// Ticks in that time: more than one where requests are held until their turns.
+    /// Ticks in that time: more than one if requests are held until their turns.
     pub(super) ticks_per_interval: u32,
-    /// The same, as the host last had it for certain.
+    /// The same, before the last change: what a host has that could not set its timer.
     pub(super) before: u32,
     pub(super) ticks: u32,
-    /// The rules that the timer was last set for.
+    /// The generation of rules that the timer was last set for.
     pub(super) generation: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Pace {
 #[derive(Default)]
 pub(super) struct Pushed {
     pub(super) running: Running,
-    /// The other workers' word, as it was last acted upon.
+    /// What the other workers said, as last acted upon.
     pub(super) seen: RulesWord,
     /// Why the last fetch failed; logged when it changes, not at every attempt.
     pub(super) trouble: Option<String>,
@@ -68,17 +68,17 @@ impl Edge {
         self.limiter.rules()
     }
 
-    /// What was counted since it was last taken.
+    /// What was counted since the counts were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         self.limiter.counters()
     }
 
-    /// How the configuration says to reach weir-sync; none where the POP is on its own.
+    /// How to reach weir-sync, by the configuration; none if the POP is on its own.
     pub fn sync(&self) -> Option<&SyncConfig> {
         self.sync.as_ref()
     }
 
-    /// The limiter, to look at: for simulations and tests.
+    /// The limiter, for simulations and tests to inspect.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
