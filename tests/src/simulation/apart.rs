@@ -1,5 +1,5 @@
-//! Who goes on alone for a while, and what it may admit meanwhile: a POP that does not hear its weir-sync, once its
-//! leases have ended, and a region that does not reach the store.
+//! A POP or a region that is alone for a while, and what it may admit meanwhile. A POP is alone if it does not hear
+//! its weir-sync and its leases have ended; a region, if it does not reach the store.
 
 use weir_limiter::ladder::FALLBACK_NS;
 use weir_wire::quota::Quota;
@@ -11,10 +11,10 @@ use super::faults::{Fault, Schedule};
 use super::setup::Setup;
 use super::stretch::{SHORTEST_NS, Span};
 
-/// A region goes by its share this long after the store is out of reach, in nanoseconds, beside what was under way.
+/// How long after the store is out of reach a region goes by its share, in nanoseconds, beside what was under way.
 const ALONE_NS: u64 = 2 * SECOND_NS;
 
-/// Who is alone.
+/// What is alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A POP.
@@ -26,9 +26,9 @@ pub enum Who {
 /// A POP or a region that is alone, with the clients of the one rule.
 #[derive(Clone, Debug)]
 pub struct Apart {
-    /// Who.
+    /// Which.
     pub who: Who,
-    /// From when to when it goes by its own.
+    /// From when to when it goes by its own state.
     pub span: Span,
     /// By client; empty until the first request.
     pub own: Vec<Own>,
@@ -45,12 +45,12 @@ pub struct Own {
     pub tally: Tally,
     meter: Meter,
     withheld_ns: u64,
-    /// A token costs so many; none if nothing passes.
+    /// How many tokens a token costs; `None` if nothing passes.
     price: Option<u64>,
 }
 
 impl Own {
-    /// Of a POP whose bucket for the client misses this and withholds that, and that is one of `pops`.
+    /// At a POP, one of `pops`, whose bucket for the client lacks `meter` and withholds `withheld_ns`.
     pub fn of_pop(quota: Quota, meter: Meter, withheld_ns: u64, when: WhenUnsynced, pops: usize) -> Self {
         let price = match when {
             WhenUnsynced::Local => Some(1),
@@ -60,7 +60,7 @@ impl Own {
         Self { quota, ideally: 0, tally: Tally::default(), meter, withheld_ns, price }
     }
 
-    /// Of a region of `here` of `pops` POPs.
+    /// In a region that has `here` of all `pops` POPs.
     pub fn of_region(quota: Quota, here: u32, pops: u32) -> Self {
         let token_ns = quota.token_ns() * u64::from(pops) / u64::from(here);
         let burst = (quota.burst() * here / pops).max(1);
@@ -83,7 +83,7 @@ impl Own {
 }
 
 impl Apart {
-    /// Whether a request at `pop` and `now` is one of those who are alone.
+    /// Whether a request at `pop` and `now` comes to the POP or region that is alone.
     pub fn counts(&self, pop: usize, regions: usize, now: u64) -> bool {
         let is_there = match self.who {
             Who::Pop(alone) => pop == alone,
@@ -93,7 +93,7 @@ impl Apart {
     }
 }
 
-/// Who is alone when, as far as it can be foretold.
+/// What is alone when, as far as that can be foretold.
 pub fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
     let [_] = setup.rules.as_slice() else { return Vec::new() };
     let cut = |(i, (at, fault)): (usize, &(u64, Fault))| {
@@ -110,7 +110,7 @@ pub fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
             Who::Pop(_) => (FALLBACK_NS + setup.terms.lease_max_ns, *at),
             Who::Region(_) => (ALONE_NS, *at),
         };
-        // What else goes wrong meanwhile says nothing of those who are alone, or too much.
+        // A weir-sync's crash delays the begin, and other cuts of the same kind do not matter; all else rules it out.
         for (at, fault) in schedule.iter().take_while(|(at, _)| at < until) {
             match (fault, who) {
                 (Fault::SyncCrash(_) | Fault::SyncStart(_), _) => from = from.max(*at),

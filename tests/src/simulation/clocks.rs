@@ -3,9 +3,9 @@
 use fastrand::Rng;
 use weir_wire::time::Time;
 
-/// Clocks begin at least here: anywhere but at zero, so that a step back has somewhere to go.
+/// The earliest that clocks begin: well above zero, so that they can step back.
 const ORIGIN_NS_MIN: u64 = 1 << 50;
-/// Where wall clocks begin where no world says so, in microseconds since 1970.
+/// Where wall clocks begin unless a world says otherwise, in microseconds since 1970.
 pub const BEGINS_US: u64 = 1 << 50;
 const PARTS_PER_MILLION: i128 = 1_000_000;
 

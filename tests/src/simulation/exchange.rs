@@ -23,7 +23,7 @@ impl World {
         self.make_calls(now, pop);
     }
 
-    /// The calls that a POP's workers want made leave it.
+    /// Makes the calls that a POP's workers want made.
     pub(super) fn make_calls(&mut self, now: u64, pop: usize) {
         self.note_rule_set(now, pop);
         for (worker, call) in self.pops[pop].take_calls() {
@@ -109,14 +109,14 @@ impl World {
     pub(super) fn at_store(&mut self, now: u64, asker: Asker, question: UnderWay) {
         let answer = match &*question.borrow() {
             Some(question) => self.store.is_up.then(|| self.answer(now, asker, question)),
-            // It is here for the second time, and was answered.
+            // The network repeated it, and it was answered before.
             None => return,
         };
         let [delay, _] = self.network.far(self.syncs[asker.sync].region, &mut self.rng);
         let back = delay.map(|delay| now + self.store.slow_ns + delay);
         match back.filter(|back| *back <= asker.at + self.setup.store_timeout_ns) {
             Some(back) => self.queue.push(back, Event::FromStore { asker, question, answer }),
-            // An answer that is too late is none.
+            // An answer that comes too late is no answer.
             None => self.gives_up(
                 Asker { at: asker.at.max(now.saturating_sub(self.setup.store_timeout_ns)), ..asker },
                 question,
@@ -157,7 +157,7 @@ impl World {
             };
             self.reference.account_mut(rule, key).spread = account.spread;
             let (known, charged) = (self.reference.account(rule, key), self.store.charged(&entry.id));
-            // What a budget charges again that was forgotten is stated.
+            // A budget may charge again what was forgotten; that is stated.
             let charged = charged - self.store.charged_twice(&entry.id);
             invariants::nothing_is_charged_twice(&self.label, known, &entry.id, charged, since);
         }
@@ -177,7 +177,7 @@ impl World {
         self.act(now, asker, question, answer);
     }
 
-    /// Does what is to be done once the store has answered, or has not.
+    /// Acts on the store's answer, or on its absence.
     fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
         match self.syncs[asker.sync].told(question, answer, now) {
             Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),

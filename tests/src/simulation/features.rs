@@ -1,6 +1,6 @@
-//! What some random worlds try of a rule set beside quotas: penalties, the calendar, and that it is replaced.
+//! What some random worlds try beside quotas: penalties, the calendar, and a rule set that is replaced.
 //!
-//! Drawn with a salt of its own: a world of a seed that tries none of it is what it would be if there were no such thing.
+//! They are drawn with a salt of their own, so a world that tries none of them is as if there were no such thing.
 
 use fastrand::Rng;
 
@@ -12,7 +12,7 @@ use super::setup::Setup;
 use super::shapes::Asking;
 use super::world::World;
 
-/// One world in so many tries one of these, and no other trial.
+/// One world in this many tries one of these, and no other trial.
 const ONE_IN: u32 = 8;
 const SALT: u64 = 0x0049_5353_5545_3133;
 
@@ -38,7 +38,7 @@ pub struct For {
     pub most: f64,
     /// How long traffic lasts, in seconds.
     pub seconds: u64,
-    /// When something may go wrong last, in nanoseconds.
+    /// The last time at which something may go wrong, in nanoseconds.
     pub until: u64,
 }
 
@@ -48,7 +48,7 @@ impl Feature {
         generator(seed).u32(0..ONE_IN) == 0
     }
 
-    /// The one that a world tries.
+    /// Draws the one that a world tries.
     pub fn draw(setup: &mut Setup, clients: &mut Vec<Asking>, faults: &mut Schedule, of: For) -> Self {
         let mut rng = generator(!setup.seed);
         let For { rate, burst, most, seconds, until } = of;
@@ -59,12 +59,12 @@ impl Feature {
         }
     }
 
-    /// Whether what is admitted can be compared with an ideal limiter of the rules that there are at first.
+    /// Whether what is admitted can be compared with an ideal limiter that has the first rules.
     pub fn compares(&self) -> bool {
         matches!(self, Self::Push(_))
     }
 
-    /// Ends the run where it is not as the rule set says. `end` is that of the traffic, in nanoseconds.
+    /// Ends the run if it is not as the rule set says. `end` is when the traffic ends, in nanoseconds.
     pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
         match self {
             Self::Penalty(penalty) => penalty.judge(world, faults, end),

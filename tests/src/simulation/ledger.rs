@@ -1,7 +1,7 @@
-//! The store's ledger: what every source said it admitted, and what of that a budget charged.
+//! The store's ledger: what every source reported as admitted, and how much of that a budget charged.
 //!
-//! What was said is true for ever. What was charged is lost and restored with the store's data. The
-//! two must be the same in the end, but for sources that a loss of data excuses.
+//! What was reported is never lost. What was charged is lost and restored with the store's data. The
+//! two must be the same in the end, except for sources that a loss of data excuses.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use weir_budget::budget::{Count, SourceId};
 pub struct Charged {
     sources: BTreeMap<SourceId, OnRecord>,
     total: u64,
-    /// What was on records that are forgotten.
+    /// The counts on records that are forgotten.
     forgotten: BTreeMap<SourceId, u64>,
     twice: u64,
 }
@@ -38,7 +38,7 @@ impl Charged {
         self.total += new;
     }
 
-    /// The budget has expired, and its records with it. What it charged is charged.
+    /// The budget has expired, and its records with it. What it charged stays charged.
     pub fn forget_records(&mut self, said: &mut Said) {
         self.sources.keys().for_each(|id| said.excuse(id));
         let records = std::mem::take(&mut self.sources).into_iter();
@@ -50,12 +50,12 @@ impl Charged {
         !self.sources.contains_key(&SourceId { epoch: count.epoch, pop: pop.into() })
     }
 
-    /// What of a source's count is on record.
+    /// How much of a source's count is on record.
     pub fn on_record(&self, source: &SourceId) -> Option<u64> {
         self.sources.get(source).map(|record| record.admitted)
     }
 
-    /// Tokens that were charged again, as no reply had confirmed them when their record was forgotten.
+    /// Tokens that were charged twice, since no reply had confirmed them when their record was forgotten.
     pub fn twice(&self) -> u64 {
         self.twice
     }
@@ -66,7 +66,7 @@ impl Charged {
     }
 }
 
-/// What every source of one budget said, whatever became of it.
+/// What every source of one budget reported, whether or not it was charged.
 #[derive(Debug, Default)]
 pub struct Said {
     sources: BTreeMap<SourceId, Word>,
@@ -81,7 +81,7 @@ struct Word {
 }
 
 impl Said {
-    /// A count is at the store at `now`.
+    /// A count reaches the store at `now`.
     pub fn hear(&mut self, pop: &str, count: &Count, now: u64) {
         let word = self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }).or_default();
         word.admitted = word.admitted.max(count.admitted);
@@ -94,29 +94,29 @@ impl Said {
         }
     }
 
-    /// The store went back from `now` to `then`: what is on no record any more is excused.
+    /// The store went back from `now` to `then`: sources that are no longer on record are excused.
     pub fn lose(&mut self, now: &Charged, then: &Charged) {
         let gone = now.sources.keys().filter(|id| !then.sources.contains_key(id));
         gone.for_each(|id| self.excuse(id));
     }
 
-    /// Tokens that all sources of `pop` said they admitted.
+    /// Tokens that all sources of `pop` reported as admitted.
     pub fn of_pop(&self, pop: &str) -> u64 {
         self.sources.iter().filter(|(id, _)| id.pop == pop).map(|(_, word)| word.admitted).sum()
     }
 
-    /// What a source said it admitted.
+    /// What a source reported as admitted.
     pub fn of_source(&self, source: &SourceId) -> u64 {
         self.sources.get(source).map_or(0, |word| word.admitted)
     }
 
-    /// Tokens that all sources said they admitted.
+    /// Tokens that all sources reported as admitted.
     pub fn total(&self) -> u64 {
         self.sources.values().map(|word| word.admitted).sum()
     }
 
-    /// A source whose word is not charged in full without an excuse: its record was lost, or it has
-    /// said nothing since the data was lost, at `lost_at`.
+    /// A source whose count is not charged in full and that has no excuse. The excuses: its record was lost, or it
+    /// has reported nothing since the data was lost, at `lost_at`.
     pub fn uncharged(&self, charged: &Charged, lost_at: Option<u64>) -> Option<String> {
         let found = self.sources.iter().find_map(|(id, word)| {
             let record = charged.sources.get(id).map_or(0, |record| record.admitted);

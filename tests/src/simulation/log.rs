@@ -1,4 +1,4 @@
-//! What became of each request, where a world keeps that, and what operators put meanwhile.
+//! What became of each request, if a world keeps that, and the rule sets that operators put meanwhile.
 
 use std::rc::Rc;
 
@@ -13,11 +13,11 @@ pub struct Logged {
     pub at: u64,
     /// Where.
     pub pop: usize,
-    /// Whose it is.
+    /// The client.
     pub key: u32,
     /// What it asked for.
     pub path: u8,
-    /// What it said that it costs.
+    /// The cost that it stated.
     pub cost: u32,
     /// Whether it was let through.
     pub passed: bool,

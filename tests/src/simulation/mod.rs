@@ -3,30 +3,31 @@
 //!
 //! ```text
 //! setup.rs      how large a world is, and which rules it has
-//! traffic.rs    when requests arrive, where, and whose
+//! traffic.rs    when requests arrive, at which POP, from which client
 //! network.rs    delay, jitter, loss, duplication, partition
 //! clocks.rs     clocks that begin anywhere, drift and jump
 //! faults.rs     what goes wrong when: written down, or drawn from a seed
 //! pop.rs        a point of presence: the only caller of weir-limiter
 //! sync.rs       a weir-sync: the only caller of weir_budget::hub
 //! store.rs      the store: the only caller of weir_budget::budget
-//! ledger.rs     what sources said, and what of it the store knows
+//! ledger.rs     what sources reported, and how much of it the store charged
 //! world.rs      all of them, and what is due next; exchange.rs, trouble.rs: the events
 //! reference.rs  what was truly offered and admitted, beside an ideal bucket; account.rs: of one key
 //! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong;
 //!               overdrawn.rs: how far a budget is overdrawn then
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
-//! apart.rs      what those may admit who are alone for a while
+//! apart.rs      what a POP or a region may admit while it is alone
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs, settings.rs: the table
+//!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs,
+//!               settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
-//!               who asks meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs: what a
-//!               trial tells by one figure
-//! features.rs   what some worlds try of a rule set beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule
-//!               sets that are put; they have rows of the table, too); log.rs: what became of each request; touch.rs:
-//!               when news get through
+//!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
+//!               trials that one figure judges
+//! features.rs   what some worlds try beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule sets that
+//!               operators put; they have rows of the table, too); log.rs: what became of each request; touch.rs:
+//!               when news gets through
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG

@@ -7,7 +7,7 @@ use fastrand::Rng;
 pub struct Link {
     /// The shortest time one way, in nanoseconds.
     pub delay_ns: u64,
-    /// Up to so much longer, in nanoseconds; more than messages are apart, and they overtake each other.
+    /// How much longer it may take, in nanoseconds. If that is more than messages are apart, they overtake each other.
     pub jitter_ns: u64,
     /// The part of messages that are lost.
     pub loss: f64,
@@ -45,7 +45,7 @@ pub struct Network {
     pub far: Link,
     /// POPs that do not reach their weir-sync.
     pub cut_pops: Vec<bool>,
-    /// Until when the links of POPs are silent, in simulated nanoseconds: all that is sent before arrives after it.
+    /// Until when each POP's link is silent, in simulated nanoseconds: whatever is sent before arrives after it.
     pub silent_until: Vec<u64>,
     /// Regions that do not reach the store.
     pub cut_regions: Vec<bool>,

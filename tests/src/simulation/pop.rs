@@ -1,4 +1,4 @@
-//! A point of presence: workers, each with the edge that a proxy's worker has, over one table.
+//! A point of presence: workers that share one table, each with the edge that a proxy's worker has.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::world::WARM_UP_NS;
 pub enum Verdict {
     /// Let through.
     Admitted,
-    /// Answered for the upstream.
+    /// Answered in the upstream's place.
     Refused,
     /// Held until this report, encoded, is answered.
     Waits(Vec<u8>),
@@ -36,15 +36,15 @@ pub struct Pop {
     pub region: usize,
     /// Its monotonic clock.
     pub clock: Clock,
-    /// Whether it is there at all.
+    /// Whether it runs.
     pub is_up: bool,
-    /// When the report was sent whose settled answer it acts on.
+    /// When it sent the latest report that got a settled answer.
     pub news_at: u64,
-    /// When the report was sent whose answer, settled or not, it heard last.
+    /// When it sent the latest report that got any answer, settled or not.
     pub heard_at: u64,
     /// Which of its region's weir-syncs its latest report went to.
     pub turn: usize,
-    /// Requests for watched keys that its workers could not put on their lists, or took others off for.
+    /// Requests for watched keys that its workers could not put on their lists, or displaced others for.
     pub dropped: u64,
     /// What its workers are configured with.
     configuration: String,
@@ -60,7 +60,7 @@ struct Worker {
     edge: Edge,
     /// The version of the pushed rule set that it runs; 0 is its configuration's.
     rule_set: u64,
-    /// The world's calls under way, with the numbers that the edge knows them by.
+    /// The calls under way by their numbers in the world, each with its number in the edge.
     calls: BTreeMap<u64, UnderWay>,
 }
 
@@ -68,14 +68,14 @@ struct Worker {
 struct UnderWay {
     number: u64,
     sent_at: u64,
-    /// Whether it tells what was counted.
+    /// Whether it is a report of counts.
     is_report: bool,
-    /// The request that is held for it.
+    /// The request that waits for it.
     held: Option<(Asked, Open)>,
 }
 
 impl Pop {
-    /// A POP that has just been started.
+    /// A POP that has just started.
     pub fn new(index: usize, setup: &Setup, rng: &mut Rng) -> Self {
         let name = format!("pop-{index}");
         let mut pop = Self {
@@ -115,7 +115,7 @@ impl Pop {
     /// Decides a request in a worker. If it has to wait, it waits for call `call`.
     pub fn decide(&mut self, worker: usize, mut asked: Asked, call: u64, now: u64) -> Verdict {
         let Worker { edge, calls, .. } = &mut self.workers[worker];
-        // A POP's clients do not leave before they are answered, so no number is needed.
+        // Clients here do not leave before they are answered, so no number is needed.
         let mut open = Open::new(0);
         let decided = edge.request(&mut open, &mut asked, &mut self.site, self.clock.at(now));
         let (verdict, number) = verdict(decided);
@@ -140,7 +140,7 @@ impl Pop {
         std::mem::take(&mut self.wanted)
     }
 
-    /// A worker's call is made, and the world calls it `id`.
+    /// A worker's call is made; its number in the world is `id`.
     pub fn called(&mut self, worker: usize, id: u64, call: &Call, now: u64) {
         let (number, is_report) = (call.number, !call.body.is_empty());
         self.workers[worker].calls.insert(id, UnderWay { number, sent_at: now, is_report, held: None });
@@ -157,7 +157,7 @@ impl Pop {
         events.sum::<u32>() > 0
     }
 
-    /// The answer to call `call` is here, if anyone still waits for it; a request that did, decided.
+    /// The answer to call `call` has come. If a request still waited for it, returns that request, decided.
     pub fn answered(
         &mut self,
         worker: usize,
@@ -176,7 +176,7 @@ impl Pop {
         self.end(worker, under_way, Ok(reply.to_vec()), now)
     }
 
-    /// Call `call` came to nothing, if anyone still waits for it; a request that did, decided.
+    /// Call `call` has failed. If a request still waited for it, returns that request, decided.
     pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Verdict)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
         self.end(worker, under_way, Err(Unread::Failed("no answer".into())), now)
@@ -216,7 +216,7 @@ impl Pop {
         self.replace_workers(rng, now);
     }
 
-    /// New VMs over the table that is there.
+    /// New VMs take over the same table.
     pub fn reload(&mut self, rng: &mut Rng, now: u64) {
         for worker in &mut self.workers {
             worker.edge.leave(&mut self.site);
@@ -224,12 +224,12 @@ impl Pop {
         self.replace_workers(rng, now);
     }
 
-    /// A request that is held is not let through.
+    /// New workers; a request that the old ones held is never let through.
     fn replace_workers(&mut self, rng: &mut Rng, now: u64) {
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng, now)).collect();
     }
 
-    /// What the bucket of `key` misses, at `since` nanoseconds from the begin of the traffic.
+    /// What the bucket of `key` lacks, at `since` nanoseconds from the begin of the traffic.
     pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
         let mut meter = Meter::default();
         let value = value_of(key, self.bits[rule]);
@@ -252,7 +252,7 @@ impl Pop {
         Some((source, watched.admitted.into(), watched.charged.into()))
     }
 
-    /// Requests of `key` for `path` that wait to be decided, in tokens as they say.
+    /// Requests of `key` that wait to be decided.
     pub fn waiting(&self, key: u32) -> impl Iterator<Item = &Asked> {
         let calls = self.workers.iter().flat_map(|worker| worker.calls.values());
         calls
@@ -261,7 +261,7 @@ impl Pop {
             .filter(move |asked| asked.key == key)
     }
 
-    /// Whether what `key` is admitted now is counted for its budget.
+    /// Whether what `key` is admitted now will be charged to its budget.
     pub fn counts(&mut self, rule: usize, key: u32) -> bool {
         let Some(worker) = self.workers.first() else { return false };
         let entry = worker.edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site);
@@ -270,7 +270,7 @@ impl Pop {
 }
 
 impl Worker {
-    /// Takes in what its edge has its host do; the calls that it is to make.
+    /// Takes in the effects that its edge wants; returns the calls to make.
     fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Call> {
         let mut calls = Vec::new();
         for effect in effects {
@@ -293,12 +293,12 @@ fn new_process(rng: &mut Rng) -> LocalSite {
     LocalSite::new(secret, rng.u32(..))
 }
 
-/// The first of the clients whose addresses are like that of client `key` in so many bits.
+/// The first of the clients whose addresses have the same leading `bits` as that of client `key`.
 pub fn first_of(key: u32, bits: u8) -> u32 {
     key & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
 }
 
-/// The canonical bytes of client `key`: of 10.x.y.z so many bits.
+/// The canonical bytes of client `key`: the leading `bits` of 10.x.y.z.
 pub fn value_of(key: u32, bits: u8) -> Vec<u8> {
     let [_, x, y, z] = first_of(key, bits).to_be_bytes();
     match bits {
@@ -307,7 +307,7 @@ pub fn value_of(key: u32, bits: u8) -> Vec<u8> {
     }
 }
 
-/// The first of the clients whose canonical bytes these are.
+/// The first of the clients that have these canonical bytes.
 pub fn key_of(value: &[u8]) -> Option<u32> {
     match value {
         [4, _, 10, octets @ ..] => {
@@ -325,7 +325,7 @@ pub struct Asked {
     pub key: u32,
     /// What it asks for; see [`PATHS`].
     pub path: u8,
-    /// What it says that it costs; see [`super::setup::BY_COST`].
+    /// The cost that it states; see [`super::setup::BY_COST`].
     pub cost: u32,
 }
 

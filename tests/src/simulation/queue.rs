@@ -1,4 +1,4 @@
-//! What is due next, in simulated time. Events due at one time keep the order they came in.
+//! What is due next, in simulated time. Events due at the same time keep the order they came in.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

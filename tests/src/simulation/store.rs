@@ -19,12 +19,12 @@ use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
 use super::sync::RuleSet;
 
-/// How long a POP that says nothing counts as live, in microseconds (weir-sync's default).
+/// How long a silent POP counts as live, in microseconds (weir-sync's default).
 const POP_TTL_US: u64 = 10_000_000;
 /// How often POPs that have fallen silent are looked for, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
-/// What is rounded where a quota changes, in nanoseconds.
+/// How much rounding may cost when a quota changes, in nanoseconds.
 const CONVERTED_NS: u64 = 10_000;
 
 /// The store.
@@ -36,7 +36,7 @@ pub struct Store {
     pub is_up: bool,
     /// How much longer it takes to answer, in nanoseconds.
     pub slow_ns: u64,
-    /// Whether it keeps the ledger; not where there are too many keys.
+    /// Whether it keeps the ledger; it does not if there are too many keys.
     keeps_ledger: bool,
     state: State,
     /// The list of hot keys. Losing data loses it; regions name their hot keys again within a second.
@@ -52,10 +52,10 @@ pub struct Store {
     said: ByHash<BudgetId, Said>,
     /// When it last lost data.
     lost_at: Option<u64>,
-    /// How often its clock has stepped forward, and how far in all, in microseconds: that much refill is not time, of
-    /// each step a burst at most.
+    /// How often its clock has stepped forward, and how far in all, in microseconds. Steps may refill that much more
+    /// than time does, each a burst at most.
     jumped: (u64, u64),
-    /// By how much later than another a report may arrive, in nanoseconds: so exactly a POP bears out what time has passed.
+    /// How much later than another a report may arrive, in nanoseconds: POPs confirm to within this how much time passed.
     jitter_ns: u64,
 }
 
@@ -73,21 +73,21 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Kept {
     budget: Budget,
-    /// What a token of the quota was worth that it was last charged by; 0 before.
+    /// What a token was worth under the quota that it was last charged by; 0 before the first charge.
     token_ns: u64,
     charged: Charged,
     /// Tokens that the budget itself says it charged.
     taken: u64,
-    /// When it was last charged in true time, and how the clock had stepped by then.
+    /// When it was last charged, in true time, and how far the clock had stepped by then.
     charged_at: (u64, (u64, u64)),
-    /// Time that may have been put off until a POP spoke, in nanoseconds.
+    /// Refill that may have been put off until a POP reports, in nanoseconds.
     put_off_ns: u64,
-    /// The same of steps of the clock, in microseconds: what the first report of a POP brings is taken for time.
+    /// The same for steps of the clock, in microseconds; a POP's first report makes them count as time.
     steps_put_off_us: u64,
 }
 
 impl Kept {
-    /// It is charged by `quota` from now on: where that is another than before, as many tokens lack as `lacks_ns` were.
+    /// It is charged by `quota` from now on. Returns `lacks_ns`, converted so that as many tokens lack as before.
     fn goes_by(&mut self, quota: Quota, lacks_ns: u64) -> u64 {
         let before_ns = std::mem::replace(&mut self.token_ns, quota.token_ns());
         if before_ns == 0 || before_ns == quota.token_ns() {
@@ -103,7 +103,7 @@ impl Kept {
 pub enum Wrong {
     /// A budget refilled by more than time.
     Time(String),
-    /// A budget charged another sum than its sources said.
+    /// A budget charged a sum other than its sources reported.
     Charge(String),
 }
 
@@ -117,8 +117,8 @@ pub struct Loss {
 }
 
 impl Store {
-    /// An empty store that answers, whose clock begins so, and to which reports are so many nanoseconds late at most beside
-    /// the quickest.
+    /// An empty store that answers. Its clock begins at `begins_us`, and a report is at most `jitter_ns` later than the
+    /// quickest.
     pub fn new(keeps_ledger: bool, begins_us: u64, jitter_ns: u64) -> Self {
         Self {
             clock: WallClock::beginning(begins_us),
@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Charges every entry, in the name of `member`, for `pop`. An error says what must not be.
+    /// Charges every entry, in the name of `member`, for `pop`. An error says what went wrong.
     pub fn charge(
         &mut self,
         member: &str,
@@ -169,7 +169,7 @@ impl Store {
         let account = kept.budget.charge(now_us, &entry.charge(member, pop));
         let (last, (jumps, jumped_us)) = kept.charged_at;
         let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
-        // What the first report of a POP brings is taken for time.
+        // With a POP's first report, the steps of the clock count as time.
         let believed_us = if is_first { u64::MAX } else { (self.jumped.0 - jumps) * burst_us };
         let stepped_us = self.jumped.1 - jumped_us;
         let put_off_us = if is_first { kept.steps_put_off_us } else { 0 };
@@ -242,31 +242,31 @@ impl Store {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
     }
 
-    /// Of what a source counts as admitted, the tokens that are not charged to its budget: what its record does not
-    /// have, or, where it has none, what no reply has confirmed.
+    /// The tokens that a source counts as admitted and that its budget has not charged: those beyond its record or,
+    /// without a record, those that no reply has confirmed.
     pub fn uncharged_of(&self, id: &BudgetId, source: &SourceId, admitted: u64, confirmed: u64) -> u64 {
         let kept = self.state.budgets.get(id);
         let on_record = kept.and_then(|kept| kept.charged.on_record(source)).unwrap_or(confirmed);
         admitted.saturating_sub(on_record)
     }
 
-    /// Tokens of those that were charged again because the budget had been forgotten by a clock that stepped.
+    /// Those of these tokens that were charged twice, because a step of the clock had made the store forget the budget.
     pub fn charged_twice(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.twice())
     }
 
-    /// What a budget lacks of being full at `now`, in nanoseconds of refill.
+    /// How far a budget is from full at `now`, in nanoseconds of refill.
     pub fn deficit_ns(&self, id: &BudgetId, now: u64) -> u64 {
         let kept = self.state.budgets.get(id);
         kept.map_or(0, |kept| kept.budget.deficit_ns().saturating_sub(now.saturating_sub(kept.charged_at.0)))
     }
 
-    /// What the sources of a budget said.
+    /// What the sources of a budget reported.
     pub fn said(&self, id: &BudgetId) -> Option<&Said> {
         self.said.get(id)
     }
 
-    /// A source whose word is not charged, without an excuse.
+    /// A source whose reported count is not charged, without an excuse.
     pub fn uncharged(&self, id: &BudgetId) -> Option<String> {
         let charged = self.state.budgets.get(id).map(|kept| kept.charged.clone()).unwrap_or_default();
         self.said.get(id)?.uncharged(&charged, self.lost_at)
@@ -289,7 +289,7 @@ impl Store {
         self.snapshots.insert(restored_at, self.state.clone());
     }
 
-    /// Goes back to what was kept for now, or to nothing; what that did to each budget.
+    /// Goes back to what was kept for now, or to nothing; returns what that did to each budget.
     pub fn lose(&mut self, now: u64) -> Vec<Loss> {
         let then = self.snapshots.remove(&now).unwrap_or_default();
         let none = Kept::default();

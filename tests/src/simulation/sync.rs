@@ -15,11 +15,11 @@ use super::clocks::{Clock, WallClock};
 use super::setup::Setup;
 use super::world::Call;
 
-/// How long a POP that says nothing counts as one of the region, in nanoseconds (weir-sync's default).
+/// How long a silent POP counts as one of the region, in nanoseconds (weir-sync's default).
 const POP_TTL_NS: u64 = 10 * SECOND_NS;
-/// The first pause and the longest before a store that is out of reach is asked again, in nanoseconds (weir-sync's).
+/// The first pause before a store that is out of reach is asked again, in nanoseconds (weir-sync's).
 const BACKOFF_NS_MIN: u64 = SECOND_NS / 20;
-/// See there.
+/// The longest such pause, in nanoseconds (weir-sync's).
 pub(super) const BACKOFF_NS_MAX: u64 = 2 * SECOND_NS;
 
 /// What a weir-sync asks the store.
@@ -31,9 +31,9 @@ pub(super) enum Question {
     Tick(Tick),
     /// How budgets stand.
     Look(Look),
-    /// Who is banned.
+    /// Which keys are banned.
     Bans(BanListing),
-    /// What the rule set says that a POP asks for.
+    /// The text of the rule set that a POP asks for.
     Rules(Call),
     /// Whether it is there again.
     Probe,
@@ -53,7 +53,7 @@ pub(super) enum Answer {
     Probe,
 }
 
-/// What is to be done once the store has answered.
+/// What to do once the store has answered.
 #[derive(Debug)]
 pub(super) enum Next {
     Ask(Box<Question>),
@@ -67,7 +67,7 @@ pub(super) enum Next {
 pub struct RuleSet {
     /// Its number; 0 if there is none.
     pub version: u64,
-    /// What it says.
+    /// Its text.
     pub document: Rc<[u8]>,
 }
 
@@ -77,9 +77,9 @@ pub struct Sync {
     pub region: usize,
     /// The name it charges budgets by.
     pub member: String,
-    /// Whether it is there at all.
+    /// Whether it runs.
     pub is_up: bool,
-    /// Counts its starts: what was asked in an earlier life is answered to nobody.
+    /// Counts its starts: an answer to a question of an earlier life is dropped.
     pub life: u32,
     clock: Clock,
     wall: WallClock,
@@ -112,12 +112,12 @@ impl Sync {
         }
     }
 
-    /// Whether it asks the store nothing but whether it is there: all else is answered without it at once.
+    /// Whether it only probes the store: everything else is answered at once, without the store.
     pub fn is_store_lost(&self) -> bool {
         self.link.pause_ns.is_some()
     }
 
-    /// What it asked at `asked_at` was answered at `now`, or was not.
+    /// What it asked at `asked_at` was answered by `now`, or failed. Returns the pause before the next probe, if any.
     pub(super) fn heard_of_store(
         &mut self,
         question: &Question,
@@ -134,7 +134,7 @@ impl Sync {
         self.hub.report(self.clock.at(now), self.wall.at_us(now), report)
     }
 
-    /// What POPs fetch, if it has heard of it.
+    /// The rule set that POPs fetch, if it has heard of one.
     pub fn document(&self) -> Option<Rc<[u8]>> {
         (self.rule_set.version > 0).then(|| Rc::clone(&self.rule_set.document))
     }
@@ -144,7 +144,7 @@ impl Sync {
         self.hub.tick(self.clock.at(now))
     }
 
-    /// What the other regions are to hear of bans.
+    /// The bans that the other regions are to hear of.
     pub fn share_bans(&mut self, now: u64) -> BanListing {
         self.hub.share_bans(self.clock.at(now))
     }
@@ -191,14 +191,14 @@ impl Sync {
 /// The connection to the store, as weir-sync keeps it (`store/link.rs`).
 #[derive(Debug, Default)]
 struct Link {
-    /// While the store is out of reach: the pause before it is asked again whether it is there.
+    /// While the store is out of reach: the pause before the next probe.
     pause_ns: Option<u64>,
-    /// What was asked before that says nothing, in simulated nanoseconds.
+    /// Failures of what was asked before this time are ignored, in simulated nanoseconds.
     since: u64,
 }
 
 impl Link {
-    /// After how long the store is to be asked whether it is there, if it is.
+    /// After how long to probe the store, if at all.
     fn heard(&mut self, is_probe: bool, is_answered: bool, asked_at: u64, now: u64) -> Option<u64> {
         match (self.pause_ns, is_answered) {
             (Some(_), true) if is_probe => {

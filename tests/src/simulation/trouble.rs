@@ -25,7 +25,7 @@ impl World {
                 for loss in self.store.lose(now) {
                     self.state_loss(&loss, since);
                 }
-                // What was leased before is leased again: a burst at most.
+                // What was leased before may be leased again: a burst at most.
                 let strict = self.reference.accounts_mut().filter(|(_, _, account)| account.sharing.strict);
                 strict.for_each(|(_, _, account)| account.lend(account.quota.fill_ns()));
             }
@@ -39,8 +39,8 @@ impl World {
         debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
     }
 
-    /// A POP whose clock goes back takes what refilled meanwhile for spent, and may report it. A lease that it
-    /// holds ends so much later.
+    /// A POP whose clock goes back takes what has refilled since for spent, and may report it. A lease that it holds
+    /// ends that much later.
     fn jump_pop(&mut self, pop: usize, by_ns: i64, now: u64) {
         self.pops[pop].clock.jump(by_ns);
         for (_, _, account) in self.reference.accounts_mut() {
@@ -52,20 +52,20 @@ impl World {
         }
     }
 
-    /// A store whose clock steps refills by a burst at most, or by what it is not doubted for.
+    /// A step of the store's clock refills a burst at most, or as much as the store believes without doubt.
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
             let is_new = |pop: &AtPop| pop.tally.offered == 0;
-            // What the first report of a POP brings is taken for time.
+            // With a POP's first report, the step counts as time.
             let most_ns = if account.pops.iter().any(is_new) {
                 u64::MAX
             } else {
                 account.quota.fill_ns().max(STEP_US * 1_000)
             };
             account.is_forgiven(forward_ns.min(most_ns), now);
-            // What it seems to have let go pays for late reports.
+            // Refill that a full budget seems to have lost pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
         }
     }
@@ -76,7 +76,7 @@ impl World {
         account.is_forgiven(loss.forgiven_ns, now);
     }
 
-    /// A new table is a new burst, where it was not paid for before; what the old one had not said is lost.
+    /// A new table brings a new burst, unless it is paid in advance; what the old one had not reported is lost.
     fn crash_pop(&mut self, pop: usize, now: u64) {
         if !self.pops[pop].is_up {
             return;

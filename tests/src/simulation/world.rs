@@ -25,9 +25,9 @@ use super::stretch::Compared;
 use super::sync::{Answer, Sync, UnderWay};
 use super::traffic::{Arrival, Traffic};
 
-/// The fleet is up for so long before the traffic begins, in nanoseconds: every POP has greeted.
+/// How long the fleet is up before the traffic begins, in nanoseconds: every POP has greeted by then.
 pub const WARM_UP_NS: u64 = 5 * SECOND_NS;
-/// How often the age of what POPs know is looked at, in nanoseconds.
+/// How often the age of the POPs' news is looked at, in nanoseconds.
 const LOOK_NS: u64 = SECOND_NS / 20;
 
 /// A report under way.
@@ -38,7 +38,7 @@ pub(super) struct Call {
     pub(super) worker: usize,
 }
 
-/// A weir-sync in one of its lives, and when it asked.
+/// A weir-sync that asked the store: in which of its lives, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) sync: usize,
@@ -78,7 +78,7 @@ pub(super) enum Event {
         life: u32,
     },
     Look,
-    /// One of the rule sets that operators put is put.
+    /// An operator puts the rule set at this place.
     Put(usize),
     Keep {
         restored_at: u64,
@@ -91,7 +91,7 @@ pub struct World {
     pub(super) setup: Setup,
     /// Which run this is.
     pub label: Label,
-    /// Of links and of whatever starts again.
+    /// Draws what links and restarts do.
     pub(super) rng: Rng,
     traffic_rng: Rng,
     pub(super) network: Network,
@@ -111,23 +111,23 @@ pub struct World {
     pub reference: Reference,
     /// What was compared with an ideal limiter.
     pub compared: Vec<Compared>,
-    /// Who is alone for a while, and what it may admit.
+    /// The POPs and regions that are alone for a while, and what they may admit.
     pub apart: Vec<Apart>,
     /// What went over the wire.
     pub wire: Wire,
-    /// What became of each request, where that is kept.
+    /// What became of each request, if that is kept.
     pub log: Vec<Logged>,
-    /// Which POP took which rule set that was put, and when.
+    /// Which POP took which of the rule sets that were put, and when.
     pub took: Vec<Took>,
 }
 
-/// What traffic is drawn from, in a world of this seed.
+/// The generator that traffic is drawn from, in a world of this seed.
 pub fn traffic_rng(seed: u64) -> Rng {
     Rng::with_seed(seed.rotate_left(32) ^ 0x5745_4952)
 }
 
 impl World {
-    /// A world at the begin of its traffic. Fails where a rule is not understood.
+    /// A world at the begin of its traffic. Fails if a rule cannot be read.
     pub fn new(setup: Setup, traffic: Traffic, schedule: Schedule) -> Result<Self, String> {
         let rules = setup.rule_set()?;
         let mut rng = Rng::with_seed(setup.seed);
@@ -213,13 +213,13 @@ impl World {
             let is_known = self.store.charged(&id) > 0;
             let account = self.reference.account_mut(rule, key);
             account.is_known = is_known;
-            // Faults have their price, and the budget knows best what it was: the debt that it forgave is not paid
-            // back, and what it charges for clocks that went back is.
+            // The budget knows best what a fault cost: debt that it forgave is not paid back, and what it charged
+            // because a clock went back is.
             if now > 0 && !account.sharing.strict {
                 let owed_ns = kept_ns + to_be_heard * account.quota.token_ns();
                 let debt_ns = account.debt.deficit_ns(now);
                 account.owed.set(owed_ns, now);
-                // What was lost, nobody can pay back.
+                // Debt that was lost cannot be paid back.
                 if account.forgiven > 0.0 {
                     account.debt.set(owed_ns.min(debt_ns), now);
                 }
@@ -230,7 +230,7 @@ impl World {
         let pops = &mut self.pops;
         let withheld = self.reference.withheld();
         let at_pops = |rule: usize, key| {
-            // A strict rule's bucket is what was leased.
+            // A strict rule's bucket holds what was leased.
             let missing =
                 |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
             let missing = pops.iter_mut().map(missing).collect();
@@ -239,8 +239,8 @@ impl World {
         self.reference.begin_stretch(&self.setup, now, at_pops);
     }
 
-    /// Notes what budgets will never hear of and what is not decided yet. By rule and key: the tokens that POPs will
-    /// say they admitted, and that are not charged.
+    /// Notes what budgets will never hear of, and what is not decided yet. Returns, by rule and key, the tokens that
+    /// POPs admitted and will still report, and that are not charged.
     fn look_around(&mut self) -> Vec<(usize, u32, u64)> {
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         let look = |(rule, key)| {
@@ -267,7 +267,7 @@ impl World {
         named.into_iter().map(look).collect()
     }
 
-    /// What was compared until `now` is kept.
+    /// Ends the comparison at `now` and keeps its result.
     pub fn end_stretch(&mut self, now: u64) {
         self.look_around();
         self.compared.extend(self.reference.end_stretch(now));
@@ -276,7 +276,7 @@ impl World {
     /// I7 at quiescence, of every key.
     pub fn check_nothing_is_forgotten(&self, end: u64) {
         for (rule, key, account) in self.reference.accounts() {
-            // What strict rules admit was paid for before.
+            // What strict rules admit was paid for in advance.
             if account.sharing.strict {
                 continue;
             }
@@ -293,7 +293,7 @@ impl World {
         (self.setup.bound)(account.quota, &account.sharing, self.fleet)
     }
 
-    /// The setup it was made of.
+    /// The setup it was made from.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
@@ -339,14 +339,14 @@ impl World {
         }
     }
 
-    /// Lends what POPs may admit beyond the bound as their news is older than it counts on; what was lent is paid
-    /// back once all are in touch.
+    /// Lends what POPs may admit beyond the bound because their news is older than the bound assumes. The loan is
+    /// paid back once all are in touch.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn look(&mut self, now: u64) {
         let ages: Vec<_> = self.pops.iter().map(|pop| pop.is_up.then(|| self.setup.age(pop, now))).collect();
         let is_late = ages.iter().flatten().any(|age| age.late_ns > 0);
         for (rule, _, account) in self.reference.accounts_mut() {
-            // What is leased twice may be spent at any time.
+            // What was leased twice may be spent at any time.
             if account.sharing.strict {
                 continue;
             }
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// The same to those who are alone.
+    /// Offers the request to the POP or region that is alone, too.
     fn offer_apart(&mut self, Arrival { at, pop, key, cost, .. }: Arrival) {
         let (cost, regions) = (self.reference.cost(0, cost), self.setup.regions);
         let mut apart = std::mem::take(&mut self.apart);
@@ -402,7 +402,7 @@ impl World {
         self.apart = apart;
     }
 
-    /// What is a client's of its own with those who are alone, from `now` on.
+    /// A client's own bucket at a POP or region that is alone from `now` on.
     fn own(&mut self, who: Who, key: u32, now: u64) -> Own {
         let quota = self.reference.account(0, key).quota;
         let Setup { pops, regions, .. } = self.setup;
