@@ -1,4 +1,4 @@
-//! One key under one rule: what was truly offered and admitted, and what one ideal bucket would have.
+//! One key under one rule: what was truly offered and admitted, and what an ideal bucket would have admitted.
 
 use std::collections::VecDeque;
 
@@ -21,29 +21,29 @@ impl Meter {
         Self { deficit_ns: quota.fill_ns(), at: now }
     }
 
-    /// Its deficit at `now`. A `now` before the last is no time.
+    /// Its deficit at `now`. If `now` is before the last, no time has passed.
     pub fn deficit_ns(&mut self, now: u64) -> u64 {
         self.deficit_ns = self.deficit_ns.saturating_sub(now.saturating_sub(self.at));
         self.at = self.at.max(now);
         self.deficit_ns
     }
 
-    /// So many nanoseconds of its deficit at `now` are forgiven.
+    /// Forgives this much of its deficit at `now`.
     pub fn forgive(&mut self, forgiven_ns: u64, now: u64) {
         self.deficit_ns = self.deficit_ns(now).saturating_sub(forgiven_ns);
     }
 
-    /// So many nanoseconds of refill are taken at `now`.
+    /// Takes this many nanoseconds of refill at `now`.
     pub fn charge(&mut self, ns: u64, now: u64) {
         self.deficit_ns = self.deficit_ns(now) + ns;
     }
 
-    /// Its deficit at `now` is this.
+    /// Sets its deficit at `now`.
     pub fn set(&mut self, deficit_ns: u64, now: u64) {
         (self.deficit_ns, self.at) = (deficit_ns, self.at.max(now));
     }
 
-    /// Takes `cost` tokens, there or not; its deficit then.
+    /// Takes `cost` tokens, there or not; returns its deficit then.
     pub fn take(&mut self, quota: Quota, cost: u32, now: u64) -> u64 {
         self.deficit_ns = self.deficit_ns(now) + quota.token_ns() * u64::from(cost);
         self.deficit_ns
@@ -74,7 +74,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What it grew by since it was `then`.
+    /// What it has grown by since it was `then`.
     #[must_use]
     pub fn since(self, then: Self) -> Self {
         Self { offered: self.offered - then.offered, admitted: self.admitted - then.admitted }
@@ -86,7 +86,7 @@ impl Tally {
 pub struct AtPop {
     /// What was asked for.
     pub tally: Tally,
-    /// Admitted while the key was cold there: nobody needs to hear of them.
+    /// Tokens admitted while the key was cold there, which are not reported.
     pub cold: u64,
     /// What the POP's table admitted, on the POP's clock.
     pub meter: Meter,
@@ -107,45 +107,45 @@ pub struct Account {
     pub forgiven: f64,
     /// By POP.
     pub pops: Vec<AtPop>,
-    /// How far what was admitted is above burst + rate x t now, over any span, in tokens.
+    /// How far admissions are above burst + rate x t now, over any span, in tokens.
     pub overshoot: f64,
-    /// The same at most.
+    /// The most that this ever was.
     pub overshoot_max: f64,
-    /// The same since the stretch began that is compared (see [`super::stretch`]).
+    /// The same since the stretch under comparison began (see [`super::stretch`]).
     pub overdrawn_of_stretch: Overdrawn,
     /// The largest part of its bound that the overshoot ever was.
     pub bound_part_max: f64,
-    /// What faults are stated to give away beside the bound, and is not paid back yet, in nanoseconds of refill; and
-    /// what each POP may have as its news was late.
+    /// What faults are stated to give away beyond the bound and is not paid back yet, in nanoseconds of refill; and
+    /// what each POP may have given away because its news was late.
     loan_ns: f64,
     loans_ns: Vec<f64>,
     /// Tokens that crashes lost before they were reported, as stated, at most.
     pub lost: u64,
-    /// Tokens that may be charged though nobody admitted them, as stated: where a POP's clock goes back,
-    /// a bucket looks emptier than it is.
+    /// Tokens that may be charged though no POP admitted them, as stated: if a POP's clock goes back, a
+    /// bucket looks emptier than it is.
     pub phantom: u64,
-    /// The tokens of the fullest second that began after the settling time.
+    /// The most tokens in a second that began after the settling time.
     pub fullest_second: u64,
     /// The first time at which more was admitted than the ideal bucket held.
     pub first_excess: Option<u64>,
     /// When each token was admitted, if that is kept.
     pub times: Option<Vec<u64>>,
-    /// What the budget owes if it heard of everything at once, less what faults are stated to forgive.
+    /// What the budget would owe if it heard of everything at once, less what faults are stated to forgive.
     pub debt: Meter,
-    /// The same with all that it may charge beyond, as stated, and nothing forgiven.
+    /// The same with everything that it may charge beyond that, as stated, and nothing forgiven.
     pub owed: Meter,
-    /// The same of what it will ever hear of: what POPs admit of a cold key is never said, and what a crash loses
-    /// cannot be.
+    /// The same for what it will ever hear of: POPs never report what they admit of a cold key, and cannot report what
+    /// a crash loses.
     pub known: Meter,
-    /// How many bursts deep the budget says it went of late.
+    /// How many bursts deep the budget says it went recently.
     pub spread: u32,
-    /// Of what was admitted, as of the last look, the tokens that the budget will never hear of.
+    /// Tokens admitted, as of the last look, that the budget will never hear of.
     pub unsaid: u64,
     /// Tokens of requests that waited to be decided then.
     pub undecided: u64,
     /// Whether the budget had heard of the client when the stretch began.
     pub is_known: bool,
-    /// When how many tokens were admitted in the last second, ...
+    /// The admissions of the last second, each with its time and tokens, ...
     window: VecDeque<(u64, u32)>,
     /// ... and their sum.
     window_tokens: u64,
@@ -153,7 +153,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nothing seen yet, at so many POPs.
+    /// An account at `pops` POPs with nothing seen yet.
     pub fn new(quota: Quota, sharing: Sharing, pops: usize, settle_ns: u64, keeps_times: bool) -> Self {
         Self {
             quota,
@@ -223,7 +223,7 @@ impl Account {
         }
     }
 
-    /// Up to so much of what the budget owes may be forgiven, in nanoseconds of refill.
+    /// Up to this much of what the budget owes may be forgiven, in nanoseconds of refill.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn is_forgiven(&mut self, ns: u64, now: u64) {
         self.forgiven += ns as f64 / self.quota.token_ns() as f64;
@@ -231,18 +231,18 @@ impl Account {
         self.known.forgive(ns, now);
     }
 
-    /// A fault may give away so much, in nanoseconds of refill; it is charged, and paid back.
+    /// A fault may give away this much, in nanoseconds of refill; it is charged, and paid back.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn lend(&mut self, ns: u64) {
         self.loan_ns += ns as f64;
     }
 
-    /// A POP's news has been late for so long that it may have given away this; of the same silence, once.
+    /// A POP's news has been late for so long that it may have given this away; one silence counts once.
     pub fn lend_to(&mut self, pop: usize, ns: f64) {
         self.loans_ns[pop] = self.loans_ns[pop].max(ns);
     }
 
-    /// Nanoseconds pass in which all POPs are in touch.
+    /// All POPs were in touch for this many nanoseconds.
     pub fn pay_back(&mut self, mut ns: f64) {
         for loan_ns in self.loans_ns.iter_mut().chain([&mut self.loan_ns]) {
             let paid_ns = loan_ns.min(ns);
@@ -256,7 +256,7 @@ impl Account {
         (self.loan_ns + self.loans_ns.iter().sum::<f64>()) / self.quota.token_ns() as f64
     }
 
-    /// How far the budget is overdrawn at `now`, in tokens, if it heard at once of all that it will ever hear of.
+    /// How far the budget would be overdrawn at `now`, in tokens, if it heard at once of all that it will ever hear of.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn overdrawn(&mut self, now: u64) -> f64 {
         let over_ns = self.known.deficit_ns(now).saturating_sub(self.quota.fill_ns());

@@ -1,4 +1,4 @@
-//! How far a fleet may overshoot: more than burst + rate x t, in tokens, in any span of time.
+//! How far a fleet may overshoot: how much more than burst + rate x t it may admit, in tokens, in any span of time.
 
 use weir_budget::bound;
 use weir_limiter::ladder::FALLBACK_NS;
@@ -21,7 +21,7 @@ pub struct Fleet {
 /// A bound: tokens above burst + rate x t.
 pub type Bound = fn(Quota, &Sharing, Fleet) -> f64;
 
-/// The one that is documented and exported, for news that are as old as they are while nothing is wrong.
+/// The bound that is documented and exported, for news as old as it gets while nothing is wrong.
 #[allow(clippy::cast_precision_loss, reason = "a bound of some thousands")]
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     let pops = u32::try_from(fleet.pops).expect("few POPs");
@@ -29,24 +29,24 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     bound::bound(quota, sharing, &reach) as f64
 }
 
-/// How long after it fell silent a POP may still go by what it heard last, in nanoseconds.
+/// How long after its news is late a POP may still go by what it heard last, in nanoseconds.
 const UNDER_WAY_NS: u64 = 2 * SECOND_NS;
-/// How many times what refills in that time it may admit meanwhile, as the bound counts news that are under way.
+/// How many times what refills in that time it may admit meanwhile; the bound counts news under way the same way.
 const UNDER_WAY_TIMES: f64 = 3.0;
 
-/// How much older a POP's news is than the bound counts on, in nanoseconds; by what it goes meanwhile.
+/// How much older a POP's news is than the bound assumes, in nanoseconds, divided by what the POP goes by meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Age {
     /// In all.
     pub late_ns: u64,
-    /// For how long of that its weir-sync has answered, which did not reach the store: with the region's share.
+    /// For how much of that its weir-sync answered without reaching the store: with the region's share.
     storeless_ns: u64,
-    /// For how long of that the POP has gone by what its rules say for one out of touch.
+    /// For how much of that the POP has gone by its rules' `when_unsynced`.
     alone_ns: u64,
 }
 
 impl Age {
-    /// How much a POP in a fleet of `pops` may have admitted meanwhile so that nobody else knows, in nanoseconds of
+    /// How much a POP in a fleet of `pops` may have admitted meanwhile without anyone else knowing, in nanoseconds of
     /// refill.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn lent_ns(&self, when: WhenUnsynced, pops: usize) -> f64 {
@@ -68,9 +68,9 @@ impl Age {
     }
 }
 
-/// A loop has settled after so long, ...
+/// A loop has settled after this time, ...
 const SETTLES_NS: u64 = 4 * SECOND_NS;
-/// ... and so many times the age of its news.
+/// ... and this many times the age of its news.
 const SETTLES_TIMES: u64 = 2;
 
 impl Setup {
@@ -79,23 +79,23 @@ impl Setup {
         2 * self.interval_ns + self.round_trip_ns()
     }
 
-    /// The longest from a POP to the store and back, in nanoseconds.
+    /// The longest way from a POP to the store and back, in nanoseconds.
     pub fn round_trip_ns(&self) -> u64 {
         2 * [self.near, self.far].iter().map(|link| link.delay_ns + link.jitter_ns).sum::<u64>()
     }
 
-    /// By how much later than another a report may reach the store, as its POP tells the time: in milliseconds.
+    /// How much later than another a report may reach the store, in nanoseconds; a POP tells the time in milliseconds.
     pub fn jitter_ns(&self) -> u64 {
         self.near.jitter_ns + self.far.jitter_ns + SECOND_NS / 1_000
     }
 
     /// How long after its last fault has healed a fleet is as if there had been none, in nanoseconds: what was held
-    /// up has arrived or is given up, demand is measured anew, grants are of now.
+    /// up has arrived or is given up, demand is measured anew, and grants are current.
     pub fn recovery_ns(&self) -> u64 {
         4 * SECOND_NS + 2 * self.reach_ns()
     }
 
-    /// How long a client that nobody knew may overdraw its budget, in nanoseconds: until the loop has settled.
+    /// How long a client that was not known may overdraw its budget, in nanoseconds: until the loop has settled.
     pub fn settling_ns(&self) -> u64 {
         SETTLES_NS + SETTLES_TIMES * self.reach_ns()
     }
@@ -106,7 +106,7 @@ impl Setup {
         let late_ns = news_ns.saturating_sub(self.reach_ns());
         let long_ns = late_ns.saturating_sub(UNDER_WAY_NS);
         let alone_ns = word_ns.saturating_sub(FALLBACK_NS + self.reach_ns()).min(long_ns);
-        // Since it heard its weir-sync last it has gone by what it held.
+        // After it last heard its weir-sync, it went by what it held.
         let storeless_ns = news_ns.saturating_sub(word_ns + UNDER_WAY_NS).min(long_ns - alone_ns);
         Age { late_ns, storeless_ns, alone_ns }
     }

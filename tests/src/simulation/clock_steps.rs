@@ -38,7 +38,7 @@ pub fn to_and_fro(size: Size, seconds: i64) -> Plan {
     Plan { faults: vec![steps(STEP_AT, seconds), steps(2 * STEP_AT, -seconds)], drain_seconds: 15, ..plan }
 }
 
-/// A burst at every POP, of which the clock steps before it is paid; three times the rate.
+/// A burst at every POP, and three times the rate; the clock steps before the burst is paid back.
 pub fn in_debt(size: Size, seconds: i64) -> Plan {
     let bursts = traffic::between(0, SECOND_NS, traffic::bursts(100, size.pops, 10 * SECOND_NS));
     // Until the debt is paid, and a while longer.
@@ -54,7 +54,7 @@ pub fn strict(size: Size, seconds: i64) -> Plan {
     plan
 }
 
-/// What was admitted from the step on beyond what the ideal bucket would have, in bursts.
+/// What was admitted from the step on beyond what the ideal bucket would have admitted, in bursts.
 pub fn bursts_beyond(world: &World) -> f64 {
     let of = |figure: fn(&Sample) -> u64| world.reference.between(STEP_AT, SECONDS, figure);
     let beyond = of(|sample| sample.tally.admitted) - of(|sample| sample.ideally);

@@ -15,7 +15,7 @@ pub enum Fault {
     Far(Link),
     /// A POP does not reach its weir-sync (or does again).
     CutPop(usize, bool),
-    /// A POP's link is silent for so long, in nanoseconds; then all that was sent arrives in a bunch.
+    /// A POP's link is silent for this long, in nanoseconds; then all that was sent arrives in a bunch.
     Silence(usize, u64),
     /// A region does not reach the store (or does again).
     CutRegion(usize, bool),
@@ -23,11 +23,11 @@ pub enum Fault {
     PopClock(usize, i64),
     /// The store's clock jumps, in microseconds.
     StoreClock(i64),
-    /// The store takes so much longer, in nanoseconds.
+    /// The store takes this much longer, in nanoseconds.
     StoreSlow(u64),
     /// The store refuses everything, or answers again.
     StoreUp(bool),
-    /// The store goes back to what it was so long ago, in nanoseconds.
+    /// The store goes back to its state of this long ago, in nanoseconds.
     StoreLoses(u64),
     /// The store loses everything.
     StoreFlushed,
@@ -46,7 +46,7 @@ pub enum Fault {
 /// When each happens, in nanoseconds from the begin of the traffic.
 pub type Schedule = Vec<(u64, Fault)>;
 
-/// The store ends at `at` and another takes over `gone_ns` later, which misses the last `behind_ns`.
+/// The store ends at `at`, and `gone_ns` later another takes over that lacks the last `behind_ns`.
 pub fn failover(at: u64, gone_ns: u64, behind_ns: u64) -> Schedule {
     let back = at + gone_ns;
     // What the new one has was kept before the old one ended.

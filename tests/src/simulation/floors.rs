@@ -8,27 +8,27 @@ use super::setup::{RuleText, Setup};
 use super::traffic;
 use super::world::World;
 
-/// What a rule says of the floor, ...
+/// The option that gives region 0 a floor, ...
 const OPTION: &str = r#""floors": {"region-0": 30}"#;
-/// ... and that as a part of the rate.
+/// ... and the floor as a part of the rate.
 const PART: f64 = 0.3;
 
-/// Region 0 has a floor and asks for `asks` a second; the others flood.
+/// Region 0 has a floor and is asked for `asks` a second; the others are flooded.
 pub fn asking(size: Size, asks: f64) -> Plan {
     let mut plan = Plan::of(size, 60, asked_and_flooded(size, asks, 2_000.0));
     plan.setup.rules = vec![RuleText::with(OPTION)];
     plan
 }
 
-/// What region 0 was admitted, as a part of what an ideal bucket of its floor alone would have; after settling. That
-/// one too leaves out some of what is asked for at just its rate.
+/// What region 0 admitted after settling, as a part of what an ideal bucket of its floor alone would have admitted.
+/// That bucket, too, refuses some of what is asked for at just its rate.
 pub fn of_floor(world: &World) -> f64 {
     let (from, to) = (5, 60);
     world.reference.between(from, to, |sample| sample.regions[0].admitted)
         / world.reference.between(from, to, |sample| sample.by_floor)
 }
 
-/// A floor of three tokens in ten seconds, of which region 0 asks for one; the others ask for ten times the rate.
+/// A floor of three tokens in ten seconds; region 0 is asked for one of them, the others for ten times the rate.
 pub fn slow(size: Size) -> Plan {
     let traffic = asked_and_flooded(size, 0.1, 10.0);
     let mut plan = Plan { traffic, ..contended(size, 1, 10, 1.0, 600) };
@@ -36,7 +36,7 @@ pub fn slow(size: Size) -> Plan {
     plan
 }
 
-/// A floor whose burst refills in less time than passes between two reports that one of two weir-syncs hears.
+/// A floor whose burst refills faster than one of two weir-syncs hears two reports of a POP.
 pub fn heard_in_turn(size: Size) -> Plan {
     let traffic = asked_and_flooded(size, 77.0, 600.0);
     let mut plan = Plan { traffic, ..contended(size, 300, 54, 1.0, 60) };
@@ -62,7 +62,7 @@ pub fn in_pulses(size: Size) -> Plan {
     plan
 }
 
-/// What region 0 was admitted, as a part of its floor's rate all the time.
+/// What region 0 admitted, as a part of what its floor's rate gives in the whole time.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_its_rate(world: &World) -> f64 {
     let (from, to) = (4, 60);

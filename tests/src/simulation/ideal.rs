@@ -1,5 +1,5 @@
-//! What one ideal limiter would have admitted: a bucket for each rule, at one place, that hears of
-//! everything at once. A request passes where every rule that counts it has room, and takes from all.
+//! What one ideal limiter would have admitted: a bucket for each rule, in one place, that hears of
+//! everything at once. A request passes if every rule that counts it has room, and takes from all of them.
 
 use weir_budget::demand::WINDOW_NS;
 use weir_wire::quota::Quota;
@@ -11,7 +11,7 @@ use super::account::Meter;
 #[derive(Clone, Debug)]
 pub struct Ideal {
     buckets: Vec<Bucket>,
-    /// By rule; empty where they do not matter.
+    /// By rule; empty if they do not matter.
     at_pops: Vec<AtPops>,
 }
 
@@ -22,46 +22,46 @@ pub struct At {
     pub pop: usize,
     /// When, in nanoseconds from the begin of the traffic.
     pub now: u64,
-    /// When the POP made the report whose answer it heard last.
+    /// When the POP made the latest report that was answered.
     pub heard_at: u64,
 }
 
-/// A POP that was not asked for so long holds what those do that are not asked, in nanoseconds.
+/// After how long without a request a POP holds what POPs hold that are not asked, in nanoseconds.
 const AWAY_NS: u64 = 2 * WINDOW_NS;
-/// Of a client that was seen at many POPs, a POP that is not asked holds so many requests, ...
+/// How many requests a POP that is not asked holds for a client that was seen at many POPs, ...
 const LUMP: u32 = 2;
-/// ... which refill so many times faster than an even part of the rate.
+/// ... and how many times faster than an even part of the rate they refill.
 const UNEVEN: u64 = 5;
 
 /// The buckets that POPs have of their own for one client under one rule.
 #[derive(Clone, Debug)]
 pub struct AtPops {
     by_pop: Vec<AtPop>,
-    /// What each withholds at any time, in nanoseconds of refill: a POP gives the local burst of a key that the fleet
-    /// has not heard of.
+    /// What each withholds at any time, in nanoseconds of refill: a POP gives only the local burst for a key that the
+    /// fleet has not heard of.
     withheld_ns: u64,
     /// Between two reports of a POP, and from a report to the answer to the next, in nanoseconds.
     interval_ns: u64,
     news_ns: u64,
-    /// At how many POPs at once the client was seen of late.
+    /// At how many POPs at once the client was seen recently.
     spread: u32,
-    /// What a bucket misses that all that is asked for is taken from, and when it last had too little.
+    /// What a bucket lacks from which everything that is asked for is taken, and when it last had too little.
     asked: Meter,
     short_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct AtPop {
-    /// What its bucket misses.
+    /// What its bucket lacks.
     missing: Meter,
     asked_at: Option<u64>,
     /// When the client came, and for how many tokens it has asked since.
     came_at: u64,
     asked: u64,
-    /// What the POP holds since it heard at that time, ...
+    /// What the POP has held since it last heard, and when that was, ...
     heard_at: u64,
     holds: Option<Quota>,
-    /// ... and what misses of it.
+    /// ... and what has been taken of it.
     held: Meter,
 }
 
@@ -75,19 +75,19 @@ struct Bucket {
 }
 
 impl Ideal {
-    /// Buckets of these quotas that begin with these deficits, and keep back so many nanoseconds of refill.
+    /// Buckets of these quotas that begin with these deficits, and keep back this many nanoseconds of refill.
     pub fn new(buckets: impl Iterator<Item = (Quota, Meter, u64)>) -> Self {
         let bucket = |(quota, meter, kept_ns)| Bucket { quota, kept_ns, meter, admitted: 0 };
         Self { buckets: buckets.map(bucket).collect(), at_pops: Vec::new() }
     }
 
-    /// The same where a request passes only if its POP's own buckets have room, too: these, by rule.
+    /// The same, but a request passes only if its POP's own buckets (`at_pops`, by rule) have room, too.
     #[must_use]
     pub fn with_buckets_at_pops(self, at_pops: Vec<AtPops>) -> Self {
         Self { at_pops, ..self }
     }
 
-    /// A request that costs so many tokens under each of these rules; whether it passes.
+    /// Takes a request's cost under each of these rules; returns whether the request passes.
     pub fn take(&mut self, costs: &[(usize, u32)], at: At) -> bool {
         let fits = costs.iter().all(|&(rule, cost)| self.has_room(rule, cost, at));
         if fits {
@@ -111,12 +111,12 @@ impl Ideal {
         bucket.has_room(price_ns, at.now) && has_room_there
     }
 
-    /// At how many POPs at once the client was seen of late, by rule.
+    /// Notes at how many POPs at once the client was seen recently, by rule.
     pub fn remember(&mut self, spreads: impl Iterator<Item = u32>) {
         self.at_pops.iter_mut().zip(spreads).for_each(|(at_pops, spread)| at_pops.spread = spread);
     }
 
-    /// What the bucket of `rule` misses at `now`, in nanoseconds of refill.
+    /// What the bucket of `rule` lacks at `now`, in nanoseconds of refill.
     pub fn deficit_ns(&self, rule: usize, now: u64) -> u64 {
         let mut meter = self.buckets[rule].meter;
         meter.deficit_ns(now)
@@ -129,8 +129,8 @@ impl Ideal {
 }
 
 impl AtPops {
-    /// Buckets that miss this, by POP, and withhold that at any time. POPs report after each interval, and the answer to the
-    /// next report is there `news_ns` after one.
+    /// Buckets that lack `missing`, by POP, and withhold `withheld_ns` at any time. POPs report after each interval,
+    /// and the answer to the next report arrives `news_ns` after a report.
     pub fn new(missing: Vec<Meter>, withheld_ns: u64, (interval_ns, news_ns): (u64, u64)) -> Self {
         let by_pop = missing.into_iter().map(|missing| AtPop { missing, ..AtPop::default() }).collect();
         let (spread, asked, short_at) = (0, Meter::default(), None);
@@ -156,10 +156,10 @@ impl AtPops {
         missing_ns + quota.token_ns() * u64::from(cost) <= quota.fill_ns()
     }
 
-    /// A request comes to a POP, which may not have been asked of late.
+    /// A request comes to a POP, which may not have been asked recently.
     fn come(&mut self, At { pop, now, heard_at }: At, cost: u32) {
-        // Where all requests are let through, a POP is told no more than it was answered for as long. Else it is told by the
-        // first answer to a report that has no word of the client.
+        // A POP counts as away after `AWAY_NS`; if requests are cut, as soon as a report that does not name the client
+        // is answered.
         let is_cut = self.short_at.is_some_and(|at| at + AWAY_NS > now);
         let at_pop = &mut self.by_pop[pop];
         let is_away = |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < heard_at;
@@ -170,7 +170,7 @@ impl AtPops {
         at_pop.asked += u64::from(cost);
     }
 
-    /// What a POP holds for the client until it has heard how much is asked there: that takes a window after it came.
+    /// What a POP holds for the client until it has heard how much is asked there: a window after the client came.
     fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at }: At) -> Option<Quota> {
         let at_pop = self.by_pop[pop];
         if self.spread <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
@@ -182,7 +182,7 @@ impl AtPops {
                 let askers =
                     self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
                 let pops = self.spread.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
-                // Of what was asked for since it came, what came before that report.
+                // The part of what was asked for since it came that came before that report.
                 let since_ns = (now - at_pop.came_at).max(1);
                 let said =
                     u128::from(at_pop.asked) * u128::from(heard_at - at_pop.came_at) / u128::from(since_ns);
@@ -204,7 +204,7 @@ impl AtPops {
         }
     }
 
-    /// The part of a client that was seen at `pops` at once, of which the POP said that it was asked for so many tokens in a
+    /// What a POP holds for a client that was seen at `pops` at once, if the POP reported `said` tokens asked for in a
     /// window.
     fn part(&self, quota: Quota, cost: u32, pops: u32, said: u64) -> Quota {
         let most = u32::try_from((quota.fill_ns() - self.withheld_ns) / quota.token_ns()).unwrap_or(u32::MAX);
@@ -214,7 +214,7 @@ impl AtPops {
         let quickest = SECOND_NS / rate.saturating_mul(quota.token_ns()).max(1);
         let slowest = (self.news_ns / quota.token_ns()).max(1);
         let parts = (u64::from(pops) / UNEVEN).min(quickest).clamp(1, slowest);
-        // A token takes as many as there are parts; of the last, one must be there.
+        // A token is charged as many times as there are parts; for the last token, one must be there.
         let in_parts = u32::try_from(parts).unwrap_or(u32::MAX);
         let burst = ((most / pops.max(1)).saturating_sub(1) / in_parts + 1).max(lump).max(1);
         let token_ns = quota.token_ns() * parts;
@@ -222,7 +222,7 @@ impl AtPops {
     }
 }
 
-/// What comes in `ns` where so many came in a window, and so many standard deviations more.
+/// How many come in `ns` if `said` came in a window, plus `deviations` standard deviations.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -237,7 +237,7 @@ fn likely(said: u64, ns: u64, deviations: u8) -> u64 {
 impl Bucket {
     fn has_room(&mut self, price_ns: u64, now: u64) -> bool {
         let most_ns = self.quota.fill_ns().saturating_sub(self.kept_ns);
-        // What costs more than is not kept back passes where nothing is missing but that.
+        // A request that costs more than the rest passes if nothing is missing but what is kept back.
         self.meter.deficit_ns(now) + price_ns <= most_ns.max(price_ns).min(self.quota.fill_ns())
     }
 }

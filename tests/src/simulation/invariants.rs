@@ -1,5 +1,5 @@
-//! The invariants, checked at every admission and every charge. One that does not hold ends the run
-//! with a panic that says how to see it again.
+//! The invariants, checked at every admission and every charge. If one does not hold, the run ends
+//! with a panic that says how to reproduce it.
 
 use weir_budget::budget::BudgetId;
 
@@ -62,7 +62,7 @@ pub fn one_pop_keeps_the_quota(
 }
 
 /// I4: the fleet has admitted at most burst + rate x t + bound in any span, beside what faults are stated to
-/// give and is not paid back yet.
+/// give away and is not paid back yet.
 pub fn the_fleet_keeps_the_bound(
     label: &Label,
     account: &mut Account,
@@ -92,8 +92,8 @@ pub fn the_fleet_keeps_the_bound(
     }
 }
 
-/// I7, at every charge: never more is charged than was admitted, but for what clocks that went back
-/// are stated to cost.
+/// I7, at every charge: no more is charged than was admitted, except what clocks that went back are
+/// stated to cost.
 pub fn nothing_is_charged_twice(label: &Label, account: &Account, id: &BudgetId, charged: u64, now: u64) {
     let admitted = account.tally.admitted;
     if charged > admitted + account.phantom {
@@ -101,8 +101,8 @@ pub fn nothing_is_charged_twice(label: &Label, account: &Account, id: &BudgetId,
     }
 }
 
-/// I7, at quiescence: a POP has said all that it admitted, but for what it admitted cold and what
-/// crashes lost, and the store has charged all that was said, but for what losing data excuses.
+/// I7, at quiescence: a POP has reported all that it admitted, except what it admitted cold and what
+/// crashes lost, and the store has charged all that was reported, except what losing data excuses.
 pub fn nothing_is_forgotten(
     label: &Label,
     account: &Account,

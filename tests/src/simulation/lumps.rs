@@ -8,20 +8,20 @@ use super::setup::{BY_COST, RuleText};
 use super::traffic::{self, Traffic};
 use super::world::World;
 
-/// How long an honest client is looked at, in seconds.
+/// How long an honest client is watched, in seconds.
 const HONEST_SECONDS: u64 = 100;
-/// Long enough that one dear request is no part of it, in seconds.
+/// Long enough that one expensive request hardly counts, in seconds.
 const DEAR_SECONDS: u64 = 300;
-/// What a dear request costs: half of the burst.
+/// What an expensive request costs: half of the burst.
 const DEAR: u32 = 50;
 
-/// The burst of a fleet whose every POP is asked for one: smaller where POPs are few, so that each holds few tokens
-/// of what is left to it.
+/// The burst that every POP of a fleet is asked for: smaller if POPs are few, so that each holds few tokens of what
+/// is left to it.
 fn burst_of(pops: usize) -> u32 {
     if pops > 100 { 100 } else { 20 }
 }
 
-/// When the debt of a burst at every POP is paid, in seconds, and a little.
+/// When the debt of a burst at every POP is paid, and a little later, in seconds.
 fn paid_at(pops: usize) -> u64 {
     u64::from(burst_of(pops)) * pops as u64 / 100 + 10
 }
@@ -48,7 +48,7 @@ pub fn burst_then_zipf(size: Size) -> Plan {
     burst_then(size, traffic::zipf(90.0, size.pops))
 }
 
-/// What passed of the honest client's requests.
+/// The part of the honest client's requests that passed.
 pub fn passed_honest(world: &World) -> f64 {
     let begin = paid_at(world.setup().pops);
     let end = begin + HONEST_SECONDS;
@@ -72,7 +72,7 @@ fn dear(tokens_per_second: f64, pops: usize) -> Traffic {
     traffic::costing(DEAR, traffic::even(tokens_per_second / f64::from(DEAR), pops))
 }
 
-/// Requests that each cost half of the burst, of so many tokens a second.
+/// Requests that each cost half of the burst, for `tokens_per_second` in all.
 pub fn dear_requests(size: Size, tokens_per_second: f64) -> Plan {
     by_cost(size, dear(tokens_per_second, size.pops))
 }
@@ -82,7 +82,7 @@ pub fn dear_at_one_pop(size: Size) -> Plan {
     by_cost(size, dear(300.0, 1))
 }
 
-/// Somewhat more than the rate; half of the tokens by requests that cost one, half by dear ones.
+/// Somewhat more than the rate; half of the tokens go to requests that cost one, half to expensive ones.
 pub fn mixed(size: Size) -> Plan {
     by_cost(size, traffic::merged(vec![traffic::even(55.0, size.pops), dear(55.0, size.pops)]))
 }

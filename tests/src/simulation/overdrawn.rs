@@ -1,33 +1,33 @@
-//! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and no more is lent
-//! than what is under way.
+//! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and after that only
+//! what is under way is lent.
 
 use weir_wire::time::SECOND_NS;
 
-/// What is overdrawn is paid back at this part of the rate at least.
+/// The least part of the rate at which an overdraft is paid back.
 const PAID_BACK: f64 = 0.8;
 
 /// How far one budget is overdrawn in a stretch, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overdrawn {
-    /// Until then it may be overdrawn by what is lent at once, to a client that nobody knew.
+    /// Until then it may be overdrawn by what is lent at once to a client that was not known.
     settles_at: u64,
     /// Tokens per second.
     rate: f64,
-    /// Until then, at most.
+    /// The most until then.
     pub early: f64,
-    /// Afterwards, at most: by more than is left of that.
+    /// The most afterwards, beyond what is not yet paid back of `early`.
     pub late: f64,
     /// When that was, in nanoseconds from the begin of the traffic.
     pub late_at: u64,
 }
 
 impl Overdrawn {
-    /// It is overdrawn by so much when a stretch begins.
+    /// It is overdrawn by this much when a stretch begins.
     pub fn new(overdrawn: f64, rate: f64, settles_at: u64) -> Self {
         Self { settles_at, rate, early: overdrawn, late: 0.0, late_at: settles_at }
     }
 
-    /// It is overdrawn by so much at `now`.
+    /// It is overdrawn by this much at `now`.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn note(&mut self, overdrawn: f64, now: u64) {
         let Some(ns) = now.checked_sub(self.settles_at) else {

@@ -1,4 +1,4 @@
-//! The reference: what was truly offered and admitted, of each key under each rule.
+//! The reference: what was truly offered and admitted for each key under each rule.
 
 use weir_budget::budget::BudgetId;
 use weir_rules::cost::Cost;
@@ -16,11 +16,11 @@ use super::stretch::{Compared, Stretch};
 /// How far apart samples are, in nanoseconds.
 pub const SAMPLE_NS: u64 = SECOND_NS / 10;
 
-/// Every key under every rule, and the first of them over time.
+/// Every key under every rule, and the first key under the first rule over time.
 #[derive(Debug)]
 pub struct Reference {
-    /// By rule, then by client: clients that have one key have the account of the first of them. Empty where nothing is
-    /// accounted.
+    /// By rule, then by client; clients with the same key use the account of the first of them. Empty if nothing is
+    /// accounted for.
     accounts: Vec<Vec<Account>>,
     /// A bucket for each account, rule by rule.
     ideal: Ideal,
@@ -32,7 +32,7 @@ pub struct Reference {
     names: Vec<String>,
     costs: Vec<Cost>,
     regions: usize,
-    /// The floor of region 0 in the first rule as a bucket of its own, and what that would have admitted of the first key.
+    /// The floor of region 0 in the first rule as its own bucket, and what it would have admitted of the first key.
     floor: Option<(Quota, Meter)>,
     by_floor: u64,
     /// The first key under the first rule, by region, and sampled.
@@ -47,7 +47,7 @@ pub struct Sample {
     pub tally: Tally,
     /// What the ideal bucket would have admitted.
     pub ideally: u64,
-    /// What an ideal bucket of its floor alone would have admitted in region 0.
+    /// What an ideal bucket of region 0's floor alone would have admitted there.
     pub by_floor: u64,
     /// By region.
     pub regions: Vec<Tally>,
@@ -90,7 +90,7 @@ impl Reference {
         &mut self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
 
-    /// What the local burst of each rule lacks of its burst, in nanoseconds of refill; none of a strict one.
+    /// How far the local burst of each rule is below its burst, in nanoseconds of refill; `None` for a strict rule.
     pub fn withheld(&self) -> Vec<Option<u64>> {
         let withheld = |account: &Account| {
             let Account { quota, sharing, .. } = account;
@@ -118,8 +118,7 @@ impl Reference {
         })
     }
 
-    /// A request of `key`, which costs so many tokens under
-    /// each of these rules.
+    /// A request of `key`, with its cost in tokens under each of these rules.
     pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], at: At) {
         let At { pop, now, .. } = at;
         let bucket = |rule: usize| rule * self.keys as usize + first_of(key, self.bits[rule]) as usize;
@@ -150,7 +149,7 @@ impl Reference {
         self.stretches = keys.map(of_key).collect();
     }
 
-    /// What was compared until `now`.
+    /// Ends the comparison at `now` and returns its result.
     pub fn end_stretch(&mut self, now: u64) -> Vec<Compared> {
         let stretches = std::mem::take(&mut self.stretches);
         let keyed = (0_u32..).zip(&stretches);

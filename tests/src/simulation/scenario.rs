@@ -34,15 +34,15 @@ pub struct Plan {
     pub faults: Schedule,
     /// How long, in seconds.
     pub seconds: u64,
-    /// How long it goes on without traffic, in seconds; then nothing admitted may be forgotten. Zero
-    /// does not look.
+    /// How long it goes on without traffic, in seconds; then nothing admitted may be forgotten. If zero,
+    /// that is not checked.
     pub drain_seconds: u64,
     /// Whether what is admitted is compared with an ideal limiter while nothing is wrong.
     pub compares: bool,
 }
 
 impl Plan {
-    /// The design's world with so many POPs, for `seconds`, with nothing wrong but 1 % loss.
+    /// The design's world in a fleet of this size, for `seconds`, with nothing wrong but 1 % loss.
     pub fn of(size: Size, seconds: u64, traffic: Traffic) -> Self {
         let setup = Setup { pops: size.pops, regions: size.regions, ..Setup::default() };
         Self { setup, traffic, faults: Schedule::new(), seconds, drain_seconds: 0, compares: false }
@@ -117,7 +117,7 @@ impl Scenario {
 }
 
 impl Limit {
-    /// Whether a figure is within it. What is no number is not.
+    /// Whether a figure is within it; a NaN is not.
     pub fn keeps(&self, is: f64) -> bool {
         (self.least..=self.most).contains(&is)
     }
@@ -149,7 +149,7 @@ pub fn run(plan: Plan) -> Result<World, String> {
 
 /// What `work` returns, or the text of its panic.
 pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // Nothing of a run that panicked is looked at again.
+    // No state of a run that panicked is used again.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         Err(text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())

@@ -17,14 +17,14 @@ use super::network::Link;
 pub struct RuleText {
     /// Its name.
     pub name: String,
-    /// The paths it counts begin so; none is all.
+    /// What the paths that it counts begin with; `None`: it counts all.
     pub path: Option<&'static str>,
     /// As it is written: `100/s`.
     pub rate: String,
-    /// In tokens; 0 where it is not written.
+    /// In tokens; 0 if it is not written.
     pub burst: u32,
-    /// How many bits of the client's address its key keeps; with none of them all clients have one bucket. Worlds that are
-    /// compared with an ideal limiter in stretches keep them all.
+    /// How many bits of the client's address its key keeps; with 0, all clients share one bucket. Worlds that are
+    /// compared with an ideal limiter in stretches keep all bits.
     pub bits: u8,
     /// Further fields, as JSON: `"strict": true`.
     pub options: String,
@@ -70,7 +70,7 @@ impl RuleText {
     }
 }
 
-/// What a rule says whose requests cost what they say; of any other rule each costs one token.
+/// The option of a rule under which requests state their cost; without it, each costs one token.
 pub const BY_COST: &str = r#""cost": {"header": "x-cost"}"#;
 
 /// What a request asks for; a rule's `path` chooses among them.
@@ -85,7 +85,7 @@ pub struct Setup {
     pub scenario: String,
     /// The rules, the same at every POP.
     pub rules: Vec<RuleText>,
-    /// Clients; each is a key of every rule. Of others that come, nothing is accounted.
+    /// Clients; each is a key of every rule. Requests of further clients are not accounted for.
     pub keys: u32,
     /// POPs, dealt out to the regions in turn.
     pub pops: usize,
@@ -109,21 +109,21 @@ pub struct Setup {
     pub far: Link,
     /// How far clocks drift, in millionths.
     pub drift_ppm_max: u32,
-    /// What weir-syncs grant by.
+    /// The terms that weir-syncs grant by.
     pub terms: Terms,
     /// How far a fleet may overshoot.
     pub bound: Bound,
-    /// Whether requests are accounted for, key by key; not where there are too many keys.
+    /// Whether requests are accounted for, key by key; they are not if there are too many keys.
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
     pub puts: Vec<(u64, Vec<RuleText>)>,
     /// What wall clocks read at first, in microseconds since 1970.
     pub begins_us: u64,
-    /// Whether it is kept what became of each request.
+    /// Whether the outcome of each request is kept.
     pub keeps_log: bool,
     /// Whether the time of every admission is kept.
     pub keeps_times: bool,
-    /// Windows that begin earlier after the traffic begins do not count, in nanoseconds.
+    /// Windows that begin sooner than this after the traffic do not count, in nanoseconds.
     pub settle_ns: u64,
 }
 

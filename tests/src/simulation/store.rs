@@ -55,7 +55,7 @@ pub struct Store {
     /// How often its clock has stepped forward, and how far in all, in microseconds. Steps may refill that much more
     /// than time does, each a burst at most.
     jumped: (u64, u64),
-    /// How much later than another a report may arrive, in nanoseconds: POPs confirm to within this how much time passed.
+    /// How much later than another a report may arrive, in nanoseconds: POPs confirm how time passes to within this.
     jitter_ns: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A stretch of time in which nothing is wrong: what was admitted in it, beside what an ideal limiter would
-//! have admitted that begins as deep in debt as the fleet truly is.
+//! A stretch of time in which nothing is wrong: what was admitted in it, compared with what would be admitted by an
+//! ideal limiter that begins as deep in debt as the fleet truly is.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::overdrawn::Overdrawn;
 use super::reference::floor_of;
 use super::setup::Setup;
 
-/// A stretch that is shorter says nothing, in nanoseconds.
+/// The shortest stretch that says anything, in nanoseconds.
 pub const SHORTEST_NS: u64 = 4 * SECOND_NS;
 
 /// When a stretch begins and ends, in nanoseconds from the begin of the traffic.
@@ -57,7 +57,7 @@ type What = (u8, usize);
 enum Change {
     Breaks(What),
     Heals(What),
-    /// It heals by itself after so many nanoseconds.
+    /// It heals by itself after this many nanoseconds.
     Lasts(u64),
 }
 
@@ -96,11 +96,11 @@ pub struct Compared {
     pub tally: Tally,
     /// The same in region 0, ...
     pub region_0: Tally,
-    /// ... and what a bucket of its floor alone would have admitted there that began empty.
+    /// ... and what a bucket of its floor alone, empty at first, would have admitted there.
     pub by_floor: u64,
-    /// What the ideal limiter admits that begins with what is owed at most, and keeps back what the loop steers for.
+    /// What an ideal limiter admits that begins with the most that is owed, and keeps back what the loop steers for.
     pub least: u64,
-    /// What the ideal limiter admits that begins with what is owed at least.
+    /// What an ideal limiter admits that begins with the least that is owed.
     pub most: u64,
     /// How far the budget was overdrawn.
     pub overdrawn: Overdrawn,
@@ -108,12 +108,12 @@ pub struct Compared {
     pub unsaid: u64,
     /// Whether the budget had heard of the client when it began.
     pub was_known: bool,
-    /// What the bucket of the ideal limiter that admits the least lacks more at the end than the budget, and did not at
-    /// the begin, in tokens: what the budget has saved up, and gives out later.
+    /// What the budget has saved up and gives out later, in tokens: how much less it lacks at the end than the bucket
+    /// of the ideal limiter that admits the least, as far as that was not so at the begin.
     pub saved: f64,
 }
 
-/// A stretch that is under way, of one client.
+/// One client's stretch that is under way.
 #[derive(Clone, Debug)]
 pub struct Stretch {
     begin: u64,
@@ -131,7 +131,7 @@ struct Begun {
     by_floor: u64,
     unsaid: u64,
     was_known: bool,
-    /// What is owed at most, and what of it is known, in nanoseconds of refill.
+    /// The most that is owed, and the part of it that is known, in nanoseconds of refill.
     owed_ns: u64,
     known_ns: u64,
 }
@@ -174,7 +174,7 @@ impl Stretch {
 
     /// A request.
     ///
-    /// `spreads` are what is remembered of its client, by rule.
+    /// `spreads` are what is remembered about its client, by rule.
     pub fn offer(&mut self, costs: &[(usize, u32)], at: At, spreads: impl Iterator<Item = u32>) {
         let At { pop, now, .. } = at;
         self.least.remember(spreads);
@@ -195,7 +195,7 @@ impl Stretch {
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
         let Begun { tally, region_0, by_floor, unsaid, was_known, owed_ns, known_ns, .. } = self.rules[rule];
-        // What was owed beyond what is known is paid while nothing more is known to be owed.
+        // What was owed beyond what is known is paid back once nothing more is known to be owed.
         let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
         let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);
         let mut known = account.known;
@@ -217,8 +217,8 @@ impl Stretch {
     }
 }
 
-/// A floor of `quota` with no larger a burst than what a POP may admit on one grant while the budget is in debt: what
-/// refills until the next.
+/// A floor of `quota` whose burst is at most what a POP may admit on one grant while the budget is in debt: what
+/// refills until the next grant.
 fn within(floor: Quota, quota: Quota, setup: &Setup) -> Quota {
     let most = (setup.terms.interval_ns / quota.token_ns()).max(1);
     let burst = floor.burst().min(u32::try_from(most).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! When requests arrive, at which POP, and whose they are.
+//! When requests arrive, at which POP, and from which client.
 
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
@@ -10,11 +10,11 @@ pub struct Arrival {
     pub at: u64,
     /// Where.
     pub pop: usize,
-    /// Whose.
+    /// The client.
     pub key: u32,
     /// What for: a place in [`super::setup::PATHS`].
     pub path: u8,
-    /// What it says that it costs; see [`super::setup::BY_COST`].
+    /// The cost that it states; see [`super::setup::BY_COST`].
     pub cost: u32,
 }
 
@@ -34,7 +34,7 @@ fn arrival(at: u64, pop: usize) -> Arrival {
     Arrival { at, pop, key: 0, path: 0, cost: 1 }
 }
 
-/// Nobody asks.
+/// No requests at all.
 pub fn silence() -> Traffic {
     Box::new(|_| None)
 }
@@ -64,7 +64,7 @@ pub fn hopping(per_second: f64, pops: usize, dwell_ns: u64) -> Traffic {
     poisson(per_second, move |_, now| usize::try_from(now / dwell_ns).expect("few hops") % pops)
 }
 
-/// Only at the POPs of which `is_there` holds, evenly.
+/// Only at the POPs for which `is_there` holds, evenly.
 pub fn at_pops(per_second: f64, pops: usize, is_there: impl Fn(usize) -> bool) -> Traffic {
     let there: Vec<_> = (0..pops).filter(|pop| is_there(*pop)).collect();
     poisson(per_second, move |rng, _| there[rng.usize(0..there.len())])
@@ -74,7 +74,7 @@ pub fn at_pops(per_second: f64, pops: usize, is_there: impl Fn(usize) -> bool) -
 pub fn jumping(low: f64, high: f64, half_ns: u64, pops: usize) -> Traffic {
     let mut now = 0;
     Box::new(move |rng| {
-        // Thinning: candidates at the high rate, of which the low phase keeps its part.
+        // Thinning: candidates come at the high rate, and the low phase keeps its part of them.
         loop {
             now += gap_ns(rng, high);
             let is_high = (now / half_ns) % 2 == 1;
@@ -107,7 +107,7 @@ pub fn between(by_ns: u64, until_ns: u64, mut traffic: Traffic) -> Traffic {
     })
 }
 
-/// What of `traffic` arrives when `is_then` holds.
+/// The requests of `traffic` that arrive when `is_then` holds.
 pub fn when(mut traffic: Traffic, is_then: impl Fn(u64) -> bool + 'static) -> Traffic {
     Box::new(move |rng| {
         loop {
@@ -124,7 +124,7 @@ pub fn of(key: u32, path: u8, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { key, path, ..next }))
 }
 
-/// `traffic` whose requests each say that they cost so much.
+/// `traffic` whose requests each state this cost.
 pub fn costing(cost: u32, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { cost, ..next }))
 }
