@@ -27,9 +27,9 @@ pub struct Exchange {
     /// The rule set that POPs are told to run.
     pub rules: Arc<RuleSets>,
     hub: Mutex<Hub>,
-    /// Its name in the store.
+    /// This weir-sync's name in the store.
     member: String,
-    /// There are bans that the other regions have not heard of.
+    /// Notified when there are bans that the other regions have not heard of.
     new_bans: Notify,
     /// Zero of the hub's clock.
     started: Instant,
@@ -71,7 +71,7 @@ impl Exchange {
         Ok(settled.reply.encode())
     }
 
-    /// What the store makes of a report. All at once: over Redis it is one round trip.
+    /// Asks the store all that a report needs, at once: over Redis it is one round trip.
     async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
         let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
         let (accounts, drawn, pops) = tokio::join!(
@@ -82,7 +82,7 @@ impl Exchange {
         Answers { accounts, drawn, pops }
     }
 
-    /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which the POPs
+    /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which ones the POPs
     /// run.
     pub async fn listen(&self) -> Result<(), StoreError> {
         let tick = self.hub().tick(self.now());

@@ -1,7 +1,7 @@
 -- Puts a region's bans on the list that all regions share, and returns what changed on it of late, or
 -- all: the same as weir_budget::ban::BanList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by until when they are banned, in microseconds
+-- KEYS[1]   the list, a sorted set: keys by when their ban ends, in microseconds
 -- KEYS[2]   a sorted set of the same keys by when they were last banned, in microseconds
 -- ARGV[1]   since when changes are asked for, in microseconds; 0 for the whole list
 -- ARGV[2..] two per key: for how long it is banned, in microseconds, and the key as

@@ -1,12 +1,17 @@
 -- Charges one budget: the same as weir_budget::budget::Budget::charge, atomically and by Redis's clock.
 --
--- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
---           that a double holds each part exactly), at_us, members ("region=milli,askers,at_us;"...), spill
---           ("from to;"...: when a full budget let its refill go, in microseconds, and nobody claimed it), spread ("bursts until before": how many bursts deep the budget went, until when that
---           is remembered, and what was remembered when the overshoot at hand began), and per source "source:<epoch>:<pop>"
---           = "<admitted> <seen_us> <made_ms> <delay_us>"; clock ("ahead doubt": all these times are the store's and
---           so much more, in microseconds; and how much of the store's time was put off); token ("us ns": in what a token refilled at the last charge)
--- ARGV[1]   the member that speaks: a region, or "region/replica"
+-- KEYS[1]   the budget, a hash; its times are on its own clock, in microseconds:
+--             deficit_us, deficit_ns  the refill until full, in two parts that a double holds exactly
+--             at_us                   when it was last charged
+--             clock                   "ahead doubt": how far its clock is ahead of the store's, and how much time of
+--                                     the store's was put off
+--             members                 "region=milli,askers,at_us;"...
+--             spill                   "from to;"...: when a full budget lost its refill and nobody claimed it
+--             spread                  "bursts until before": how many bursts deep it went, until when to remember that,
+--                                     and what was remembered when the current overshoot began
+--             token                   "us ns": how long a token took to refill at the last charge
+--             source:<epoch>:<pop>    "<admitted> <seen_us> <made_ms> <delay_us>", for each source
+-- ARGV[1]   the member that charges: a region, or "region/replica"
 -- ARGV[2]   its demand, thousandths of a token per second
 -- ARGV[3]   how many of its POPs are asked
 -- ARGV[4]   whole microseconds in which a token refills
@@ -55,7 +60,7 @@ end
 local spread, spread_until, spread_before = string.match(known[6] or '', '^(%d+) (%d+) (%d+)$')
 spread, spread_until, spread_before = tonumber(spread or 0), tonumber(spread_until or 0), tonumber(spread_before or 0)
 
--- The shortest spills go first, but never the last.
+-- Drops the shortest spills, but never the latest.
 local function bound_spills()
   while #spills > SPILLS_MAX do
     local shortest = 1
@@ -68,14 +73,14 @@ local function bound_spills()
   end
 end
 
--- The sources that have counts, as they are on record.
+-- The record of the source whose field is at `place`, if there is one.
 local function on_record(place)
   local was, seen, last_made, delay = string.match(known[place] or '', '^(%d+) (%d+) (%d+) (%d+)$')
   return was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
 end
 
 -- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the POP's
--- clock does not bear out; what goes by beyond what may be is put off where a budget is only looked at.
+-- clock exposes. Where a budget is only looked at, more time than plausible is put off.
 local ahead, doubt = string.match(known[8] or '', '^(%-?%d+) (%d+)$')
 ahead, doubt = tonumber(ahead or 0), tonumber(doubt or 0)
 local told = store_now + ahead
@@ -105,7 +110,7 @@ doubt = #ARGV >= FIRST and 0 or doubt + math.max(0, told - now)
 ahead = ahead + now - told
 elapsed = now - at
 
--- Refill; what a full budget lets go is noted, but not where nobody bears it out.
+-- Refill, and note what a full budget loses: at most a burst, where no POP confirms that so much time has passed.
 if deficit_us < elapsed then
   local from, last = at + deficit_us, spills[#spills]
   if #ARGV < FIRST and elapsed > sure then
@@ -129,7 +134,7 @@ else
   deficit_us = deficit_us - elapsed
 end
 
--- Go by this quota from now on: as many tokens are missing as were, whatever time they take now.
+-- Go by this quota from now on: as many tokens are missing as before, however long they take now.
 local was_us, was_ns = string.match(known[7] or '', '^(%d+) (%d+)$')
 was_us, was_ns = tonumber(was_us or token_us), tonumber(was_ns or token_ns)
 if (was_us ~= token_us or was_ns ~= token_ns) and (deficit_us > 0 or deficit_ns > 0) then
@@ -137,7 +142,7 @@ if (was_us ~= token_us or was_ns ~= token_ns) and (deficit_us > 0 or deficit_ns 
   deficit_us, deficit_ns = math.min(math.floor(missing), DEFICIT_US_MAX), 0
 end
 
--- Take what the records do not hold yet.
+-- Charge what the records do not hold yet.
 local charged, records, reach, missing = 0, {}, 0, 0
 for i = FIRST, #ARGV, EACH do
   local place = FIXED + 1 + (i - FIRST) / EACH
@@ -149,8 +154,8 @@ for i = FIRST, #ARGV, EACH do
   end
   local new, since = math.min(unconfirmed, admitted), now
   if record then
-    -- The time between two reports is what the POP's clock says; what lies between their arrivals beyond
-    -- that is the later one's delay, and a step of the clock where no report is held up for so long.
+    -- The POP's clock says how much time lies between two reports. If they arrive farther apart, the later one was
+    -- delayed; or the store's clock has stepped, where no report is held up for so long.
     local gap = math.max(0, made - record[3])
     local passed = math.max(0, now - record[2])
     if passed - gap * 1000 > DELAY_US_MAX then
@@ -165,8 +170,8 @@ for i = FIRST, #ARGV, EACH do
   records[field] = record
   new = math.min(CHARGE_TOKENS_MAX, new)
   charged = charged + new
-  -- New to the record, they were admitted since it was made; unless they are more than a POP can admit in
-  -- that time, and the record was late.
+  -- New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then the record
+  -- was late.
   local least = new * token_us + math.floor(new * token_ns / 1000) - fill_us
   local span = math.min(tonumber(ARGV[i + 3]), math.max(since, least))
   if new > 0 then
@@ -178,8 +183,8 @@ charged = math.min(charged, CHARGE_TOKENS_MAX)
 local price_ns = charged * token_ns
 local price_us = charged * token_us + math.floor(price_ns / 1000)
 
--- A report speaks of the past: what spilled within its span pays for it first, but for what was admitted
--- too lately to be refilled.
+-- A report speaks of the past: what spilled within its span pays for it first, except for tokens that the POP's own
+-- bucket still lacks.
 local refilled = math.max(0, charged - missing)
 local refilled_us = refilled * token_us + math.floor(refilled * token_ns / 1000)
 local since, paid, left = math.max(0, now - reach), 0, {}
@@ -286,7 +291,7 @@ end
 
 local until_full_us = deficit_us + (deficit_ns > 0 and 1 or 0)
 local keep_us = math.max(until_full_us + GRACE_US, spread > 0 and spread_until - now or 0)
--- The clock may step forward; a debt is not forgotten for that, nor a spread.
+-- The clock may step forward without forgetting a debt or a spread.
 if spread > 0 or deficit_us > fill_us or deficit_us == fill_us and deficit_ns > 0 then
   keep_us = keep_us + STEP_KEPT_US
 end

@@ -54,9 +54,8 @@ end
 
 local HEAD = {'deficit_us', 'deficit_ns', 'end_us', 'at_us', 'outstanding', 'next_us', 'last_us'}
 
--- Reads the budget's numbers and the epochs of the claims; none where a number is
--- missing. A sum over all epochs is among the numbers, and is true until the next lease may end. So most draws cost
--- the same however many epochs there are.
+-- Reads the budget's numbers and the claims' epochs; nil where a number is missing. One of the numbers is a sum over
+-- all epochs, which holds until the next lease may end: so most draws cost the same, however many epochs there are.
 local function read_budget()
   local fields = {unpack(HEAD)}
   for i = FIRST, #ARGV, EACH do
@@ -122,7 +121,7 @@ local function has_room()
   return holders_len < HOLDERS_MAX
 end
 
--- The epoch of a claim, and how many of its tokens it says for the first time are spent; none where it is refused.
+-- A claim's epoch, and how many more of its tokens the claim says are spent; nil where the claim is refused.
 local function claimed(field, spent, ahead)
   local holder = holders[field]
   if holder and now - holder[3] >= ENDED_KEPT_US then
@@ -144,7 +143,7 @@ local function claimed(field, spent, ahead)
   return holder, more
 end
 
--- Ends an epoch; how many tokens it gives back.
+-- Ends an epoch, and returns how many tokens it gives back.
 local function give_back(field, holder)
   local unspent = holder[1] - holder[2]
   holder[2], holder[3] = holder[1], now
@@ -157,7 +156,7 @@ local function needed(holder, spent, ahead)
   return math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
 end
 
--- Gives tokens to an epoch, all of which may be spent until then. Whether it is one that holds any.
+-- Gives tokens to an epoch, which may spend all of its own until `until_us`. Returns whether it has any.
 local function lease(field, holder, tokens, until_us)
   holder[1] = holder[1] + tokens
   holder[3] = math.max(holder[3], until_us)
@@ -243,8 +242,8 @@ if now < at or now >= next_us then
 end
 pass(now)
 
--- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else the first
--- boundary ahead, if it is near enough. No lease ends later than its window, even by a clock that is slower.
+-- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else the first boundary
+-- ahead, if it is near enough. No lease ends later than its window, even by a POP's slower clock.
 local left_us, until_us = 0, now + held_us
 if not is_steady then
   local ends = now < end_us and end_us or now
@@ -345,7 +344,7 @@ for i = FIRST, #ARGV, EACH do
   answers[#answers + 1], waits[#waits + 1] = charged, wait
 end
 
--- What gave nothing and was not known is worth no record.
+-- A new budget that gave nothing needs no record.
 if not head.is_new or is_lost or given > 0 then
   local written = {}
   for i, number in ipairs({deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us}) do
@@ -353,7 +352,7 @@ if not head.is_new or is_lost or given > 0 then
     written[#written + 1] = whole(number)
   end
   for field, holder in pairs(updates) do
-    -- Those that the clock moved may have been forgotten since.
+    -- Epochs whose leases the clock moved may have been forgotten since.
     if holders[field] then
       written[#written + 1] = field
       written[#written + 1] = whole(holder[1]) .. ' ' .. whole(holder[2]) .. ' ' .. whole(holder[3])

@@ -1,14 +1,14 @@
 -- Puts a region's hot keys on the list that all regions share, and returns the list: the same as
 -- weir_budget::hot::HotList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by their rank, and of one rank by until when they are on it, in milliseconds
--- ARGV[1..] the region's hot keys: for each its rank, and how weir_budget::hot::HotKey writes itself
+-- KEYS[1]   the list, a sorted set: keys by their rank, and within a rank by when they leave the list, in milliseconds
+-- ARGV[1..] two for each hot key of the region: its rank, and the key as weir_budget::hot::HotKey writes itself
 --
 -- Returns   all that are on the list
 --
 -- The maxima in capitals are set in front of this text.
 
--- More milliseconds than any clock shows, until 2109: doubles hold a few ranks of so many exactly.
+-- More milliseconds than any clock shows until 2109; a double holds a few times as many exactly.
 local RANK = 4398046511104
 
 local key = KEYS[1]
@@ -23,7 +23,7 @@ for i = 1, #ARGV, 2 do
   local score = tonumber(ARGV[i]) * RANK + now + LISTED_MS
   redis.call('ZADD', key, string.format('%.0f', score), ARGV[i + 1])
 end
--- Of each rank what is over, and what is from the future: the clock has stepped back since.
+-- Drop what is over in each rank, and what is from the future: the clock has stepped back since.
 local above = '-inf'
 for rank = 0, RANK_MAX do
   local over = rank * RANK + now

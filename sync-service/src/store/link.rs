@@ -1,12 +1,12 @@
 //! The connection to Redis: opened, watched and reopened in the background.
 //!
-//! While Redis is out of reach, asking for the connection fails at once with the reason: a report
-//! never waits for a reconnect. A connection counts as good once the scripts are loaded and the probe, which calls
-//! what they call, went through: so a replica, a full or a loading Redis, one that lets the user do too little, and a
-//! node of a cluster are of no use, and say why.
+//! While Redis is out of reach, asking for the connection fails at once with the reason: a report never waits for a
+//! reconnect. A connection counts as good once the scripts are loaded and the probe, which calls the same commands,
+//! went through. So a replica, a full or loading Redis, a user with too few rights and a cluster's node are found out,
+//! with the reason.
 //!
-//! Redis may be far away: what is said at once is sent at once, and the time that an answer may take is counted from
-//! the shortest round trip of late: that is the distance, and what goes beyond it is Redis being slow.
+//! Redis may be far away: what can be sent together is. An answer's time-out comes on top of the shortest round trip of
+//! late: that is the distance, and only what goes beyond it is Redis being slow.
 
 mod eviction;
 
@@ -27,15 +27,15 @@ use super::trouble::explain;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// The longest pause before connecting again.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How often an idle connection is tried.
+/// How often an idle connection is probed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
 const OPEN_TIMEOUT_FACTOR: u32 = 4;
 /// The longest that opening a connection may take. What takes too long is tried again with twice the time.
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// The longest round trip that an answer is given beside its time; what takes longer is no distance.
+/// The longest round trip that is added to an answer's time-out; what takes longer is no distance.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
-/// For how long the shortest round trip counts as the distance: so long a store that moved away may seem slow.
+/// For how long the shortest round trip counts as the distance: for so long a store that moved away may seem slow.
 const ROUND_TRIP_KEPT: Duration = Duration::from_mins(1);
 /// What a probe writes; it expires by itself.
 const PROBE_KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
@@ -55,7 +55,7 @@ pub struct Open {
     pub connection: MultiplexedConnection,
     /// How long an answer may take: the store's time-out and the way there and back.
     pub limit: Duration,
-    /// Which connection it is, counted.
+    /// The connection's number.
     generation: u64,
 }
 
@@ -102,9 +102,9 @@ impl Link {
         }
     }
 
-    /// Tells that an exchange over the connection `used` failed, and why. Where it was out of reach or slow, it counts
-    /// as gone until it has answered a probe, and is replaced if it does not: so one report pays for finding out, and
-    /// the others do not wait. A refusal may be of one exchange alone: one of all is for the probe to find.
+    /// Tells that an exchange over the connection `used` failed, and why. If Redis was out of reach or slow, the
+    /// connection counts as gone until it has answered a probe, and is replaced if it does not: so one report pays for
+    /// finding out, and the others do not wait. A refusal may be of one exchange; the probe finds one of all.
     pub fn failed(&self, used: &Open, reason: StoreError) {
         let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
         let is_down = self.state.send_if_modified(|state| match state {
@@ -116,7 +116,7 @@ impl Link {
                 }
                 is_gone
             }
-            // It is of a connection before this one, or known already.
+            // An earlier connection failed, or it is known already.
             _ => false,
         });
         if is_down {
@@ -141,7 +141,7 @@ struct Keeper {
     /// What was last logged; nothing since the connection was last good.
     said: Option<StoreError>,
     round_trips: RoundTrips,
-    /// That of the latest connection.
+    /// The number of the latest connection.
     generation: u64,
 }
 
@@ -201,7 +201,7 @@ impl Keeper {
         self.state.send_replace(State::Up { open, refused: None });
     }
 
-    /// Says so once per reason, not once per try.
+    /// Logs a reason once, not once per try.
     fn say(&mut self, reason: &StoreError) {
         if self.said.as_ref() != Some(reason) {
             tracing::warn!(kind = reason.kind(), "{reason}");
@@ -211,7 +211,7 @@ impl Keeper {
 
     /// A connection that works, and how long the way there and back takes; or why there is none.
     async fn open(&self, limit: Duration) -> Result<(MultiplexedConnection, Duration), StoreError> {
-        // The limit of it all is below, and those of exchanges where their answers are waited for.
+        // The limit of it all is below; exchanges have theirs where their answers are awaited.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let work = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -247,7 +247,7 @@ impl Keeper {
                 State::Down(_) => None,
             };
             if let Some(reason) = refused {
-                // What the probe does not find would be told to nobody.
+                // Nobody else would hear of what the probe does not find.
                 self.say(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
@@ -256,7 +256,7 @@ impl Keeper {
                 Ok(Err(error)) => return explain(&error, limit),
                 Err(_) => return StoreError::Slow(limit.as_millis()),
             }
-            // What has failed during this probe waits for the next.
+            // A connection that failed during this probe waits for the next.
             if told || matches!(&*self.state.borrow(), State::Up { .. }) {
                 self.rise(&connection);
             }
@@ -264,7 +264,7 @@ impl Keeper {
     }
 }
 
-/// Does what the work does, which a replica, a loading and a full Redis refuse, and one whose user may do too little.
+/// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
 fn probe() -> Pipeline {
     let text = include_str!("probe.lua");
     let mut pipeline = Pipeline::new();
@@ -273,7 +273,7 @@ fn probe() -> Pipeline {
     pipeline
 }
 
-/// The round trips of late that no later one was shorter than: the first is the shortest.
+/// Recent round trips that no later one was as short as: the first is the shortest.
 #[derive(Default)]
 struct RoundTrips(VecDeque<(Instant, Duration)>);
 
@@ -288,7 +288,7 @@ impl RoundTrips {
         }
     }
 
-    /// None known yet: no distance.
+    /// Zero while none is known.
     fn shortest(&self) -> Duration {
         self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
     }

@@ -26,8 +26,8 @@ use escrows::Escrows;
 use notes::Notes;
 use rules::Rules;
 
-/// The earliest that the store's clock begins, in microseconds: far enough from zero that a report which
-/// speaks of the time before this process began has a past to speak of.
+/// The earliest time that the store's clock begins at, in microseconds: not zero, as reports may speak of the time
+/// before this process began.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
@@ -36,8 +36,8 @@ pub struct Memory {
     state: Mutex<State>,
     /// When the store began, ...
     started: Instant,
-    /// ... and what its clock showed then, in microseconds: since 1970, so that quotas of the calendar have
-    /// its windows. From then on it is monotonic.
+    /// ... and what its clock showed then, in microseconds since 1970, so that calendar quotas have the calendar's
+    /// windows. From then on it is monotonic.
     begins_us: u64,
     pop_ttl_us: u64,
 }
@@ -45,9 +45,8 @@ pub struct Memory {
 #[derive(Debug)]
 struct State {
     budgets: HashMap<Arc<BudgetId>, Placed>,
-    /// The budgets by when nothing is lost by forgetting them: full ones first, then the deepest debt and
-    /// those that remember one. One that was charged since may stand earlier here than it should: it is put
-    /// right when its turn comes.
+    /// The budgets by when they can be forgotten without loss: full ones first, deep debts and remembered spreads last.
+    /// A budget that was charged since may stand too early here: it is put right when its turn comes.
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
     escrows: Escrows,
     /// POPs by name, with when they were last heard of.

@@ -1,7 +1,7 @@
 //! Where the budgets live: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a
-//! rule set. It keeps its own clock, so that all that share it agree on the time. Both stores do the same to the bit, and one
+//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a rule set.
+//! It keeps its own clock, so that all that share it agree on the time. Both stores do the same to the bit, and one
 //! test suite (`tests/tests/stores/`) runs over both.
 
 pub mod link;
@@ -30,7 +30,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// What one report says, budget by budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// Who speaks: `region/replica`.
+    /// The member that charges: `region/replica`.
     pub member: &'a str,
     /// The POP that the counts are of.
     pub pop: &'a str,

@@ -1,11 +1,11 @@
 //! Budgets in Redis: one hash each, charged by one script, by Redis's own clock.
 //!
-//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag as
-//! Redis Cluster knows it, but a cluster is refused: some scripts take keys of several slots. The charges of a report travel as one pipeline of `EVALSHA`; where Redis has lost the scripts (it
-//! was restarted) the pipeline is sent again behind the script, which is harmless. Strict budgets are
-//! `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and quotas of the calendar
-//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops` and
-//! `weir:fleet`, hot keys `weir:hot`, penalties `weir:{boxed}` and `weir:{boxed}:changed`.
+//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, but a
+//! cluster is refused: some scripts take keys of several slots. The charges of a report travel as one pipeline of
+//! `EVALSHA`; if Redis has lost the scripts (it was restarted), the pipeline is sent again behind the script, which is
+//! harmless. Strict budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and calendar quotas
+//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
+//! and `weir:fleet`, hot keys `weir:hot`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;
 mod draw;
@@ -162,7 +162,7 @@ impl Store for Redis {
                 command.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
             }
             let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
-            // What cannot be read was put there by a newer version, or by nobody of ours.
+            // What cannot be read was put there by a newer version, or by another program.
             Ok(list.iter().filter_map(|text| text.parse().ok()).collect())
         })
     }
@@ -213,7 +213,7 @@ pub fn budget_key(id: &BudgetId) -> String {
     key_under("weir:", id)
 }
 
-/// The name of a strict budget's hash, or of that of a calendar's quota.
+/// The name of the hash of a strict budget or a calendar quota.
 pub fn escrow_key(calendar: Option<Calendar>, id: &BudgetId) -> String {
     match calendar {
         None => key_under("weir:strict:", id),

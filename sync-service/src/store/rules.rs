@@ -1,7 +1,7 @@
 //! Rule sets in a store: documents under version numbers.
 //!
-//! Each version is the one before it plus 1. The first is the number of milliseconds since 1970: a store that
-//! has lost its data goes on with numbers that were never used, and nobody takes another rule set for the one at hand.
+//! Each version is the one before it plus 1. The first is the number of milliseconds since 1970: so a store that has
+//! lost its data goes on with numbers that were never used, and no number ever names two rule sets.
 
 /// The most versions that are kept; older ones are dropped.
 pub const VERSIONS_KEPT: usize = 20;
@@ -15,8 +15,8 @@ pub struct Put<'a> {
     pub expected: Option<u64>,
     /// What makes the version, for people.
     pub note: &'a str,
-    /// Whether it comes from a watched file: then it is put only if it is neither what a file has put last nor
-    /// the current document. So many may watch one file, and what an operator puts over it stays.
+    /// Whether it comes from a watched file: then it is put only if it is neither what a file has put last nor the
+    /// current document. So several weir-syncs may watch one file, and what an operator puts over it stays.
     pub from_file: bool,
 }
 

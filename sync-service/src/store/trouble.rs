@@ -6,9 +6,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::StoreError;
 
-/// What Redis answers to a user that it does not know, and to somebody who gives none.
+/// What Redis answers to an unknown user, and to a connection without one.
 const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
-/// What versions of Redis answer to a script whose user may not do what it does.
+/// What versions of Redis answer to a script whose user may not call what it calls.
 const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
 
 /// Why there was no answer within `limit`, or not the one that was asked for.
@@ -51,7 +51,7 @@ fn is_any(said: &str, words: &[&str]) -> bool {
     words.iter().any(|word| said.contains(word))
 }
 
-/// The error in Redis's own words, where they are: without where in a pipeline it was.
+/// The error in Redis's own words, if it has any: without its place in a pipeline.
 fn said(error: &RedisError) -> String {
     match error.clone().into_server_errors().as_deref() {
         Some([(_, first), ..]) => first.to_string(),

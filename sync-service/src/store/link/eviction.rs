@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use crate::store::StoreError;
 use crate::store::trouble::explain;
 
-/// Warns where Redis may drop what Weir keeps in it; whether it has answered at all. A user that may not ask is no
-/// error.
+/// Warns if Redis may drop what Weir keeps in it. Returns whether it has answered at all; that the user may not ask is
+/// an answer, too.
 pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();
     let mut command = redis::cmd("INFO");

@@ -7,12 +7,12 @@ use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId, NO_LEASE};
 
 /// The strict budgets of a store.
 ///
-/// Unlike others, one that is not full is never forgotten before its time: a new one would give what
-/// it has given. Where there are too many, a newcomer gets nothing.
+/// Unlike other budgets, one that is not full is never forgotten before its time: a new one would give again what it
+/// has given. If there are too many, a newcomer gets nothing.
 #[derive(Debug)]
 pub(super) struct Escrows {
     by_id: HashMap<Arc<EscrowId>, Escrow>,
-    /// The same by when they are full with nothing leased.
+    /// The same, by when they are full with nothing leased.
     full: BTreeSet<(u64, Arc<EscrowId>)>,
     max: usize,
 }

@@ -6,7 +6,7 @@ use weir_budget::pops::PopNote;
 
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 
-/// The notes, by who made them and of which POP, each with when.
+/// The notes by member and POP, each with its time.
 #[derive(Debug, Default)]
 pub(super) struct Notes(BTreeMap<(String, String), (PopNote, u64)>);
 

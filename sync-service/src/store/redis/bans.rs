@@ -1,7 +1,7 @@
 //! Bans in Redis: two sorted sets, changed by one script.
 //!
-//! A list may be long and is asked for every interval, so Redis says what changed since it was last asked, and
-//! all of it now and then: what was lost on the way, or by a clock that stepped back, is made good by that.
+//! The list may be long and is asked for every interval, so Redis says what changed since it was last asked. Now and
+//! then it says all of it, which makes good what was lost on the way or by a clock that stepped back.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,16 +13,16 @@ use super::with_maxima;
 
 /// The list, and when its keys were last banned; in one slot of a cluster.
 const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];
-/// How far back changes are asked for, in microseconds: two Redis's clocks may differ by as much, and answers
-/// may overtake each other.
+/// How far back changes are asked for, in microseconds: the clocks of two Redis servers may differ by as much, and
+/// answers may overtake each other.
 const OVERLAP_US: u64 = 2_000_000;
 /// After this, in microseconds, the whole list is asked for.
 const WHOLE_US: u64 = 10_000_000;
 
-/// What the script returns: `now_us`, and keys with until when.
+/// What the script returns: `now_us`, and keys with when their bans end.
 pub(super) type Row = (u64, Vec<(String, u64)>);
 
-/// The list as Redis was last heard of it.
+/// The list as last heard from Redis.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<State>);
 
@@ -59,20 +59,20 @@ impl Known {
         })
     }
 
-    /// Takes in what the script said of the changes since `since_us`; all that is banned.
+    /// Takes in what the script said of the changes since `since_us`; returns all that is banned.
     pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<Ban> {
         self.with(|state| {
             if since_us == 0 {
                 *state = State { list: BanList::default(), at_us: 0, whole_at_us: *now_us };
             }
             for (text, until_us) in rows {
-                // What cannot be read was put there by a newer version, or by nobody of ours.
+                // What cannot be read was put there by a newer version, or by another program.
                 if let Ok(key) = text.parse::<Ban>() {
                     state.list.add(&key.id, *until_us, *now_us);
                 }
             }
             state.list.expire(*now_us);
-            // A clock that stepped back: everything anew.
+            // If the clock stepped back, everything is asked for anew.
             state.at_us = if *now_us < since_us { 0 } else { *now_us };
             state.list.live(*now_us)
         })

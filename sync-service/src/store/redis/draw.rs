@@ -53,7 +53,7 @@ pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
     pipeline
 }
 
-/// What the script said, as it was asked.
+/// The script's answers, draw by draw.
 pub(super) fn drawn(draws: &[Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
     if rows.len() != draws.len() {
         return Err(StoreError::Nonsense("another number of draws"));

@@ -34,7 +34,7 @@ pub(super) async fn read(redis: &Redis) -> Result<Vec<Seen>, StoreError> {
     pipeline.cmd("ZRANGE").arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
     let ((s, us), rows): ((u64, u64), Vec<(String, f64)>) = redis.send(&pipeline, &redis.fleet).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);
-    // What cannot be read was put there by a newer version, or by nobody of ours.
+    // What cannot be read was put there by a newer version, or by another program.
     let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
     Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= redis.pop_ttl_us), now_us))
 }

@@ -44,7 +44,7 @@ enum Failed {
     Other(StoreError),
 }
 
-/// Sends `calls` of `script`; where Redis has lost it, sends them behind it once more, which is harmless.
+/// Sends `calls` of `script`; if Redis has lost the script, sends them once more behind it, which is harmless.
 pub(super) async fn send<T: FromRedisValue>(
     link: &Link,
     calls: &Pipeline,
@@ -58,7 +58,7 @@ pub(super) async fn send<T: FromRedisValue>(
             answer => answer,
         }
     };
-    // One for both tries: a report waits no longer because Redis was restarted.
+    // One limit for both tries: a report waits no longer because Redis was restarted.
     let answer = timeout(limit, asking).await;
     answer.unwrap_or_else(|_| Err(Failed::Other(StoreError::Slow(limit.as_millis())))).map_err(|failed| {
         let reason = match failed {
