@@ -1,55 +1,55 @@
-//! What happened, counted until the shell hands it to the host's metrics.
+//! Counts of what happened, until the shell hands them to the host's metrics.
 
 use alloc::vec::Vec;
 
-/// Something worth counting beside the decisions.
+/// Something that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A spent entry was dropped from a slot for another.
     Evicted,
-    /// A newcomer began with what others owe, or shared an overflow cell, its slot being full.
+    /// A newcomer began with other keys' debts, or shared an overflow cell, because its slot was full.
     Overflowed,
-    /// A write met another worker's and was done again.
+    /// A write conflicted with another worker's and was done again.
     CasRetried,
-    /// Writes kept meeting others'; the decision stood on what was read.
+    /// Writes kept conflicting with others'; the decision relied on what was read.
     CasGaveUp,
-    /// A slot's bytes were not those of a slot, and counted as empty.
+    /// A slot's bytes were not those of a slot; it counted as empty.
     Corrupt,
-    /// A slot that was made is gone, because its host dropped it, and counted as empty.
+    /// A slot is gone, because the host dropped it; it counted as empty.
     Missing,
-    /// The host's shared data did not answer; the decision stood on an empty slot.
+    /// The host's shared data failed: the slot counted as empty, or was not written.
     Unavailable,
     /// The deny cache answered.
     DenyCacheAnswered,
-    /// The client's address could not be read; rules that count by it went by what they say of a missing part.
+    /// The client's address could not be read; rules that count by it applied their `missing`.
     AddressUnreadable,
     /// A report was sent.
     Reported,
     /// A report was answered, and its counts are charged.
     Answered,
-    /// A report was answered by a weir-sync that does not reach its store: nothing is charged, and what it
-    /// grants comes out of its region's own share.
+    /// A report was answered by a weir-sync that cannot reach its store: nothing is charged, and its grants
+    /// come out of its region's own share.
     Ungranted,
-    /// A report was not answered, or not in a way that could be understood.
+    /// A report was not answered, or the answer could not be read.
     SyncFailed,
-    /// A watched key had no room in the worker's list, and goes unreported by it.
+    /// A watched key found no room in its slot or in the worker's list, so this worker does not report it.
     SyncDropped,
     /// A request waited for a strict rule's tokens.
     Paused,
     /// A key was put into a rule's penalty box here.
     Boxed,
-    /// A request in flight could not be released; its expiry does it.
+    /// A request in flight could not be released; it will expire.
     Unreleased,
     /// What a response cost could not be charged.
     Uncharged,
-    /// A request met the list of those that no rule counts.
+    /// A request was on the `allow` list: no rule counted it.
     ListAllowed,
-    /// A request met the list of those to refuse.
+    /// A request was on the `deny` list.
     ListBlocked,
 }
 
 impl Event {
-    /// Every event with the name of its metric, in their order.
+    /// Every event with the name of its metric, in the order of their variants.
     pub const METRICS: [(Self, &'static str); 20] = [
         (Self::Evicted, "weir.table.evicted"),
         (Self::Overflowed, "weir.table.overflowed"),
@@ -90,17 +90,17 @@ pub struct RuleCounts {
     pub limited: u32,
     /// Requests the rule refused because the POP is out of touch with weir-sync.
     pub denied: u32,
-    /// Requests the rule would have limited, were it enforced for their keys.
+    /// Requests the rule would have limited if it were enforced for their keys.
     pub shadow_limited: u32,
 }
 
 impl Counters {
-    /// Nothing counted yet, for so many rules.
+    /// Nothing counted yet, for this many rules.
     pub(crate) fn new(rules: usize) -> Self {
         Self { events: [0; Event::METRICS.len()], rules: alloc::vec![RuleCounts::default(); rules] }
     }
 
-    /// Makes room for so many other rules; what the rule at `i` counted goes to `to(i)`, or is lost.
+    /// Makes room for this many new rules. The counts of the rule at `i` go to `to(i)`, or are lost.
     pub(crate) fn rearrange(&mut self, rules: usize, to: impl Fn(usize) -> Option<usize>) {
         let before = core::mem::replace(&mut self.rules, alloc::vec![RuleCounts::default(); rules]);
         for (i, counts) in before.into_iter().enumerate() {

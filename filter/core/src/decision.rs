@@ -1,4 +1,4 @@
-//! The outcome for a request, and what the client may be told of it.
+//! The outcome for a request, and what the client may be told about it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use weir_wire::messages::Report;
 pub enum Outcome {
     /// Let it through.
     Allow,
-    /// Answer for the upstream: a rule has no token for it.
+    /// Answer in place of the upstream: a rule has no token for it.
     Limit,
-    /// Answer for the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
+    /// Answer in place of the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
     Deny,
-    /// Answer for the upstream: the request meets the rule set's list of those to refuse.
+    /// Answer in place of the upstream: the request is on the rule set's `deny` list.
     Block,
-    /// A strict rule has to be paid for first: ask weir-sync, and decide again.
+    /// A strict rule's tokens must be paid for first: ask weir-sync, and decide again.
     Wait,
 }
 
@@ -29,26 +29,26 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
         strictest: Option<(u16, Standing)>,
-        /// For how long to hold it until its turn in a leaky bucket, in nanoseconds.
+        /// How long to hold it until its turn in a leaky bucket, in nanoseconds.
         hold_ns: u64,
-        /// What is to be done when it ends, each once.
+        /// What to do when it ends, each once.
         afterwards: Vec<Afterwards>,
     },
-    /// Answer for the upstream: a rule refuses it.
+    /// Answer in place of the upstream: a rule refuses it.
     Refuse {
         /// Why.
         reason: Reason,
         /// The rule.
         rule: u16,
-        /// How its client stands with that.
+        /// How the client stands with that rule.
         standing: Standing,
-        /// By how many seconds to raise its `Retry-After`, so that not all refused clients return at once.
+        /// Seconds to add to its `Retry-After`, so that refused clients do not all return at once.
         jitter_s: u32,
     },
-    /// Answer for the upstream: the request meets the rule set's list of those to refuse.
+    /// Answer in place of the upstream: the request is on the rule set's `deny` list.
     Block,
-    /// A strict rule has to be paid for first: send this report to weir-sync, take in what comes of it by
-    /// [`crate::limiter::Limiter::drawn`] or one of the others there, and decide again.
+    /// A strict rule's tokens must be paid for first: send this report to weir-sync, give its answer to
+    /// [`crate::limiter::Limiter::drawn`] (or a failure to `draw_failed`), and decide again.
     Wait(Box<Report>),
 }
 
@@ -73,7 +73,7 @@ impl Decision {
         }
     }
 
-    /// The rule that the client is told of, and how it stands with that; none where no rule made the decision.
+    /// The rule that the client is told about, and how it stands with that; none if no rule made the decision.
     pub fn strictest(&self) -> Option<(u16, Standing)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,

@@ -1,25 +1,25 @@
 //! A worker's own memory of which keys cannot have a token yet.
 //!
-//! A flood from one key costs a table look-up only when a token may have come. The memory is a
-//! fixed array: two keys that meet in it displace each other, which costs look-ups and nothing else.
+//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed
+//! array: two keys at the same place displace each other, which costs look-ups and nothing else.
 
 use alloc::vec::Vec;
 
 use crate::slot::Tag;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// Keys remembered at most.
+/// The most keys remembered.
 const KEYS: usize = 4_096;
-/// How long an entry is believed, in nanoseconds: what a worker does not hear of (a bucket reset by
-/// another) is unheard no longer than this.
+/// How long an entry is valid at most, in nanoseconds: a change that this worker does not hear of (another
+/// may have reset the bucket) is missed no longer than this.
 const BELIEVED_NS_MAX: u64 = SECOND_NS;
 
-/// Why a key is refused, and until when: requests of this cost and more.
+/// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// What the refused request asked for. A lesser one may fit sooner.
+    /// What the refused request asked for. A cheaper one may fit sooner.
     pub(crate) cost: u32,
-    /// When so many tokens are there.
+    /// When that many tokens are there.
     pub(crate) until: Time,
     /// When the bucket is full.
     pub(crate) full_at: Time,
@@ -50,14 +50,14 @@ impl DenyCache {
         now < self.believed_until
     }
 
-    /// The denial in force at `now` for a request of `tag` that costs so much.
+    /// The denial in force at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
         let entry = self.entries.get(place(tag))?;
         let is_it = entry.tag == tag.bits() && now < entry.believed_until && cost >= entry.denial.cost;
         is_it.then_some(entry.denial)
     }
 
-    /// Forgets what is remembered of `tag`: its bucket is another now.
+    /// Forgets what is remembered about `tag`: its bucket has changed.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(entry) = self.entries.get_mut(place(tag)).filter(|entry| entry.tag == tag.bits()) {
             entry.believed_until = Time::ZERO;
@@ -78,7 +78,7 @@ impl DenyCache {
     }
 }
 
-/// Tags are hashes already.
+/// The place of `tag`: tags are hashes already, so their low bits will do.
 fn place(tag: Tag) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
     let low = tag.bits() as usize;

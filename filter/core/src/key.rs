@@ -3,8 +3,8 @@
 use siphasher::sip128::SipHasher13;
 use weir_rules::fleet_secret::FleetSecret;
 
-/// The secret that keys are hashed with: random per process, shared by its workers, so that nobody
-/// outside can aim two keys at one slot.
+/// The secret that keys are hashed with: random per process and shared by its workers, so that clients
+/// cannot aim two keys at one slot.
 #[derive(Clone, Copy)]
 pub struct Secret(SipHasher13);
 
@@ -14,7 +14,7 @@ impl Secret {
         Self(SipHasher13::new_with_key(&bytes))
     }
 
-    /// What hides the parts of keys of a POP that is on its own.
+    /// The secret that hides parts of keys in a POP that is on its own.
     pub(crate) fn on_its_own(&self) -> FleetSecret {
         FleetSecret::new(self.0.hash(b"the parts of keys").as_bytes())
     }
@@ -29,7 +29,7 @@ impl Secret {
 /// A key's hash, in two independent halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Chooses the slot. It does not know the rule: the buckets of one key under several rules lie
+    /// Chooses the slot. It does not depend on the rule: the buckets of one key under several rules lie
     /// side by side, so one read serves them all.
     pub place: u64,
     /// Names the key inside the slot, together with the rule's salt.

@@ -1,12 +1,12 @@
-//! How well a POP is in touch with weir-sync: three steps, down while nothing is heard, up at the
-//! first word.
+//! How well a POP is in touch with weir-sync, in three steps: it goes down while nothing is heard, and
+//! back up at the first answer.
 
 use weir_wire::time::{SECOND_NS, Time};
 
-/// Without an answer for so long, in nanoseconds, what a POP knows is stale.
+/// Without an answer for this long, in nanoseconds, what a POP knows is stale.
 pub const STALE_NS: u64 = 3 * SECOND_NS / 2;
-/// Without an answer for so long, in nanoseconds, a POP falls back on what its rules say, where the
-/// configuration names no other time.
+/// Without an answer for this long, in nanoseconds, a POP falls back to its rules' `when_unsynced`, unless
+/// the configuration sets another time.
 pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 
 /// A step of the ladder.
@@ -14,14 +14,14 @@ pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 pub enum Step {
     /// weir-sync answers.
     Fresh,
-    /// It has not answered lately: allowances are kept to, as long as their leases last. Or it answers, and does not
-    /// know how many POPs share a quota.
+    /// It has not answered lately: grants hold as long as their leases last. Or it answers, but does not know how many
+    /// POPs share a quota.
     Stale,
     /// It has not answered for too long, or never: each rule's `when_unsynced` decides.
     Fallback,
 }
 
-/// When weir-sync was last heard of.
+/// When weir-sync was last heard from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
@@ -33,12 +33,12 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// At the bottom: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
+    /// On the lowest step: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
     pub const fn new(fallback_ns: u64) -> Self {
         Self { heard_at: None, missed: false, is_guessing: false, fallback_ns }
     }
 
-    /// weir-sync answered at `at`; an earlier word than the last changes nothing.
+    /// weir-sync answered at `at`; ignored if an answer after that is known.
     pub fn hear(&mut self, at: Time) {
         self.heard_at = self.heard_at.max(Some(at));
     }
@@ -48,7 +48,7 @@ impl Ladder {
         self.is_guessing = is_guessing;
     }
 
-    /// A report came to nothing.
+    /// A report failed.
     pub fn miss(&mut self) {
         self.missed = true;
     }
@@ -72,8 +72,8 @@ impl Ladder {
         }
     }
 
-    /// Whether it is worth a request's while to ask weir-sync at `now`: not where it has just been
-    /// found silent.
+    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long, but yes if
+    /// it was never tried.
     pub fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Step::Fallback || self.heard_at.is_none() && !self.missed
     }

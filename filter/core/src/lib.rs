@@ -1,12 +1,11 @@
 //! The decision of a rate limiter at the edge: which rules a request meets, which buckets they name,
 //! whether those buckets have a token, and what the client is told.
 //!
-//! This crate knows no clock, no host and no IO. Time arrives as an argument ([`weir_wire::time::Time`]), the
-//! shared table behind a trait ([`table::Slots`]), the request behind another
-//! ([`weir_rules::request::Request`]). What runs in a proxy (`weir-filter`), in a simulation and in a test is
-//! therefore the same code.
+//! This crate knows no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]); the shared
+//! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
+//! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`edge::Edge`] is all of a worker but its IO; [`bucket::Bucket`] is what it counts in:
+//! [`edge::Edge`] is all of a worker except its IO; [`bucket::Bucket`] is what it counts in:
 //!
 //! ```
 //! use weir_limiter::bucket::{Bucket, Take};

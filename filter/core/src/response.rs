@@ -2,17 +2,17 @@
 //!
 //! - `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
 //! - `RateLimit-Policy: "name";q=BURST;w=SECONDS` and `RateLimit: "name";r=LEFT;t=SECONDS`
-//!   (draft-ietf-httpapi-ratelimit-headers-10). Where it is not requests that are counted, `qu` says so:
-//!   `"concurrent-requests"`, or `"content-bytes"`, of which `q` and `r` are then counts. For a token bucket, `q` is the burst and `w` the time
-//!   in which an empty bucket fills, so that q/w is the rate; `t` is the time until there is one more
-//!   token than now, rounded up, and is never later than `Retry-After`.
-//!   For a quota of the calendar, `q` is the count, `w` the length of a day or of thirty days, and `t` the
-//!   time until its window ends, by the wall clock; where a request is refused, what `Retry-After` says.
+//!   (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are counted, `qu` names the unit of
+//!   `q` and `r`: `"concurrent-requests"` or `"content-bytes"`.
+//!   For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so that q/w is the rate;
+//!   `t` is the time until there is one more token than now, rounded up, and is never later than `Retry-After`.
+//!   For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t` the time until its
+//!   window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
 //! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full; seconds
 //!   from now or since 1970, as the rule says).
-//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or what the
-//!   rule says. `Retry-After` may be raised by a jitter, so that clients do not return together; nothing else
-//!   is.
+//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or the rule's own.
+//!
+//! A jitter may raise `Retry-After`, and nothing else, so that clients do not return together.
 
 mod figures;
 
@@ -31,12 +31,12 @@ use weir_wire::time::SECOND_NS;
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
-/// A rule's answers, as far as they can be made before a request is there.
+/// A rule's answers, prepared as far as possible before a request comes.
 #[derive(Clone, Debug)]
 pub struct Answers {
     name: String,
     policy: String,
-    /// What one token is of the policy's units.
+    /// How many of the policy's units one token is.
     units: u64,
     limit: String,
     body: Body,
@@ -55,7 +55,7 @@ enum Body {
     Own(Template),
 }
 
-/// A limited response, but for its status.
+/// A limited response, without its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited<'a> {
     /// Its headers; each name at most once.
@@ -103,22 +103,22 @@ impl Answers {
         }
     }
 
-    /// What an access log is told of a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub fn limited_details(&self) -> &str {
         &self.limited_details
     }
 
-    /// And of a denied one.
+    /// What an access log says about a denied response.
     pub fn denied_details(&self) -> &str {
         &self.denied_details
     }
 
-    /// What a gRPC client is told instead of the body, in a header.
+    /// What a limited gRPC client is told in a header instead of the body.
     pub fn limited_message(&self) -> &str {
         &self.limited_message
     }
 
-    /// And where it was denied.
+    /// What a denied gRPC client is told.
     pub fn denied_message(&self) -> &str {
         &self.denied_message
     }
@@ -128,7 +128,7 @@ impl Answers {
         &self.denial
     }
 
-    /// The headers of a denied response: no quota was looked at, so none is told. `jitter_s` raises
+    /// The headers of a denied response. They state no quota, because none was looked at. `jitter_s` raises
     /// `Retry-After`.
     pub fn denied(standing: &Standing, jitter_s: u32) -> Vec<Header<'static>> {
         let after = retry_after_s(standing, jitter_s).to_string();
@@ -139,19 +139,19 @@ impl Answers {
         ]
     }
 
-    /// Whether what it answers goes by the wall clock; if not, no answer needs to be told the time.
+    /// Whether the rule's answers depend on the wall clock; if not, it need not be read.
     pub fn is_by_wall_clock(rule: &Rule) -> bool {
         rule.response.reset == Reset::Epoch || rule.sharing.calendar.is_some()
     }
 
-    /// What a limited response tells. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
+    /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
     pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
         let left_ns = window_left_ns(rule, unix_ns);
         let full_ns = left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns));
         numbers(rule, &Standing { full_ns, ..*standing }, unix_ns, jitter_s)
     }
 
-    /// A limited response that tells these numbers.
+    /// A limited response with these numbers.
     pub fn limited(&self, rule: &Rule, numbers: &Numbers) -> Limited<'_> {
         let mut headers = self.families(rule, numbers);
         if rule.response.headers.retry_after {
@@ -195,25 +195,25 @@ impl Answers {
     }
 }
 
-/// The status of a denied response: 503, never a limited one's.
+/// The status of a denied response: 503, which a limited one never has.
 pub const DENIED_STATUS: u16 = 503;
 
-/// The status of a request that is refused for what it is.
+/// The status for a request on the `deny` list.
 pub const BLOCKED_STATUS: u16 = 403;
 
-/// The body of such an answer, of type [`PROBLEM_TYPE`].
+/// The body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
 pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
-/// What a gRPC client is told instead.
+/// What a gRPC client on the `deny` list is told instead of the body.
 pub const BLOCKED_MESSAGE: &str = "Forbidden";
 
-/// The headers of such an answer.
+/// The headers for a request on the `deny` list.
 pub fn blocked_headers() -> [Header<'static>; 2] {
     [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
 }
 
-/// Whether a request with this `content-type` is one of gRPC, which has no bodies beside its messages: a host answers it
-/// in headers. gRPC-Web is none.
+/// Whether a request with this `content-type` is gRPC. A gRPC body can only hold messages, so a host answers in
+/// headers. gRPC-Web does not count.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
@@ -221,7 +221,7 @@ pub fn is_grpc(content_type: &[u8]) -> bool {
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// The media type of a body that the rule wrote, where it names none.
+/// The media type of a rule's own body, if the rule names none.
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 fn content_type(response: &Response) -> String {

@@ -1,19 +1,19 @@
 //! A POP's even share of a quota: how much of it a cold key has used.
 //!
 //! While every POP keeps a key within its even share, the sum is within the quota by construction, and
-//! nobody needs to hear of the key. The share is a bucket of burst / parts that refills at rate / parts,
-//! the parts being those a quota is cut into for all POPs. It counts in tokens, not in time, because the
-//! number of POPs changes, and what was used must not change with it.
+//! the key need not be reported. The share is a bucket of burst / parts that refills at rate / parts,
+//! where `parts` is how many parts the quota is cut into for all POPs. It counts in tokens, not in time:
+//! the number of POPs changes, and what was used must not change with it.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 /// Parts of a token that a share counts in.
 const PARTS: u32 = 4_096;
-/// Tokens of a burst that a key has in any case of which nobody hears: so many newcomers ask for no more.
+/// Tokens of a burst that even a key that cannot be reported may use: many newcomers ask for no more.
 const UNHEARD_MIN: u32 = 8;
-/// A share's clock ticks every 2^16 ns and wraps after three days; a key that rests for half of that
-/// may find its share still used, and is watched sooner than it need be.
+/// A share's clock ticks every 2^16 ns and wraps after three days. A key that rests for half of that may
+/// find its share still used, and is then watched earlier than necessary.
 const TICK_SHIFT: u32 = 16;
 
 /// How much of an even share is used.
@@ -21,7 +21,7 @@ const TICK_SHIFT: u32 = 16;
 pub struct Share {
     /// In parts of a token.
     used: u32,
-    /// When it was that, in ticks.
+    /// When that much was used, in ticks.
     at: u32,
 }
 
@@ -34,26 +34,26 @@ impl Share {
         Self { used: tokens.saturating_mul(PARTS), at: ticks(now) }
     }
 
-    /// As one number, to store.
+    /// The share as one number, to store.
     pub const fn bits(self) -> u64 {
         (self.at as u64) << 32 | self.used as u64
     }
 
-    /// From that number.
+    /// The share from that number.
     pub const fn from_bits(bits: u64) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         Self { used: bits as u32, at: (bits >> 32) as u32 }
     }
 
-    /// The share once `tokens` more are used at `now` by one of `parts` sharers; `None` if it does not
-    /// have them.
+    /// The share after `tokens` more are used at `now`, where it is one of `parts`; `None` if it does not have
+    /// them.
     pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {
         let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
         Some(self.overdraw(quota, tokens, parts, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share once `tokens` more are used that nobody will hear of for now: while it has them, or no more than a few
-    /// are used. Else in how many nanoseconds it can be.
+    /// The share after `tokens` more are used that cannot be reported for now: if it has them, or if only a few are
+    /// used. If not, the nanoseconds until it can be.
     pub fn take_unheard(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, parts, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
@@ -67,7 +67,7 @@ impl Share {
         }
     }
 
-    /// The share once `tokens` more are used, whether it has them or not.
+    /// The share after `tokens` more are used, whether it has them or not.
     #[must_use]
     pub fn overdraw(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Self {
         let refilled = self.refilled(quota, parts, now);
@@ -75,7 +75,7 @@ impl Share {
         Self { used, ..refilled }
     }
 
-    /// The share with `tokens` that were used given back; at most whole.
+    /// The share after `tokens` that were used are given back; at most whole.
     #[must_use]
     pub fn give_back(self, tokens: u32) -> Self {
         Self { used: self.used.saturating_sub(tokens.saturating_mul(PARTS)), ..self }
@@ -86,7 +86,7 @@ impl Share {
         self.refilled(quota, parts, now).used.div_ceil(PARTS)
     }
 
-    /// Ticks since it was last used. A `now` before that, as another worker's may be, is no time.
+    /// Ticks since it was last used; zero if `now` is before that, as another worker's may be.
     pub fn age(self, now: Time) -> u32 {
         let age = ticks(now).wrapping_sub(self.at);
         if age > u32::MAX / 2 { 0 } else { age }
@@ -103,7 +103,7 @@ impl Share {
         let refilled = (u128::from(self.age(now)) << TICK_SHIFT) * u128::from(PARTS) / part_ns;
         match u32::try_from(refilled) {
             Ok(refilled) if refilled < self.used => {
-                // Only the ticks that the refill took go by, to the nearest; the rest count next time.
+                // The clock advances only by the ticks that the refill took, to the nearest; the rest count next time.
                 let took_ns = u128::from(refilled) * part_ns / u128::from(PARTS);
                 let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
                 let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));

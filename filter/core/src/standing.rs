@@ -1,4 +1,4 @@
-//! What a client may be told of how it stands with a rule.
+//! How a client stands with a rule, as far as it is told.
 
 use crate::bucket::Bucket;
 use weir_wire::quota::Quota;
@@ -26,7 +26,7 @@ impl Standing {
         Self { remaining: bucket.tokens(quota, now), more_ns, full_ns }
     }
 
-    /// After a request that was refused: nothing before `wait_ns` have passed.
+    /// After a request that was refused: the client has nothing before `wait_ns` have passed.
     pub(crate) fn refused(wait_ns: u64, full_ns: u64) -> Self {
         Self { remaining: 0, more_ns: wait_ns, full_ns: full_ns.max(wait_ns) }
     }

@@ -1,4 +1,4 @@
-//! The watched keys a worker has met: what it owes a report, and the credit of its thinning.
+//! The watched keys that a worker has met: what is still to be reported, and the credit for thinning.
 //!
 //! Shared data cannot be enumerated, so each worker remembers for itself which watched keys it
 //! touched. Two workers may both report a key: counts are cumulative, and the receiver takes the
@@ -15,13 +15,13 @@ use weir_rules::key::KeyValue;
 use weir_wire::messages::{AdmitRatio, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// Watched keys a worker remembers at most.
+/// The most watched keys that a worker remembers.
 const WATCH_MAX: usize = 4_096;
-/// How many keys are looked at for one that may make room for another.
+/// How many keys are looked at to find one that may make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// What a key takes in a report beside its value, in bytes, at most or nearly so: an epoch, and counts.
+/// The bytes that a key takes in a report besides its value, about the maximum: an epoch, and counts.
 const KEY_BYTES: u64 = 20;
-/// A key untouched for so long is forgotten, in nanoseconds.
+/// A key that is untouched for this long is forgotten, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
 /// The watched keys of one worker.
@@ -30,12 +30,12 @@ pub(crate) struct WatchList {
     keys: BTreeMap<u64, WatchedKey>,
     /// The credit of all keys that found no room in the list.
     shared_credit: u32,
-    /// When it was last looked for what is due.
+    /// When the list was last searched for keys that are due.
     looked_at: Time,
 }
 
 impl WatchList {
-    /// Takes in a watched key that was not asked for here, with something to say since `now`.
+    /// Adds a watched key that was not asked for here, with something to report since `now`.
     /// False if there is no room.
     pub(crate) fn learn(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
         let has_room = self.has_room(tag);
@@ -45,8 +45,8 @@ impl WatchList {
         has_room
     }
 
-    /// Counts a request of `cost` tokens for a watched key; false if the list is full of keys with something
-    /// to say, and does not know this one.
+    /// Counts a request of `cost` tokens for a watched key; false if the key is not in the list, and none
+    /// of its neighbours can make room.
     pub(crate) fn touch(
         &mut self,
         tag: Tag,
@@ -78,17 +78,17 @@ impl WatchList {
         }
     }
 
-    /// Adds `ratio` to the key's credit; whether a whole request is due.
+    /// Adds `ratio` to the key's credit, and returns whether a whole request is due.
     ///
-    /// Error diffusion, whatever requests cost: over any run of n requests, ratio x n are due, give or take one, and evenly
-    /// spread. Keys that found no room in the list share one credit.
+    /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are due, give or take
+    /// one, and evenly spread. Keys that found no room in the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
         let credit = self.credit(tag);
         *credit = credit.saturating_add(ratio.bits());
         *credit >= AdmitRatio::ONE.bits()
     }
 
-    /// What the dearest request for the key asked for, as far as it is known here.
+    /// The cost of the dearest request for the key, as far as it is known here.
     pub(crate) fn dearest(&self, tag: Tag) -> u32 {
         self.keys.get(&tag.bits()).map_or(0, |key| key.dearest)
     }
@@ -100,16 +100,16 @@ impl WatchList {
         }
     }
 
-    /// Forgets a key that has nothing to say, among a few that lie next to `tag`, rather one that is not hot; false
-    /// if all have.
+    /// Forgets one of a few keys next to `tag` that has nothing to report, preferably one that is not hot. False if
+    /// they all have something to report.
     fn make_room(&mut self, tag: Tag) -> bool {
         let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
-    /// Forgets a key that is not hot, although it has something to say, for one that is. Its counts stay in shared
-    /// data, and are said when it is asked for again and has room. False if all of a few are hot.
+    /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
+    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
         let light = self.neighbours(tag).find(|(_, key)| !key.matters()).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.keys.remove(&tag).is_some())
@@ -119,8 +119,8 @@ impl WatchList {
         self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits())).take(NEIGHBOURS_MAX)
     }
 
-    /// Settles the key's credit after the decision: a request let through uses one up, and one that
-    /// was not leaves at most one.
+    /// Settles the key's credit after the decision: a request that was let through uses one up; otherwise
+    /// at most one is kept.
     pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
         let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
         *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
@@ -134,14 +134,14 @@ impl WatchList {
         self.keys.remove(&tag);
     }
 
-    /// Gives each key's rule the index that `to` says, and forgets the keys of rules that have none.
+    /// Gives each key's rule the index that `to` says, and forgets keys of rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(u16) -> Option<u16>) {
         self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
     }
 
-    /// Tags of the keys to report at `now`, in at most `bytes`. In a list that fills up, all are due that have
-    /// something to say. Where not all fit, hot ones have up to three quarters of the room, so that many others do not
-    /// keep them waiting; of each kind those come first that were said longest ago.
+    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
+    /// report is due. If not all fit, hot ones go first in up to three quarters of the room, so that many others do not
+    /// keep them waiting; of each kind, those that were reported longest ago come first.
     pub(crate) fn due(&mut self, bytes: u64, now: Time) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.keys.values_mut().for_each(|key| key.look(since_ns));
@@ -160,17 +160,17 @@ impl WatchList {
         due.into_iter().map(|due| due.tag).collect()
     }
 
-    /// Keys that have something to say.
+    /// Keys that have something to report.
     pub(crate) fn unsaid(&self) -> impl Iterator<Item = &WatchedKey> {
         self.keys.values().filter(|key| key.dirty)
     }
 
-    /// Whether it fills up.
+    /// Whether the list is filling up: it is more than half full.
     pub(crate) fn is_crowded(&self) -> bool {
         self.keys.len() > WATCH_MAX / 2
     }
 
-    /// Forgets keys that nobody asked for and that have nothing to say.
+    /// Forgets keys that were not asked for lately and have nothing to report.
     pub(crate) fn forget_idle(&mut self, now: Time) {
         self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
@@ -190,7 +190,7 @@ impl Due {
         Self { tag, said_at: key.said_at, matters: key.matters(), bytes }
     }
 
-    /// As many of `due` as fit.
+    /// The most urgent of `due`, as many as fit.
     fn first(mut due: Vec<Self>, bytes: u64) -> Vec<Self> {
         due.sort_unstable_by_key(|due| (!due.matters, due.said_at));
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
@@ -213,7 +213,7 @@ impl Due {
     }
 }
 
-/// About how many bytes a report takes to say something of the key with this value.
+/// About how many bytes the key with this value takes in a report.
 pub(crate) fn bytes_of(value: &[u8]) -> u64 {
     KEY_BYTES + value.len() as u64
 }

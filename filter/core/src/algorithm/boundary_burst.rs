@@ -1,6 +1,6 @@
 //! The classic attack on windows: 100 requests at :58 and 100 at :01, under 100 a minute.
 //!
-//! Bad: 200 within three seconds. Each algorithm's outcome, and why.
+//! The bad outcome is 200 within three seconds. Below is each algorithm's outcome, and why.
 
 use super::{Answer, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::bucket::{Bucket, Take};
@@ -34,14 +34,14 @@ fn of_a_cell(take: impl Fn(Cell, Time) -> Answer<Cell>) -> [usize; 2] {
     })
 }
 
-/// All 200: both bursts are the first of their windows. This is what the attack is made for.
+/// All 200: each burst is the first in its window. The attack is made for this.
 #[test]
 fn a_fixed_window_lets_both_through_if_its_boundary_lies_between() {
     let window = Window::new(100, MINUTE_NS).unwrap();
     assert_eq!(of_a_cell(|cell, now| fixed_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 100]);
 }
 
-/// Only 100: windows begin elsewhere for each key, so a client that aims at the full minute meets few keys' boundaries.
+/// Only 100: each key's windows begin at another time, so a client that aims at the full minute hits few boundaries.
 #[test]
 fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
     let window = Window::new(100, MINUTE_NS).unwrap();
@@ -62,7 +62,7 @@ fn a_sliding_window_lets_one_more_through() {
     );
 }
 
-/// Not one of the second burst: the log knows that the first was three seconds ago. (It keeps up to 16.)
+/// None of the second burst: the log knows that the first was three seconds ago. (It keeps up to 16.)
 #[test]
 fn a_sliding_log_lets_none_of_the_second_through() {
     let (log, mut cells) = (SlidingLog::new(16, MINUTE_NS).unwrap(), [Cell::NEW; 8]);
@@ -84,8 +84,8 @@ fn a_token_bucket_lets_through_what_has_refilled() {
     assert_eq!(through, [100, 5]);
 }
 
-/// 105 are accepted, as many as there is a place for; but they leave one by one, 0.6 s apart. Upstream
-/// sees no burst at all: six within those three seconds.
+/// 105 are accepted, as many as there are places for; but they leave one by one, 0.6 s apart. The
+/// upstream sees no burst: only six within those three seconds.
 #[test]
 fn a_leaky_bucket_accepts_what_has_left_and_lets_them_go_one_by_one() {
     let (leaky, mut bucket) = (LeakyBucket::new(MINUTE_NS / 100, 99).unwrap(), Bucket::FULL);
@@ -103,8 +103,8 @@ fn a_leaky_bucket_accepts_what_has_left_and_lets_them_go_one_by_one() {
     assert_eq!(leaves.iter().filter(|at| **at <= AFTER).count(), 6);
 }
 
-/// It is no rate: the second burst goes through if the first has ended by then, and not at all while that
-/// is in flight.
+/// It is not a rate: the second burst goes through if the first has ended by then, and not at all while the
+/// first is in flight.
 #[test]
 fn concurrency_asks_only_what_is_still_in_flight() {
     let concurrency = Concurrency::new(100, 5 * MINUTE_NS).unwrap();

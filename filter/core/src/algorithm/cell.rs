@@ -1,23 +1,23 @@
-//! The state of one key under any algorithm, and what asking it for room comes to.
+//! The state of one key under any algorithm, and the result of asking it for room.
 
 use weir_wire::time::Time;
 
 /// The most cells a key's state takes.
 pub const CELLS_MAX: usize = 8;
-/// The wait for what never fits: it costs more than the limit.
+/// The wait for a request that never fits, because it costs more than the limit.
 pub const NEVER_NS: u64 = u64::MAX;
 
 /// The state of one key: 16 bytes, what a slot's entry holds beside its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// From here on it holds nothing: it may be dropped, and reads as new.
+    /// From this time on it holds nothing: it may be dropped, and reads as new.
     pub until: Time,
-    /// What it holds; each algorithm has its own use for it.
+    /// What it holds; each algorithm uses it in its own way.
     pub word: u64,
 }
 
 impl Cell {
-    /// A key nobody has seen.
+    /// A key that has not been seen.
     pub const NEW: Self = Self { until: Time::ZERO, word: 0 };
 
     /// Whether it holds nothing at `now`.
@@ -26,21 +26,21 @@ impl Cell {
     }
 }
 
-/// What asking for room comes to.
+/// The result of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// There is room; this is the state with it taken.
+    /// There is room; this is the state after it is taken.
     Taken(T),
     /// There is not.
     Short {
-        /// Nanoseconds until the same request fits, if nobody else takes any; [`NEVER_NS`] if it costs more
+        /// Nanoseconds until the same request fits, if no other takes the room; [`NEVER_NS`] if it costs more
         /// than the limit.
         wait_ns: u64,
     },
 }
 
 impl<T> Answer<T> {
-    /// The same answer, with `f` of what was taken.
+    /// The same answer, with `f` applied to what was taken.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Self::Taken(taken) => Answer::Taken(f(taken)),
@@ -49,13 +49,13 @@ impl<T> Answer<T> {
     }
 }
 
-/// The end of the window that `now` is in, of a key that hashes to `hash`.
+/// The end of the window that `now` is in, for a key that hashes to `hash`.
 ///
-/// Windows begin at different times for different keys, evenly spread over a length, so that not every
-/// client's starts again at once.
+/// Different keys' windows begin at different times, evenly spread over a window's length, so that clients'
+/// windows do not all start at once.
 pub(super) fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
     let scaled = (u128::from(hash) * u128::from(length_ns)) >> u64::BITS;
-    // Below the length, which fits.
+    // It is below the length, so it fits.
     let offset_ns = u64::try_from(scaled).unwrap_or(0);
     // Bounds forbid a length of zero.
     let into_ns = (now + offset_ns).as_nanos() % length_ns.max(1);

@@ -1,9 +1,9 @@
 //! Concurrency: how many requests are in flight.
 //!
-//! A request counts from when it is let through until it is released. One that is never released (its worker
-//! ended) would count for ever; so requests are counted by generations, each as long as the expiry, and
-//! only the current generation and the one before count. What is in flight is forgotten once it was so for
-//! between one and two expiries.
+//! A request counts from when it is let through until it is released. One that is never released, because its
+//! worker ended, would count for ever. So requests are counted in generations, each as long as the expiry, and
+//! only the current generation and the one before count: a request in flight is forgotten after one to two
+//! expiries.
 
 use weir_rules::algorithm::Concurrency;
 
@@ -12,11 +12,11 @@ use super::pair::Pair;
 use crate::decision::Standing;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a request in flight has to name when it is released.
+/// The generation of a request in flight; it is needed to release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(pub(super) Time);
 
-/// A request that is in flight now.
+/// A request that was put in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquired {
     /// The state with it.
@@ -25,12 +25,12 @@ pub struct Acquired {
     pub generation: Generation,
 }
 
-/// What a refused request is told to wait, in nanoseconds. Nobody knows when a request in flight ends:
-/// there may be room at once, so what was refused must be asked again, not remembered.
+/// What a refused request is told to wait, in nanoseconds. It is not known when a request in flight ends:
+/// there may be room at once, so a refusal must not be remembered.
 pub const RETRY_NS: u64 = SECOND_NS;
 
-/// Asks at `now` to put a request in flight that counts for `n`, of a key that hashes to `hash`. Short, it
-/// waits for [`RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
+/// Asks at `now` to put in flight a request that counts for `n`, of a key that hashes to `hash`. If there is no
+/// room, it waits for [`RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
 pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
     if in_flight(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
@@ -45,7 +45,7 @@ pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Tim
     acquired(Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n))
 }
 
-/// Ends at `now` a request that counted for `n`, or undoes that it began; harmless once it is forgotten.
+/// Ends at `now` a request that counted for `n`, or undoes its beginning; harmless if it is forgotten already.
 #[must_use]
 pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -53,9 +53,9 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n:
     }
     let left = Pair::stored(cell).minus(n, generation.0, concurrency.expires_ns());
     match (left.previous, left.current) {
-        // Nothing in flight is nothing to keep.
+        // Nothing is in flight, so there is nothing to keep.
         (0, 0) => Cell::NEW,
-        // Without a current generation, it is over as soon as the previous one is.
+        // With nothing in the current generation, the cell is spent as soon as the previous one is.
         (previous, 0) => {
             let until = left.ends(concurrency.expires_ns());
             Pair { until, previous: 0, current: previous }.cell()
@@ -70,7 +70,7 @@ pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
     let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, in_flight);
     let remaining = u64::from(concurrency.limit()).saturating_sub(in_flight);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
-    // Never more than the limit, which fits.
+    // It is at most the limit, which fits.
     let remaining = u32::try_from(remaining).unwrap_or(concurrency.limit());
     Standing { remaining, more_ns: back_ns, full_ns: back_ns }
 }

@@ -1,11 +1,11 @@
-//! Buckets in debt: what costs that are known too late leave behind.
+//! Buckets in debt, as costs leave them that are known only after the request.
 
 use crate::bucket::Bucket;
 use crate::decision::Standing;
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// What is left in it at `now`. In debt, the first comes once that is paid.
+/// What is left in the bucket at `now`. In debt, the first token comes once the debt is paid.
 pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
     let full_ns = bucket.fill_ns(now);
     let debt_ns = full_ns.saturating_sub(quota.fill_ns());

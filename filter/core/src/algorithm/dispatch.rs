@@ -1,6 +1,6 @@
-//! Every algorithm the same way: over a key's cells, with a receipt for what was taken.
+//! One interface for every algorithm: over a key's cells, with a receipt for what was taken.
 //!
-//! A bucket is the `until` of its cell; the word beside it is not touched.
+//! A bucket is the `until` of its cell; the cell's word is not touched.
 
 use weir_rules::algorithm::Algorithm;
 
@@ -11,7 +11,7 @@ use crate::bucket::{Bucket, Take};
 use crate::decision::Standing;
 use weir_wire::time::Time;
 
-/// Names what was taken, to give it back: when that comes back by itself, or an end of its window.
+/// Names what was taken, to give it back: the time at which it comes back by itself, or at which its window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Time);
 
@@ -30,14 +30,14 @@ impl Receipt {
 /// What a request that fits gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// To give it back with; of [`Algorithm::Concurrency`], to release it with.
+    /// To give it back with; for [`Algorithm::Concurrency`], to release it with.
     pub receipt: Receipt,
-    /// Nanoseconds that the request has to be held; more than zero of [`Algorithm::LeakyBucket`] only.
+    /// Nanoseconds to hold the request; more than zero only for [`Algorithm::LeakyBucket`].
     pub hold_ns: u64,
 }
 
-/// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are as many as [`Algorithm::cells`] says;
-/// short, they are as they were.
+/// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are as many as [`Algorithm::cells`] says. If
+/// there is no room, they are unchanged.
 pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::take(log, cells, n, now)
@@ -51,7 +51,7 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
     })
 }
 
-/// Takes `n` at `now`, whether they are there or not: what a request turns out to have cost.
+/// Takes `n` at `now`, whether there is room or not: what a request turned out to cost.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
     if let Algorithm::SlidingLog(log) = algorithm {
         return Receipt(sliding_log::charge(log, cells, n, now));
@@ -71,7 +71,7 @@ pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now:
     Receipt(cell.until)
 }
 
-/// Gives back at `now` the `n` that a take or charge took. A request in flight is released so.
+/// Gives back at `now` the `n` that a take or charge took. This also releases a request in flight.
 pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::give_back(log, cells, receipt.0, n);
@@ -107,7 +107,7 @@ pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
     }
 }
 
-/// The cell once `n` are taken from it, and how long the request is held.
+/// The cell after `n` are taken from it, and how long to hold the request.
 fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
     let bucket = Bucket::full_at(cell.until);
     match algorithm {

@@ -1,7 +1,7 @@
 //! The fixed window: a count that starts again with every window.
 //!
-//! A cell's `until` is the end of its window, and the word what was used in it. Across the boundary of two
-//! windows up to twice the limit goes through in a moment.
+//! A cell's `until` is the end of its window, and its word is what was used in it. Around the boundary of two
+//! windows, up to twice the limit can go through at once.
 
 use weir_rules::algorithm::Window;
 
@@ -19,7 +19,7 @@ pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer
     Answer::Short { wait_ns }
 }
 
-/// Takes `n` at `now`, whether they are there or not. The end of the window forgets what was too much.
+/// Takes `n` at `now`, whether there is room or not; an excess is forgotten when the window ends.
 #[must_use]
 pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -28,7 +28,7 @@ pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell
     Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
 }
 
-/// Gives back the `n` that a take or charge took, which came to `taken`; nothing if their window is
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if their window is
 /// over.
 #[must_use]
 pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {

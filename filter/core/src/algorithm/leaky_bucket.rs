@@ -1,8 +1,8 @@
-//! The leaky bucket as a queue: requests leave at a steady rate, and so many may wait for their turn.
+//! The leaky bucket as a queue: requests leave at a steady rate, and a limited number wait for their turn.
 //!
-//! The state is a [`Bucket`] that is full when the queue is empty: the time at which everybody's turn is
-//! over (the virtual scheduling algorithm, ITU-T I.371, annex A). A request is told how long to wait for its
-//! own; nobody has to keep the queue.
+//! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over
+//! (the virtual scheduling algorithm, ITU-T I.371, annex A). A request is told how long to wait for its turn,
+//! so the queue itself need not be kept.
 
 use weir_rules::algorithm::LeakyBucket;
 
@@ -15,13 +15,13 @@ use weir_wire::time::Time;
 /// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The bucket once it has it.
+    /// The bucket after the turn is taken.
     pub after: Bucket,
-    /// Nanoseconds until it comes; zero: at once.
+    /// Nanoseconds until the turn comes; 0 if it comes at once.
     pub hold_ns: u64,
 }
 
-/// Asks for a turn at `now` that takes as long as `n` usually do.
+/// Asks at `now` for a turn as long as `n` usual ones.
 pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Turn> {
     if n > leaky.places() {
         return Answer::Short { wait_ns: NEVER_NS };
@@ -34,20 +34,20 @@ pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Tu
     }
 }
 
-/// Takes `n` turns at `now`, whether there is a place or not, as far ahead as a bucket's debt may go.
+/// Takes `n` turns at `now`, whether there are places or not, at most as far ahead as a bucket's debt may go.
 #[must_use]
 pub fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
     bucket.charged(leaky.quota(), n, now)
 }
 
-/// Gives back a turn of `n` that came to `taken`. Where another has a turn behind it, it passes
-/// unused: moved up, the next to come would share a turn.
+/// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it passes
+/// unused: if it were given back, the next request would share a turn.
 #[must_use]
 pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
 }
 
-/// What is left at `now`: places.
+/// The places left at `now`.
 pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> Standing {
     debt::standing(bucket, leaky.quota(), now)
 }

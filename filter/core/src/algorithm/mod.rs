@@ -1,14 +1,14 @@
-//! The algorithms beside the token bucket: the state of one key, and what a request does to it.
+//! The algorithms besides the token bucket: the state of one key, and what a request does to it.
 //!
-//! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (of a
-//! [sliding log](sliding_log), several; of a [leaky bucket](leaky_bucket), a [`Bucket`](crate::bucket::Bucket)).
-//! [`take`], [`charge`], [`give_back`] and [`standing`] do the same for all, over cells.
+//! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (several for a
+//! [sliding log](sliding_log), a [`Bucket`](crate::bucket::Bucket) for a [leaky bucket](leaky_bucket)).
+//! [`take`], [`charge`], [`give_back`] and [`standing`] do the same for every algorithm, over cells.
 //!
-//! Windows are named by the time at which they end, which the cell holds in full; no number of a window
-//! ever wraps. A cell that holds something goes on with its own windows, and only a new one asks where the
-//! windows of its key begin: so a cell may be shared by keys (an overflow cell), and no request divides.
+//! Windows are named by their end, which the cell holds in full, so no window number ever wraps. A cell that
+//! holds something goes on with its own windows; only a new one computes where its key's windows begin. So keys
+//! can share a cell (an overflow cell), and few requests pay for that computation.
 //!
-//! A `now` earlier than one seen before reads as less room, never as more (invariant I8).
+//! A `now` earlier than one seen before shows less room, never more (invariant I8).
 
 mod cell;
 pub mod concurrency;

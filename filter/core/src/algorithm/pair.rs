@@ -1,12 +1,12 @@
-//! The counts of a window and of the one before, in one cell.
+//! The counts of the current window and of the one before, in one cell.
 //!
-//! `until` is the end of the window after the current one: from there on neither counts. The word's upper
+//! `until` is the end of the window after the current one: from then on neither counts. The word's upper
 //! half is the previous count, its lower half the current one.
 
 use super::cell::{Cell, window_end};
 use weir_wire::time::Time;
 
-/// Two counts, as they stand at some time.
+/// The two counts, as of some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) until: Time,
@@ -15,7 +15,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// What `cell` holds at `now`; for a key that hashes to `hash` if it is new.
+    /// What `cell` holds at `now`. If it is new, `hash` is the key's, which says where its windows begin.
     pub(super) fn at(cell: Cell, length_ns: u64, hash: u64, now: Time) -> Self {
         Self::live(cell, length_ns, now).unwrap_or_else(|| Self {
             until: window_end(length_ns, hash, now) + length_ns,
@@ -30,7 +30,7 @@ impl Pair {
             return None;
         }
         let stored = Self::stored(cell);
-        // A `now` before the cell's windows reads as the beginning of its current one.
+        // A `now` before the cell's windows counts as the beginning of its current one.
         let is_current = cell.until.nanos_since(now) > length_ns;
         Some(if is_current {
             stored
@@ -39,7 +39,7 @@ impl Pair {
         })
     }
 
-    /// What `cell` holds, as it was when it was written.
+    /// What `cell` held when it was written.
     pub(super) fn stored(cell: Cell) -> Self {
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         Self { until: cell.until, previous: half(cell.word >> 32), current: half(cell.word) }

@@ -1,9 +1,9 @@
 //! The sliding log: exact, for small limits.
 //!
-//! A limit of N is N places for one token each, busy from its use until the length has passed. Two places
-//! lie in a cell, `until` the later and the word the earlier, both as the time from which they are free.
-//! Cells are written with the earliest places first, so the first cells are spent first. Where N is odd, one
-//! place too many stays free for ever.
+//! A limit of N is N places for one token each; a place is busy from its use until the length has passed. A
+//! cell holds two places, as the times from which they are free: the later in `until`, the earlier in the
+//! word. The earliest places are in the first cells, so the first cells are spent first. If N is odd, there is
+//! one place too many, which stays free for ever.
 
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
 
@@ -11,9 +11,9 @@ use super::cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
 use crate::decision::Standing;
 use weir_wire::time::Time;
 
-/// Asks for `n` at `now`. Of `cells`, those that were dropped are [`Cell::NEW`]; those beyond [`SlidingLog::cells`]
-/// are left alone, and too few are a lower limit. Taken, the cells are without them, and the answer is the time at which they
-/// come back; short, the cells are as they were.
+/// Asks for `n` at `now`. If they are taken, the answer is the time at which they come back; if not, `cells` are
+/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone, and fewer
+/// make the limit lower.
 pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
     let mut log = read(settings, cells);
     match log.wait_ns(n, now) {
@@ -26,8 +26,8 @@ pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Ans
     }
 }
 
-/// Takes `n` at `now`, whether they are there or not, and says when they come back. The places used
-/// longest ago are used again: more than the limit is the limit, as no more than that can count.
+/// Takes `n` at `now`, whether there is room or not, and returns when they come back. The places that are
+/// free earliest are used again; no more than the limit can count.
 pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Time {
     let mut log = read(settings, cells);
     let back_at = log.stamp(n, settings.window().length_ns(), now);
@@ -35,8 +35,8 @@ pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> T
     back_at
 }
 
-/// Gives back the `n` that a take or charge took, which come back at `back_at`; nothing of those whose
-/// places were used again since.
+/// Gives back the `n` of a take or charge, which would come back at `back_at`; those whose places were
+/// used again since are not given back.
 pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {
     let mut log = read(settings, cells);
     let given = usize::try_from(n).unwrap_or(usize::MAX);
@@ -62,7 +62,7 @@ fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {
         pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
     }
     log.len = cells.len() * LOGGED_PER_CELL;
-    // One place is kept free where the limit is odd; it is the first of the sorted.
+    // If the limit is odd, one place is kept free: the first in order.
     log.spare = log.len.saturating_sub(usize::try_from(settings.window().limit()).unwrap_or(usize::MAX));
     if let Some(times) = log.times.get_mut(..log.len) {
         sort(times);
@@ -77,7 +77,7 @@ const _: () = assert!(LOG_MAX as usize == PLACES_MAX);
 /// Every place, as the time from which it is free, earliest first.
 struct Log {
     times: [Time; PLACES_MAX],
-    /// Of `len`, those at the front that stay free.
+    /// How many of the `len`, at the front, stay free.
     spare: usize,
     len: usize,
 }
@@ -98,14 +98,14 @@ impl Log {
         self.places().get(last).map_or(NEVER_NS, |place| place.nanos_since(now))
     }
 
-    /// Uses the first `n` places, until the time it returns: `length_ns` from `now`, or from the latest time
-    /// that the log has seen.
+    /// Uses the first `n` places until the time that it returns: `length_ns` after `now`, or the latest time in
+    /// the log if that is later.
     fn stamp(&mut self, n: u32, length_ns: u64, now: Time) -> Time {
         let places = self.places_mut();
         let back_at = places.iter().copied().fold(now + length_ns, Time::max);
         let n = usize::try_from(n).unwrap_or(usize::MAX).min(places.len());
         places.iter_mut().take(n).for_each(|place| *place = back_at);
-        // The latest of all, they go to the end.
+        // They are the latest now, so they go to the end.
         places.rotate_left(n);
         back_at
     }
@@ -120,7 +120,7 @@ impl Log {
     }
 }
 
-/// Puts places in order: an insertion sort, as they are few and mostly in order already.
+/// Sorts places, by insertion: they are few, and mostly in order already.
 fn sort(places: &mut [Time]) {
     for end in 1..=places.len() {
         let Some([sorted @ .., last]) = places.get(..end) else { return };

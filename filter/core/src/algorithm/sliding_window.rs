@@ -1,10 +1,10 @@
-//! The sliding window: the count of the current window, and of the one before as much as a window that
-//! ends now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of
+//! The sliding window: the count of the current window, plus the part of the previous one's count that a
+//! window ending now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of
 //! domains", 2017).
 //!
-//! It takes the requests of the previous window for evenly spread: exact where they were, and otherwise up
-//! to twice the limit may go through in a window's length, though only by one that spent the window before
-//! at its end. Compared without rounding.
+//! It assumes that the previous window's requests were evenly spread, and is exact if they were. If not, up to
+//! twice the limit may go through within a window's length, but only for a client that spent the previous
+//! window's limit at its end. Counts are compared without rounding.
 
 use weir_rules::algorithm::Window;
 
@@ -22,14 +22,14 @@ pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer
     }
 }
 
-/// Takes `n` at `now`, whether they are there or not; what is too much is forgotten with its window.
+/// Takes `n` at `now`, whether there is room or not; an excess is forgotten with its window.
 #[must_use]
 pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
 }
 
-/// Gives back the `n` that a take or charge took, which came to `taken`; nothing if both windows have
-/// moved on.
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window does not
+/// count any more.
 #[must_use]
 pub fn give_back(window: &Window, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
@@ -54,7 +54,7 @@ pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
 /// Nanoseconds from `now` until `n` fit.
 fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
-    // Either the previous window fades until they fit, or the current one has to, once it is previous.
+    // They fit once the previous window has faded enough; or else the current one, once it is the previous.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
         Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
         None => (pair.until, pair.current, room_without),
@@ -64,7 +64,7 @@ fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
     if u128::from(count) * u128::from(covered_ns) <= room_ns {
         return 0;
     }
-    // Less than the length, as the count is more than the room.
+    // This is less than the length, because the count is more than the room.
     let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
     fades_until.nanos_since(now + fits_before_ns)
 }

@@ -72,7 +72,7 @@ impl RuleAnswers {
     }
 }
 
-/// The answer to a request that is on the deny list.
+/// The answer to a request that is on the `deny` list.
 pub(super) struct Blocked {
     headers: Vec<u8>,
 }

@@ -18,7 +18,7 @@ use weir_wire::time::Time;
 pub(super) enum Met {
     /// Judge the hits, if any. If the deny cache refuses one of them, the others may be missing.
     Counted,
-    /// Refuse it, whatever its rate: it is on the deny list.
+    /// Refuse it, whatever its rate: it is on the `deny` list.
     Blocked,
     /// Limit it by this rule: it lacks a part of the rule's key, or has one more than once.
     Lacking(u16),

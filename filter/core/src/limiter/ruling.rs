@@ -16,7 +16,7 @@ pub(super) struct Ruling {
 impl Ruling {
     /// No rule counted the request.
     pub(super) const UNCOUNTED: Self = Self { outcome: Outcome::Allow, strictest: None, hold_ns: 0 };
-    /// The request is on the deny list.
+    /// The request is on the `deny` list.
     pub(super) const BLOCKED: Self = Self { outcome: Outcome::Block, strictest: None, hold_ns: 0 };
 
     /// Refused by `rule`.

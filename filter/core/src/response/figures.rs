@@ -1,4 +1,4 @@
-//! The figures of an answer: whole seconds, what is left, and in which unit.
+//! The figures in an answer: whole seconds, what is left, and its unit.
 
 use crate::decision::Standing;
 use weir_rules::after::After;
@@ -7,7 +7,7 @@ use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
 use weir_wire::time::SECOND_NS;
 
-/// What an answer tells of `standing`, to a client that is also to wait for `jitter_s`.
+/// What an answer says about `standing`, to a client that is to wait `jitter_s` longer.
 pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
     Numbers {
         more_s: seconds_up(standing.more_ns),
@@ -17,7 +17,7 @@ pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: 
     }
 }
 
-/// Of a calendar's quota, how long until it is whole again, by the wall clock, in nanoseconds.
+/// How long until a calendar quota is whole again, by the wall clock, in nanoseconds; none for other quotas.
 pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
     let end_us = rule.sharing.calendar?.window(unix_ns / 1_000).end_us;
     Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
@@ -33,7 +33,7 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
     }
 }
 
-/// The time in which all of a rule's quota comes back; none where no time does that.
+/// The time in which all of a rule's quota comes back; none if it does not come back with time.
 pub(super) fn window_ns(rule: &Rule) -> Option<u64> {
     match rule.algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
@@ -43,7 +43,7 @@ pub(super) fn window_ns(rule: &Rule) -> Option<u64> {
     }
 }
 
-/// What a policy says of the unit that it counts, unless that is requests, and how much of it a token is.
+/// The `qu` of a policy, empty if it counts requests, and how many of these units a token is.
 pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
     match (&rule.algorithm, rule.after.as_deref()) {
         (Algorithm::Concurrency(_), _) => (";qu=\"concurrent-requests\"", 1),
