@@ -104,7 +104,7 @@ fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers:
         lines.push(String::new());
         lines.extend(sentences.next());
         lines.extend(sentences.map(|sentence| format!("  {sentence}")));
-        // How many newcomers one key has for all, or a wider one for many, nobody can say.
+        // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
         let has_many =
             document.written_of(rule).is_some_and(|written| !explain::key::is_all(&written["key"]));
         let needed = table::needed(rule, newcomers).filter(|_| rule.is_written() && has_many);
@@ -125,7 +125,7 @@ fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers:
     lines.join("\n") + "\n"
 }
 
-/// How much a key can get above what the rule says; none of a rule that limits nothing.
+/// How much a key can get above what the rule says; none if the rule limits nothing.
 fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     if rule.variant.is_unlimited || rule.enforcement.mode != Mode::Enforce {
         return None;

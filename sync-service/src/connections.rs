@@ -1,8 +1,8 @@
-//! Connections: each has a place, and is held to the time and memory that it may take.
+//! Connections: each has a place, and is held to its share of time and memory.
 //!
-//! One that has not sent a byte in time, does not take its answers, or sends a head without end is closed. Where all
-//! places are taken and one more comes, the connection that has waited longest for a request gives up its place: one
-//! that is held open and says nothing keeps nobody out. Only where all are being answered does the newcomer wait.
+//! A connection that does not send a byte in time, does not take its answers, or sends a head without end is closed. If
+//! all places are taken and one more comes, the connection that has waited longest for a request gives up its place, so
+//! that idle connections keep nobody out. The newcomer waits only while all others are being answered.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use tokio_io_timeout::TimeoutStream;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of a request's head, and so of what is read ahead.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// What a connection that gives up its place has left to send its last answer.
+/// How long a connection that gives up its place has to send its last answer.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 
 /// What each connection of a listener may take.
@@ -42,7 +42,7 @@ pub struct Limits {
     pub first_byte_timeout: Duration,
     /// How long until a request's head is whole, or begins after the last one.
     pub header_timeout: Duration,
-    /// How long nothing of an answer is taken.
+    /// How long the client may take nothing of an answer.
     pub write_timeout: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Connections {
         (self.limits.connections_max as usize).saturating_sub(self.free.available_permits())
     }
 
-    /// Closes those that wait for a request, and lets the others end; whether all did within `limit`.
+    /// Closes those that wait for a request, and lets the others end; returns whether all did within `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.ending.send_replace(true);
         timeout(limit, self.free.acquire_many(self.limits.connections_max)).await.is_ok()
@@ -106,7 +106,7 @@ impl Connections {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
                 return Some(permit);
             }
-            // Where none waits, the next that begins to will.
+            // If none waits, the next that begins to wait is closed.
             let begins = self.waiting.begins.notified();
             let is_closing = self.waiting.close_longest();
             tokio::select! {
@@ -142,7 +142,7 @@ impl Connections {
             let mut ended = pin!(ended);
             let mut byte = [0];
             tokio::select! {
-                // It stays where it is. Readiness alone would say less: it may be there without a byte.
+                // The byte stays in the stream. Readiness alone would say less: it may come without a byte.
                 first = timeout(limits.first_byte_timeout, stream.peek(&mut byte)) => if first.is_err() { return },
                 _ = &mut ended => return,
             }
@@ -168,7 +168,7 @@ impl Connections {
     }
 }
 
-/// Lets a connection end that gives up its `place`, within `limit` unless it is answering.
+/// Lets a connection that gives up its `place` end, within `limit` unless it is answering.
 async fn last_words(limit: Duration, connection: impl Future<Output = hyper::Result<()>>, place: &Place) {
     let mut connection = pin!(connection);
     let ended = timeout(limit, connection.as_mut()).await;
@@ -206,10 +206,10 @@ type Stream = TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>;
 /// The connections that wait for a request, longest first.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// By when they began to, counted.
+    /// By the number of their turn.
     by_turn: Mutex<BTreeMap<u64, Arc<Notify>>>,
     turns: AtomicU64,
-    /// One more does.
+    /// Notified when one more begins to wait.
     begins: Notify,
 }
 

@@ -49,7 +49,7 @@ impl Document {
         Ok(Self { value, rules })
     }
 
-    /// The document as compact JSON, the same for all that say the same.
+    /// The document as compact JSON, the same for all documents that say the same.
     pub fn text(&self) -> String {
         self.value.to_string()
     }
@@ -114,13 +114,13 @@ fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
 
 fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = str::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))?;
-    // Of YAML 1.2, in which `off` and `y` are texts.
+    // As in YAML 1.2, where `off` and `y` are texts.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| format!("expected YAML: {}", told(error.without_snippet())))
 }
 
-/// What is wrong with YAML, in words for its author; the library speaks to the program's.
+/// What is wrong with YAML, in words for its author; the library's default words are for programmers.
 fn told(error: &serde_saphyr::Error) -> String {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, location } => {
@@ -134,7 +134,7 @@ fn told(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// An error that no field has.
+/// An error that belongs to no field.
 fn nowhere(problem: String) -> Vec<ConfigError> {
     vec![ConfigError { place: String::new(), problem }]
 }

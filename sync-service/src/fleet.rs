@@ -1,8 +1,8 @@
 //! Which rule sets the points of presence run, as the notes in a store say.
 //!
-//! A weir-sync notes in the store, each interval, what it has heard since the last: so every weir-sync can
-//! answer for the whole fleet. A POP has several workers, which may run different rule sets for a moment, and
-//! report to different replicas; the POP then counts as running the lowest.
+//! Each interval, a weir-sync notes in the store what it has heard since the last one, so every weir-sync can answer
+//! for the whole fleet. A POP has several workers, which may run different rule sets for a moment, and report to
+//! different replicas; the POP then counts as running the lowest version.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;
 /// A note in a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Note<'a> {
-    /// Who made it: `region/replica`.
+    /// The weir-sync that made it: `region/replica`.
     pub member: &'a str,
-    /// Of which POP.
+    /// The POP that it is about.
     pub pop: &'a str,
     /// See [`weir_budget::pops::PopNote`].
     pub version: u64,
     /// See [`weir_budget::pops::PopNote`].
     pub refused: u64,
-    /// When, in microseconds of the store's clock.
+    /// When it was made, in microseconds of the store's clock.
     pub at_us: u64,
 }
 
@@ -44,8 +44,8 @@ pub struct Seen {
     pub age_us: u64,
 }
 
-/// What `notes` say at `now_us`, by POP. Of several notes one replica made of a POP the latest counts; of those of
-/// several replicas the lowest version, among all that are about as new as the newest.
+/// What `notes` say at `now_us`, by POP. If one replica made several notes of a POP, the latest counts; if several
+/// replicas did, the lowest version counts, among all that are about as new as the newest.
 pub fn seen<'a>(notes: impl Iterator<Item = Note<'a>>, now_us: u64) -> Vec<Seen> {
     let mut latest: BTreeMap<(&str, &str), Note<'_>> = BTreeMap::new();
     for note in notes {

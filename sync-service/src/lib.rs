@@ -1,12 +1,12 @@
 //! weir-sync: takes reports from the points of presence, charges the budgets, answers with grants.
 //!
-//! A report's way: [`server`] accepts it, [`routes`] checks who sends what, [`report`] reads it, gives it to
-//! weir-budget's hub, has a [`store`] charge what that says, and encodes the reply. The thin binary only
-//! reads the [`config`] and waits for a signal.
+//! A report's way: [`server`] accepts it, [`routes`] checks its path and its token, [`report`] reads it, gives it to
+//! weir-budget's hub, has a [`store`] charge what the hub says, and encodes the reply. The thin binary only reads the
+//! [`config`] and waits for a signal.
 //!
-//! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their
-//! next replies, [`fleet`] hears which they run. [`rules_file`] watches a file of rules, [`check`] judges one, [`explain`] says what
-//! it does with a request.
+//! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their next
+//! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
+//! [`explain`] says what it does with a request.
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     if let Some(page) = page {
         return match page {
             Ok(page) => {
-                // Nobody need read it to the end.
+                // The reader may have closed the pipe.
                 let _ = write!(std::io::stdout(), "{page}");
                 ExitCode::SUCCESS
             }
@@ -89,7 +89,7 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     };
     let announce = async {
         if let Ok(Listening { address, ops }) = address.await {
-            // For scripts that asked for port 0; the logs go to stderr. Nobody need read it.
+            // For scripts that asked for port 0, as the logs go to stderr. The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "listening on {address}");
             let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
         }

@@ -57,7 +57,7 @@ pub struct Metrics {
     pub grants: Counter,
     /// Grants with an admit ratio below 1.
     pub grants_limiting: Counter,
-    /// What the charged budgets lack of being full, in bursts; beyond 1 is debt.
+    /// How far charged budgets are from full, in bursts; beyond 1 is debt.
     pub deficit: Histogram,
     /// Budgets reported here lately.
     pub budgets: Gauge,

@@ -16,7 +16,7 @@ use crate::store::StoreError;
 pub enum Problem {
     /// The report cannot be read; says why.
     Malformed(String),
-    /// The token is missing or another.
+    /// The token is missing or wrong.
     Unauthorized,
     /// There is nothing at this path.
     NotFound,
@@ -174,7 +174,7 @@ impl Problem {
     }
 }
 
-/// A JSON response that nobody keeps.
+/// A JSON response that no cache keeps.
 pub fn json(
     status: StatusCode,
     content_type: &'static str,
@@ -183,7 +183,7 @@ pub fn json(
     text(status, content_type, value.to_string())
 }
 
-/// A text response that nobody keeps.
+/// A text response that no cache keeps.
 pub fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

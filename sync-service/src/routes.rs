@@ -51,7 +51,7 @@ pub struct Routes {
     pub page: Mutex<Option<Page>>,
     /// How often they are made at most.
     pub metrics_interval: Duration,
-    /// Whether the pages have an address of their own; the metrics are there alone then.
+    /// Whether the pages have an address of their own; the metrics are only there then.
     pub has_ops: bool,
     /// How long a body may take.
     pub body_timeout: Duration,
@@ -76,7 +76,7 @@ impl Routes {
         }
     }
 
-    /// The response to `request` where there are pages only.
+    /// The response to `request` at the address that has the pages only.
     pub async fn respond_to_operator(&self, request: Request) -> Response {
         self.page(&request).await.unwrap_or_else(|problem| self.refuse(&problem))
     }
@@ -103,8 +103,8 @@ impl Routes {
         }
     }
 
-    /// The metrics, made at most once in [`Self::metrics_interval`]: that takes long where there are many budgets,
-    /// and reports wait meanwhile.
+    /// The metrics, made at most once in [`Self::metrics_interval`]: with many budgets that takes long, and reports
+    /// wait meanwhile.
     async fn metrics_page(&self, format: Format) -> Bytes {
         let mut page = self.page.lock().await;
         let known = page.as_ref().filter(|known| known.made_at.elapsed() < self.metrics_interval);

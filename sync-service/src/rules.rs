@@ -15,7 +15,7 @@ use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored};
 use crate::store::{Store, StoreError};
 
-/// How often a change is tried again that another writer was quicker than.
+/// How often a change is tried while other writers are quicker.
 const TRIES_MAX: u32 = 5;
 
 /// A version and its document, as JSON.
@@ -64,7 +64,7 @@ impl std::fmt::Debug for RuleSets {
 }
 
 impl RuleSets {
-    /// Those in `store`; `shown` is set to the version that POPs are told to run.
+    /// The rule sets in `store`; `shown` is set to the version that POPs are told to run.
     pub fn new(store: Arc<dyn Store>, shown: Gauge) -> Self {
         Self { store, held: Mutex::default(), is_missing: AtomicBool::new(false), shown }
     }
@@ -79,7 +79,7 @@ impl RuleSets {
         self.is_missing.load(Ordering::Relaxed)
     }
 
-    /// Hears from the store which version is current. One that has lost its data changes nothing.
+    /// Hears from the store which version is current. A store that has lost its data changes nothing.
     pub async fn listen(&self) -> Result<(), StoreError> {
         let before = self.version();
         let current = self.store.rules_version().await?;
@@ -138,7 +138,7 @@ impl RuleSets {
         }
     }
 
-    /// Puts what a watched file says, where that is news to the store; returns the new version then.
+    /// Puts what a watched file says, if that is news to the store; then returns the new version.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, StoreError> {
         let text = document.text();
         let put = Put { document: &text, expected: None, note: "file", from_file: true };
@@ -153,7 +153,7 @@ impl RuleSets {
         self.put(&read(&old)?, expected, &format!("rollback to {to}")).await
     }
 
-    /// Puts the current document with all its rules on or off; where they are, nothing is put.
+    /// Puts the current document with all its rules on or off; if they already are, puts nothing.
     pub async fn enforce(&self, enforce: bool) -> Result<u64, ChangeError> {
         let note = format!("kill switch: enforce {enforce}");
         let mut tries = 0;

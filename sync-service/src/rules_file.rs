@@ -1,7 +1,7 @@
 //! A watched file of rules: what it says becomes a new version, once.
 //!
-//! The file is read again and again, which works on every file system and through symbolic links that are
-//! swapped. What is found counts once it was found twice in a row, so a file that is being written is left alone.
+//! The file is read again and again, which works on every file system and through symbolic links that are swapped. What
+//! is found counts once it is found twice in a row, so a file that is still being written is left alone.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -35,7 +35,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Takes in what was found. Returns the file's errors, where it settled on something that has any.
+    /// Takes in what was found. If it settled on something with errors, returns these.
     fn see(&mut self, found: Found) -> Vec<String> {
         let is_still = self.last.as_ref() == Some(&found);
         let is_known = self.settled.as_ref() == Some(&found);
@@ -62,8 +62,8 @@ impl Watch {
     }
 }
 
-/// Watches the file at `path` for as long as it is let, and puts what it says into `rules`. A file that is no good
-/// is logged with every error, counted, and changes nothing.
+/// Watches the file at `path` until it is aborted, and puts what it says into `rules`. A file that is no good is logged
+/// with every error, counted, and changes nothing.
 pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();
@@ -97,7 +97,7 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     }
 }
 
-/// The file's bytes; of a file that is too large, as many as tell so.
+/// The file's bytes; if it is too large, just enough of them to tell.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(DOCUMENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

@@ -35,7 +35,7 @@ const OPS_CONNECTIONS_MAX: u32 = 64;
 /// Why weir-sync could not start.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Someone else listens there.
+    /// Another process listens there.
     #[error("{0} is in use: stop what listens there (another weir-sync?) or set another {1}")]
     InUse(SocketAddr, &'static str),
     /// Listening failed otherwise.
@@ -58,10 +58,9 @@ pub struct Listening {
     pub ops: Option<SocketAddr>,
 }
 
-/// Serves until `shutdown` is done, then lets the requests in flight end, within
-/// [`Config::drain_timeout`]. Requests must carry `tokens`. Sends where it
-/// listens to `ready`. Fails where it
-/// cannot start; a store out of reach is no such reason.
+/// Serves until `shutdown` is done, then lets the requests in flight end, within [`Config::drain_timeout`]. Requests
+/// must carry `tokens`. Sends where it listens to `ready`. Fails if it cannot start; it starts without a store in
+/// reach.
 pub async fn run(
     config: Config,
     tokens: Arc<Tokens>,
@@ -92,7 +91,7 @@ pub async fn serve(
     let settings = config.hub();
     tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
     let routes = Arc::new(routes(&config, tokens, store, settings));
-    // The one that asked for the address may be gone by now.
+    // The receiver may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
     let mut work = vec![
@@ -117,14 +116,14 @@ pub async fn serve(
     Ok(())
 }
 
-/// Hears from the other regions, for as long as it is let.
+/// Hears from the other regions, until it is aborted.
 async fn listen_to_regions(routes: Arc<Routes>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         if let Err(error) = routes.exchange.listen().await {
-            // The store's own metrics and /readyz say so louder.
+            // The store's own metrics and /readyz show it more plainly.
             tracing::debug!(%error, "the other regions were not heard");
         }
     }
@@ -172,7 +171,7 @@ async fn drain(connections: &Connections, limit: Duration) {
     }
 }
 
-/// The pages of `routes` alone, for as long as it is let: other connections cannot keep an operator from them.
+/// Serves the pages of `routes` alone, until it is aborted: other connections cannot keep an operator from them.
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
     let connections = Connections::new(limits, Gauge::default());
@@ -198,7 +197,7 @@ fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, settings:
     }
 }
 
-/// The store that `config` names. Must run inside tokio. Fails where its settings cannot be used.
+/// The store that `config` names. Must run inside tokio. Fails if its settings cannot be used.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let url = match &config.store {
         StoreAddress::Memory => return Ok(Arc::new(Memory::new(config.memory_budgets_max, config.pop_ttl))),

@@ -6,7 +6,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::config::{Config, Secret, Token};
 
-/// The tokens of the reports and of the changes of the rule set.
+/// The tokens for reports and for changes of the rule set.
 #[derive(Debug)]
 pub struct Tokens(RwLock<Held>);
 
@@ -17,12 +17,12 @@ struct Held {
 }
 
 impl Tokens {
-    /// Those that `config` has, which is loaded.
+    /// The tokens of `config`, which is loaded.
     pub fn of(config: &Config) -> Self {
         Self(RwLock::new(Held { reports: config.token.clone(), admin: config.admin_token.clone() }))
     }
 
-    /// Whether a request that carries `given` may report: any, where there is no token.
+    /// Whether a request that carries `given` may report; any may if there is no token.
     pub fn let_report(&self, given: Option<&[u8]>) -> bool {
         let held = self.held();
         held.reports == Token::None || is(&held.reports, given)
@@ -38,7 +38,7 @@ impl Tokens {
         is(&self.held().admin, given)
     }
 
-    /// Reads the files again. What is no good is logged, and what the file said before stays.
+    /// Reads the files again. A file that is no good is logged, and its tokens from before stay.
     pub fn reread(&self) {
         let before = self.held().clone();
         let held = Held {
@@ -71,7 +71,7 @@ fn reread(token: &Token, setting: &str) -> Token {
     })
 }
 
-/// Takes as long for a wrong first letter as for a wrong last one, whichever of several it would be.
+/// Takes as long for a wrong first letter as for a wrong last one, in any of several tokens.
 fn is(token: &Token, given: Option<&[u8]>) -> bool {
     let Some(given) = given else { return false };
     let is_any = |found, secret: &Secret| found | given.ct_eq(secret.expose().as_bytes());

@@ -10,10 +10,10 @@ use super::explain::amount::{article, span};
 
 /// Buckets that a slot tells apart, for each that has a place in it.
 const BUCKETS_PER_PLACE: u64 = 3;
-/// Those of a slot's places that cells may keep.
+/// The part of a slot's places that cells may take.
 const CELLS_PART: (u64, u64) = (14, 16);
 
-/// What `newcomers` a second that ask `rule` once each leave in the table; none of a rule that keeps nothing of them.
+/// How much of the table `newcomers` a second take that ask `rule` once each; none if the rule keeps nothing of them.
 pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited || rule.enforcement.mode == Mode::Off {
         return None;

@@ -1,6 +1,6 @@
-//! What is allowed in a rule set and cannot be meant: rules that match nothing, and rules that never limit.
+//! What is allowed in a rule set but cannot be intended: rules that match nothing, and rules that never limit.
 //!
-//! Only what is certain is warned of; a rule set without a warning may have such rules all the same.
+//! It only warns of what is certain; a rule set without a warning may have such rules all the same.
 
 mod contradiction;
 mod spellings;
@@ -18,7 +18,7 @@ use self::written::of_condition;
 use crate::document::Document;
 
 /// A line for each rule, list entry and tier that can never match, each rule that can never be the one that limits, and
-/// what lets a client by that writes the same in another way.
+/// what a client can evade by writing the same in another way.
 pub fn warnings(document: &Document) -> Vec<String> {
     let rules = document.rules().rules();
     let mut warnings = of_lists(document);
@@ -87,7 +87,7 @@ fn is_everybody(condition: &Value) -> bool {
     fields == 1 && condition["addresses"].as_array().is_some_and(|networks| networks.iter().any(is_all))
 }
 
-/// What stands above the rules and is decided before them wherever this one matches.
+/// The entry of allow or deny that always decides before this rule, if there is one.
 fn before(rule: &Rule, document: &Document) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
     let rules = document.rules();
@@ -121,7 +121,7 @@ fn excludes_itself(condition: &Condition) -> bool {
 /// Whether `rule` never has to limit a request that `other` does not limit: `other` counts all that it counts, in
 /// buckets that hold no more and refill no faster.
 fn shadows(other: &Rule, rule: &Rule) -> bool {
-    // Every field by name: a new one must be said here what it means.
+    // Every field by name, so that a new one has to be handled here.
     let Rule {
         name: _,
         matches,
@@ -138,7 +138,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         when_unsynced,
         response: _,
     } = rule;
-    // Of what says more than a rate and a burst, only the same is compared.
+    // Algorithms that say more than a rate and a burst must be the same.
     let are_buckets = |a: &Algorithm, b: &Algorithm| {
         matches!((a, b), (Algorithm::TokenBucket(_), Algorithm::TokenBucket(_)))
     };
@@ -173,7 +173,7 @@ fn contains(wide: &Condition, narrow: &Condition) -> bool {
 }
 
 fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
-    // Every field by name: a new one must be said here what it means.
+    // Every field by name, so that a new one has to be handled here.
     let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = wide;
     (hosts.is_none() || *hosts == narrow.hosts)
         && list_contains(methods, &narrow.methods, PartialEq::eq)
@@ -186,7 +186,7 @@ fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
         && list_contains(routes, &narrow.routes, PartialEq::eq)
 }
 
-/// Of lists of which one item is enough, and none at all means any.
+/// Whether `wide` holds wherever `narrow` does; one item of a list is enough, and an empty list means any.
 fn list_contains<T>(wide: &[T], narrow: &[T], contains: impl Fn(&T, &T) -> bool) -> bool {
     let has = |item: &T| wide.iter().any(|one| contains(one, item));
     wide.is_empty() || !narrow.is_empty() && narrow.iter().all(has)

@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this weir-sync goes by; each call makes up another name for the replica, unless one is set.
+    /// The hub's settings; unless the replica's name is set, each call makes up another.
     pub fn hub(&self) -> hub::Settings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
         hub::Settings {

@@ -1,4 +1,4 @@
-//! From the three places to one checked [`Config`].
+//! Merges the three places into one checked [`Config`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub struct Loaded {
     pub config: Config,
     /// Only check, do not serve.
     pub check: bool,
-    /// What can be used, and had better be otherwise.
+    /// What can be used, but should be changed.
     pub warnings: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ fn check(config: &mut Config, errors: &mut Errors) {
     read_token(&mut config.token, "token_file", errors);
     read_token(&mut config.admin_token, "admin_token_file", errors);
     if config.admin_token.overlaps(&config.token) {
-        // Every POP holds the other one.
+        // Every POP holds the token of the reports.
         errors.add("admin_token", "expected another one than the token of the reports");
     }
     if config.token == Token::None && !config.listen.ip().is_loopback() {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::values::Secret;
 
-/// The shortest token, in bytes: nobody gets through as many guesses.
+/// The shortest token, in bytes: too long to be guessed.
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// The longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1_024;
@@ -21,8 +21,8 @@ pub enum Token {
     None,
     /// The token itself.
     Given(Secret),
-    /// A file of tokens, and those once it was read. Each is as good as the others: while a token is replaced, POPs
-    /// come with the old one and with the new one.
+    /// A file of tokens, and its tokens once it was read. All of them are accepted: while a token is replaced, some
+    /// POPs send the old one and some the new one.
     File(String, Vec<Secret>),
 }
 
@@ -36,13 +36,13 @@ impl Token {
         }
     }
 
-    /// Whether something is accepted for both.
+    /// Whether a token is accepted for both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.secrets().iter().any(|secret| other.secrets().contains(secret))
     }
 
-    /// The same with what its file says now; nothing changes where it comes from no file. Fails with what is
-    /// wrong, which names the file.
+    /// The same with what its file says now, or unchanged if it comes from no file. Fails with what is wrong, which
+    /// names the file.
     pub fn reread(&self) -> Result<Self, String> {
         let Self::File(path, _) = self else { return Ok(self.clone()) };
         let text = fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
@@ -57,7 +57,7 @@ impl Token {
         }
     }
 
-    /// What its file should not be like, though the token can be used.
+    /// What should be different about its file, though the token can be used.
     pub fn warning(&self) -> Option<String> {
         let Self::File(path, _) = self else { return None };
         let mode = fs::metadata(path).ok()?.permissions().mode();

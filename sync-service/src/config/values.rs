@@ -53,7 +53,7 @@ impl StoreAddress {
         else {
             return Err(expected.into());
         };
-        // Where the host begins only after what ends it, a part of the password was taken for it.
+        // An `@` after the host's end shows that a part of the password was taken for the host.
         let is_cut = rest.split_once(['/', '?', '#']).is_some_and(|(_, after)| after.contains('@'));
         if is_cut {
             return Err(format!(
@@ -162,8 +162,8 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 
 /// A name that nobody else is likely to have: 16 hexadecimal digits.
 pub(super) fn random_name() -> String {
-    // The standard library draws the hasher's keys from the system's randomness; that is enough to tell
-    // replicas apart, and nobody's secret.
+    // The standard library draws the hasher's keys from the system's randomness; that is enough to tell replicas apart,
+    // and the name is no secret.
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 

@@ -6,7 +6,7 @@ use clap::ArgMatches;
 use weir_rules::address;
 use weir_rules::request::{Attribute, Request};
 
-/// A request; what it does not say, the host does not have.
+/// A request; what is not described, the host does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Described {
     method: String,

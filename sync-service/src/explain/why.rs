@@ -3,7 +3,7 @@
 use weir_rules::matching::{AttributeTest, Clause, Condition};
 use weir_rules::request::{Attribute, AttributeId, Attributes, Fetched};
 
-/// Which part of `condition` the request surely does not meet, and what it is instead; none if it meets all.
+/// Which part of `condition` the request surely fails, and what it has instead; none if it may meet all.
 pub(super) fn not(
     condition: &Condition,
     attributes: &Attributes,
@@ -21,7 +21,7 @@ pub(super) fn not(
 }
 
 fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
-    // Every field by name: for a new one it must be said here what it means.
+    // Every field by name, so that a new one has to be handled here.
     let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = clause.clone();
     let none = Clause::default;
     let mut tests = vec![

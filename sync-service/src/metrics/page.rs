@@ -1,7 +1,7 @@
 //! The page as it is asked for: `OpenMetrics` 1.0, or the older text format of Prometheus.
 //!
-//! The library writes `OpenMetrics`. The older format differs in what a family is called: that of a counter has the
-//! name of its samples, `_total` included, and the kinds `info` and `unknown` are not known.
+//! The library writes `OpenMetrics`. The older format names a family of counters like its samples, with `_total`, and
+//! does not know the kinds `info` and `unknown`.
 
 use std::fmt::{self, Write as _};
 
@@ -18,7 +18,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a scraper that sends this `Accept` wants: `OpenMetrics` where it says so, and likes nothing better.
+    /// What a scraper that sends this `Accept` wants: `OpenMetrics` if it names that, and prefers nothing else.
     pub fn accepted(accept: Option<&str>) -> Self {
         let (mut open, mut plain) = (0, 0);
         for range in accept.unwrap_or_default().split(',') {
@@ -43,7 +43,7 @@ impl Format {
     }
 }
 
-/// A quality in thousandths (RFC 9110, 12.4.2); what is none counts as 0.
+/// A quality in thousandths (RFC 9110, 12.4.2); anything else counts as 0.
 fn thousandths(quality: &str) -> u32 {
     let quality: f64 = quality.parse().unwrap_or_default();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]

@@ -1,7 +1,7 @@
 //! What a region knows of its budgets and of the fleet.
 //!
-//! A budget is the whole fleet's, and every region that hears of it shows it as it last heard: over
-//! regions take the largest, not the sum.
+//! A budget is the whole fleet's, and every region that hears of it shows it as it last heard: across regions take the
+//! largest, not the sum.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// A number that goes up and down and may have digits behind the point.
+/// A number that goes up and down and may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// Which rule's budgets.
@@ -30,7 +30,7 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 pub struct RegionMetrics {
     /// What a rule's budgets owe together, in tokens.
     pub debt: ByRule,
-    /// What the one that owes most of them owes, in tokens.
+    /// What the one that owes most owes, in tokens.
     pub overshoot: ByRule,
     /// The most that one of them has owed since the start, in tokens.
     pub overshoot_max: ByRule,

@@ -1,4 +1,4 @@
-//! What operators do with the fleet's rule set, and POPs fetch.
+//! The fleet's rule set, which operators change and POPs fetch.
 
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
@@ -12,7 +12,7 @@ use crate::problem::{Problem, json as response, text};
 use crate::rules::Held;
 use crate::strict_json;
 
-/// The largest body of a request that says one thing, in bytes.
+/// The largest body of a request with a single field, in bytes.
 const ORDER_BYTES_MAX: usize = 4_096;
 /// The media type of every answer.
 const JSON: &str = "application/json";

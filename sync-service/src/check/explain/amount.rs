@@ -54,7 +54,7 @@ pub fn allowance(rule: &Rule, written: Option<&Value>) -> String {
     }
 }
 
-/// What a request takes, where that is not one token.
+/// What a request takes, unless that is one token.
 pub fn cost(rule: &Rule, written: Option<&Value>) -> Option<String> {
     let header = || plain(&written.map_or(Value::Null, |cost| cost["header"].clone()));
     if let Some(after) = rule.after.as_deref() {

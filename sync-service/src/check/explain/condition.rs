@@ -47,7 +47,7 @@ fn path(path: &Value) -> String {
     told.unwrap_or_default() + &spellings(path)
 }
 
-/// What counts of how a path is written, as far as it is said.
+/// What counts in how a path is spelled, as far as that is written.
 fn spellings(path: &Value) -> String {
     let said = |what: &str| {
         let words = [

@@ -12,7 +12,7 @@ use super::condition::named;
 /// How many characters of a body are shown.
 const BODY_CHARS_MAX: usize = 60;
 
-/// Whether its word counts, where it does not count always.
+/// Whether it is enforced, unless it always is.
 pub(super) fn enforcement(rule: &Rule) -> Option<String> {
     match (rule.enforcement.mode, rule.enforcement.percent) {
         (Mode::Off, _) => Some("Off: it is not looked at.".into()),

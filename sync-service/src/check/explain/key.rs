@@ -33,7 +33,7 @@ pub fn missing(missing: Missing, written: &Value) -> Option<String> {
     (!is_all(written)).then_some(does)
 }
 
-/// Whether the key is no parts: one bucket.
+/// Whether all requests share one key, and so one bucket.
 pub fn is_all(written: &Value) -> bool {
     written.get(0).is_some_and(|part| part == "all")
 }

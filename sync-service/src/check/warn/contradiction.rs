@@ -1,4 +1,4 @@
-//! Conditions that no request meets, as far as their words say so.
+//! Conditions that no request can meet, as far as their text tells.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use weir_rules::matching::Folding;
 
 use crate::check::explain::condition::plain;
 
-/// Why no request meets `condition`, and `also` as well; none where one might.
+/// Why no request meets both `condition` and `also`; none where one might.
 pub(super) fn of(condition: &Value, also: Option<&Value>) -> Option<String> {
     let base: Vec<&Value> = [Some(condition), also].into_iter().flatten().collect();
     if let Some(reason) = of_clauses(&base) {
@@ -35,7 +35,7 @@ fn of_clauses(clauses: &[&Value]) -> Option<String> {
             [("headers", "header"), ("cookies", "cookie"), ("query", "query parameter"), ("claims", "claim")];
         for (field, kind) in fields {
             for test in clause[field].as_array().into_iter().flatten() {
-                // A claim's is a list.
+                // A claim's name is a list.
                 let name = plain(&test["name"]);
                 let name = if field == "headers" { name.to_ascii_lowercase() } else { name };
                 tests.push((kind, name, test));
@@ -60,7 +60,7 @@ fn of_clauses(clauses: &[&Value]) -> Option<String> {
     None
 }
 
-/// Lists, of each of which one item must hold.
+/// Lists; one item of each must hold.
 #[derive(Default)]
 struct Lists<'a>(Vec<Vec<&'a Value>>);
 
@@ -77,9 +77,9 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Whether no path meets both; of globs nothing is said.
+/// Whether no path meets both; globs are not judged.
 fn paths_are_apart(a: &Value, b: &Value) -> bool {
-    // What one of them takes for the same path, the other may not.
+    // Folded in full: either may take for the same path what the other does not.
     let text = |path: &Value, kind: &str| {
         let folded = Folding::ALL.of(path[kind].as_str()?.as_bytes());
         Some(String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned())
@@ -94,10 +94,10 @@ fn paths_are_apart(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Whether no value passes both tests; of regular expressions nothing is said.
+/// Whether no value passes both tests; regular expressions are not judged.
 fn are_apart(a: &Value, b: &Value) -> bool {
     if a["present"] == false || b["present"] == false {
-        // One that is not there passes no other test.
+        // A missing value passes no other test.
         return a["present"] != b["present"];
     }
     let prefix = |test: &Value| test["prefix"].as_str().map(str::to_owned);

@@ -1,12 +1,12 @@
-//! Rules that a client walks around by writing the same in another way.
+//! Rules that a client can evade by writing the same in another way.
 
 use serde_json::Value;
 
-/// What of a path may be said to count, and how `/login` is written then.
+/// What may count in how a path is spelled, and how `/login` is spelled then.
 const SPELLINGS: [(&str, &str); 4] =
     [("case", "/LOGIN"), ("slashes", "/login/"), ("parameters", "/login;a"), ("encoding", "/%6Cogin")];
 
-/// A line for each path that is refused or counted in one spelling alone; what is in `not` is let off, and stays out.
+/// A line for each path that is refused or counted in one spelling alone. Paths in `not` are let off, and stay out.
 pub(super) fn of_condition(condition: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
     let clauses = condition["any"].as_array().into_iter().flatten().enumerate();
     let clauses = clauses.map(|(i, clause)| (format!(".any[{i}]"), clause));

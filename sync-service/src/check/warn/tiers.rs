@@ -11,7 +11,7 @@ use super::written::of_condition;
 struct Tier<'a> {
     name: &'a Value,
     when: &'a Value,
-    /// None: whatever the key's value is.
+    /// `None` fits any value of the key.
     keys: Option<BTreeSet<&'a str>>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Tier<'a> {
         self.when.is_null() || self.when.as_object().is_some_and(serde_json::Map::is_empty)
     }
 
-    /// What of `later` never comes to it, since this one stands before: all of it, or one of its keys.
+    /// What `later` never gets, since this tier stands before it: anything at all, or one of its keys.
     fn takes(&self, later: &Tier<'a>) -> Option<Taken<'a>> {
         if !self.asks_nothing() && self.when != later.when {
             return None;
