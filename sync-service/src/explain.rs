@@ -80,7 +80,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
     Ok(FleetSecret::derive(text.as_bytes()))
 }
 
-/// What the lists say, and each rule.
+/// What the lists and each rule make of the request.
 fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
     let rules = document.rules();
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());

@@ -47,7 +47,7 @@ fn row(family: &ByRule, rule: &str) -> FloatGauge {
     family.get_or_create_owned(&OfRule { rule: rule.to_owned() })
 }
 
-/// `number` parts, of which `whole` are one.
+/// How many wholes `number` parts make, if `whole` parts are one.
 #[allow(clippy::cast_precision_loss, reason = "a metric")]
 fn parts(number: u64, whole: u64) -> f64 {
     number as f64 / whole as f64

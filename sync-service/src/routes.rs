@@ -1,4 +1,4 @@
-//! Which request does what, and which may.
+//! Which request does what, and whether it may.
 
 mod rules;
 

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(account.deficit_ns, 20 * part.token_ns() - let_go_ns, "a second of refill has spilled");
         let last = Last { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
         let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
-        // Of the second that the report speaks of, a tenth is after that account.
+        // A tenth of the second that the report speaks of is after that account.
         assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
     }
 

@@ -91,7 +91,7 @@ impl Bans {
         is_news
     }
 
-    /// What the store is to be given, again and again until [`Self::merge`] hears that it was taken.
+    /// The bans to give to the store; each is given again until [`Self::merge`] hears that it was taken.
     pub fn to_share(&mut self, now: Time) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -111,7 +111,7 @@ impl Bans {
             self.learn(&key.id, now_us, key.for_ms, None);
         }
         for key in mine {
-            // If the ban was made longer meanwhile, the store still has to hear so.
+            // If the ban was made longer meanwhile, the store has yet to hear of it.
             let said_us = now_us.saturating_add(u64::from(key.for_ms) * 1_000 + LONGER_US);
             if self.list.until_us(&key.id).is_none_or(|until_us| until_us < said_us) {
                 self.unshared.remove(&key.id);

@@ -131,7 +131,7 @@ mod tests {
         let told_us = clock.own_us(AT + 3_601 * S);
         assert_eq!(told_us, AT + 2 * S);
         assert_eq!(clock.tell(told_us, AT + S, 99 * S, FILL, Word::Late(-59_000_000)), AT + 61 * S);
-        // What nobody bore out by then was a step.
+        // What no POP confirmed by then was a step.
         assert_eq!(clock.tell(AT + 62 * S, AT + 61 * S, 40 * S, FILL, Word::Late(-5_000)), AT + 62 * S);
         assert_eq!(clock.own_us(AT + 3_603 * S), AT + 63 * S);
     }

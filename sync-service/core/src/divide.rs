@@ -175,8 +175,8 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
 }
 
-/// `mean_milli`, in thousandths, plus so many standard deviations. Requests arrive as a Poisson process, whose
-/// deviation is the root of its mean: four times the mean is common where few are expected, and unheard of where many
+/// `mean_milli`, in thousandths, plus this many standard deviations. Requests arrive as a Poisson process, whose
+/// deviation is the root of its mean: four times the mean is common where few are expected, and never seen where many
 /// are.
 fn likely(mean_milli: u64, deviations: u64) -> u64 {
     mean_milli.saturating_add(deviations * mean_milli.saturating_mul(1_000).isqrt())
@@ -272,15 +272,15 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
 }
 
-/// A POP whose client was seen at many POPs refills so many times faster than by an even division.
+/// For a client that was seen at many POPs, each refills this many times faster than an even division gives.
 const UNEVEN: u64 = 5;
-/// A POP's refill covers its demand and so many standard deviations, ...
+/// A POP's refill covers its demand plus this many standard deviations, ...
 const RATE_DEVIATIONS: u64 = 3;
-/// ... and its burst what it is asked for until it hears more, and so many.
+/// ... and its burst what it is asked for until it hears more, plus this many.
 const LUMP_DEVIATIONS: u64 = 2;
-/// A POP lets through at least so many requests at once, where that is no large part of the burst.
+/// A POP lets through at least this many requests at once, unless that is a large part of the burst.
 const LUMP: u64 = 2;
-/// A surplus is given out so many times faster than a lack is made up.
+/// A surplus is given out this many times faster than a lack is made up.
 pub(crate) const SURPLUS: u64 = 4;
 
 /// The target level. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and holds less than
@@ -295,7 +295,7 @@ pub(crate) fn target_below_ns(quota: Quota) -> u64 {
     (TARGET_NS / 2).saturating_sub(quota.fill_ns() / 2)
 }
 
-/// `part / whole`; 0 where there is no part, 1 where it is at least the whole.
+/// `part / whole`; 0 if there is no part, 1 if it is at least the whole.
 fn quotient(part: u128, whole: u128) -> AdmitRatio {
     if part == 0 {
         return AdmitRatio::ZERO;
@@ -309,7 +309,7 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
 
 fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
     let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
-    // A slow quota refills less than a token until the POP hears more; its region's own it has in any case.
+    // A slow quota may refill less than a token until the POP hears more; what the floor holds is there anyway.
     let own_ns = shared.own.map(|own| own.level_ns.min(LUMP * shared.quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
     let milli = (level_ns * 1_000).div_euclid(i128::from(shared.quota.token_ns()));

@@ -38,7 +38,7 @@ struct Bucket {
     /// Nanoseconds of the whole quota's refill until it is full.
     deficit_ns: u64,
     at: Time,
-    /// What each source has said that it admitted.
+    /// The count that each source has reported as admitted.
     counts: Sorted<SourceId, u64>,
     /// How much that grew since it was last taken.
     grew: u64,

@@ -17,8 +17,7 @@ const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
 /// A worker without a report of keys for so long, in nanoseconds, has none: a warm one is reported every two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// A worker that says nothing for so long, in nanoseconds, does not count for which rules its POP runs, if others of
-/// the POP do.
+/// A worker that says nothing for so long, in nanoseconds, is left out of what its POP runs, beside others that speak.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
 /// POPs by name.
@@ -55,8 +54,8 @@ pub struct Sender {
     /// Whether this report or a newer one of the same worker is here already. Counts are cumulative, so such a report
     /// is answered like any other.
     pub is_stale: bool,
-    /// Workers of its POP that report keys, this one included: from 1 to [`WORKERS_MAX`]. Together they may say what
-    /// its line is stated to carry. 0 if the report has no key.
+    /// Workers of its POP that report keys, this one included: from 1 to [`WORKERS_MAX`]. They share what the POP may
+    /// report. 0 if the report has no key.
     pub busy: u32,
 }
 

@@ -1,10 +1,10 @@
-//! What POPs are told without having asked for it, until they are known to have heard it.
+//! What POPs are told without asking, until they are known to have heard it.
 //!
 //! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's next
-//! reports say up to which number it waits for no reply any more, and which was the latest that it gave up
+//! reports say up to which report it no longer waits for replies, and which was the latest whose reply it gave up on
 //! ([`weir_wire::messages::Replies`]): so the letter was heard, or lost, or is under way. What a lost letter said is
-//! told again with the next reply to that POP, whichever worker gets it. A letter also counts as lost if nothing was
-//! heard of it for [`LOST_NS`], as its worker may be gone.
+//! told again with the next reply to that POP, whichever worker gets it. A letter of which nothing was heard for
+//! [`LOST_NS`] counts as lost, too, as its worker may be gone.
 //!
 //! [`Told`] keeps the letters, and some [`Notes`] of what each POP holds: the hot keys it was granted, how far it has
 //! heard of bans. A POP that lost its table has lost what it held, and is told all of it again.

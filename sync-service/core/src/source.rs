@@ -28,7 +28,7 @@ pub struct SourceId {
     pub pop: String,
 }
 
-/// What a report says that a source has admitted.
+/// What a source has admitted, as a report says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// The bucket's epoch.

@@ -84,9 +84,9 @@ mod tests {
     /// One thing that happens to a budget.
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many microseconds pass, of which it is full for the last so many.
+        /// Time passes, and the budget is full for the last `full_us` of it.
         Pass { us: u64, full_us: u64 },
-        /// What was admitted since so long ago claims so much.
+        /// A late report of tokens admitted up to so long ago claims its price.
         Claim { span_us: u64, price_us: u64 },
     }
 

@@ -18,7 +18,7 @@ enum Node {
 }
 
 impl Places {
-    /// Of a file; without lines where it cannot be read.
+    /// The places of a file; without lines if it cannot be read.
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self(str::from_utf8(bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()))
     }

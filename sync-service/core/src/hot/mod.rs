@@ -174,7 +174,7 @@ impl HotKeys {
                 }
                 None => self.hot.get_mut(&key.id),
             };
-            // That it rests elsewhere is no news where it is known.
+            // A region that knows the key learns nothing from its resting elsewhere.
             match known {
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
                 // The quota that POPs here have is newer.

@@ -139,7 +139,7 @@ impl Held {
         now_told
     }
 
-    /// Forgets what is to be said again anyway.
+    /// Forgets what is to be told again anyway.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, told) in &mut self.versions {
             told.retain(|_, told| now.nanos_since(told.at) < 2 * told.again_ns);

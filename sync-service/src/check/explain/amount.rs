@@ -86,7 +86,7 @@ pub fn cost(rule: &Rule, written: Option<&Value>) -> Option<String> {
     }
 }
 
-/// `100/s`, or the like, of a token each `token_ns` nanoseconds.
+/// The rate of a token every `token_ns` nanoseconds, as in `100/s`.
 fn per_time(token_ns: u64) -> String {
     let whole = [(1, "s"), (60, "m"), (3_600, "h"), (86_400, "d")].into_iter().find_map(|(seconds, unit)| {
         let count = (seconds * SECOND_NS + token_ns / 2) / token_ns;

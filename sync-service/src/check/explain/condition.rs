@@ -92,7 +92,7 @@ fn test(what: &str, test: &Value) -> String {
     }
 }
 
-/// `a, b or c`; of a long list, how many more there are.
+/// `a, b or c`; a long list ends with how many more there are.
 pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     let mut items: Vec<_> = items.collect();
     if items.len() > NAMED_MAX + 1 {
