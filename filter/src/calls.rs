@@ -1,4 +1,4 @@
-//! Calls to weir-sync: made, and their answers read. The host numbers them by itself.
+//! Calls to weir-sync: makes them and reads their answers. The host has its own numbers for them.
 
 use std::cell::RefCell;
 
@@ -8,12 +8,12 @@ use weir_wire::messages::CONTENT_TYPE;
 
 use crate::host::{self, Buffer, Headers};
 
-/// The most calls that one VM waits for; an answer to any before them is too late.
+/// The most calls that one VM waits for; beyond this, the oldest is forgotten.
 const CALLS_MAX: usize = 4_096;
 
 thread_local! {
-    /// The host's numbers of the calls under way, oldest first, each with the context that made it and with the number
-    /// that its edge knows it by.
+    /// The calls under way, oldest first: the host's number, the context that made the call, and its edge's number
+    /// for it.
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -43,7 +43,7 @@ impl Caller {
         let token = host::http_call(cluster, &headers, &call.body, call.timeout_ms)
             .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
         UNDER_WAY.with_borrow_mut(|calls| {
-            // A host that forgets calls must not make the list grow.
+            // The list must not grow if a host never ends its calls.
             if calls.len() >= CALLS_MAX {
                 calls.remove(0);
             }
@@ -53,7 +53,7 @@ impl Caller {
     }
 }
 
-/// The call that the host knows by `token` has ended: the context that made it, and its edge's number for it.
+/// The call that the host knows as `token` has ended. Returns the context that made it, and its edge's number for it.
 pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
     UNDER_WAY.with_borrow_mut(|calls| {
         let at = calls.iter().position(|(known, ..)| *known == token)?;
@@ -62,12 +62,12 @@ pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
     })
 }
 
-/// Nobody waits for the calls of `context` any more.
+/// Forgets the calls of `context`: their answers are not needed any more.
 pub(crate) fn forget(context: u32) {
     UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
 }
 
-/// The body of a good answer, in the callback that says it is there.
+/// The body of a good answer, or why there is none. To be called in the callback that brings the answer.
 pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
     if headers == 0 {
         return Err(Unread::Failed("weir-sync did not answer (no connection, or too late)".into()));

@@ -1,5 +1,5 @@
-//! The contexts, by the host's numbers for them: which one a callback is for. A number that no context has, or an
-//! answer to a call that nobody made, changes nothing.
+//! Finds the context that a callback is for, by the host's number for it. A callback with an unknown number, or an
+//! answer to an unknown call, does nothing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,11 +19,11 @@ thread_local! {
     static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
 }
 
-/// Every context of this VM. None is borrowed while the host is called: it may call back.
+/// Every context of this VM. The list is not borrowed while the host is called, because it may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
-    /// The request that began last, and its plugin, until it is decided. Few requests need to be remembered for
-    /// longer, and those that do are in `requests`.
+    /// The request that began last, and its plugin, until it is decided. The few that must be remembered for longer
+    /// are in `requests`.
     begun: Option<Begun>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
 }
@@ -33,7 +33,7 @@ struct Contexts {
 struct Begun {
     id: u32,
     plugin: u32,
-    /// Whether its headers have come, and it is being decided: not another that was given its number meanwhile.
+    /// Whether its headers have come, and it is being decided. Distinguishes it from a later one with the same number.
     is_decided: bool,
 }
 
@@ -45,19 +45,19 @@ impl Contexts {
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
     }
 
-    /// What the requests of the plugin `id` are decided by.
+    /// The worker that decides the requests of the plugin `id`.
     fn worker(&self, id: u32) -> Option<Rc<RefCell<Worker>>> {
         let (_, plugin) = self.plugins.iter().find(|(known, _)| *known == id)?;
         plugin.try_borrow().ok()?.worker()
     }
 
-    /// Remembers a request; what had its number before.
+    /// Remembers a request. Returns the one that had its number before.
     fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
         self.requests.insert(id, Rc::new(RefCell::new(request)))
     }
 }
 
-/// Spreads ids, which a host counts up.
+/// Spreads ids, which a host hands out in sequence.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -77,7 +77,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A context begins: a plugin's where `plugin` is 0, and otherwise a request's.
+/// A context begins: a plugin's if `plugin` is 0, else a request's.
 pub(crate) fn create(id: u32, plugin: u32) {
     if plugin == 0 {
         calls::forget(id);
@@ -88,7 +88,7 @@ pub(crate) fn create(id: u32, plugin: u32) {
         });
     }
     let before = CONTEXTS.with_borrow_mut(|contexts| {
-        // The headers of another may be still to come.
+        // The headers of another request may still be to come.
         let other = contexts.begun.replace(Begun { id, plugin, is_decided: false });
         let replaced = other.filter(|other| other.id != id).and_then(|other| {
             let request = RequestContext::new(contexts.worker(other.plugin), other.id);
@@ -96,12 +96,12 @@ pub(crate) fn create(id: u32, plugin: u32) {
         });
         (contexts.requests.remove(&id), replaced)
     });
-    // A host may give a number again; what had it ends, with the list free.
+    // A host may reuse a number. The old context ends here, while the list is not borrowed.
     drop(before);
 }
 
-/// A request's headers are there. It is remembered where there is more to do for it than to let it through, unless
-/// it ended meanwhile: the host may call back while it is decided.
+/// A request's headers are there. It is remembered if something is left to do for it, unless it ended meanwhile: the
+/// host may call back while it is decided.
 pub(crate) fn request_headers(id: u32) -> Action {
     let begun = CONTEXTS.with_borrow_mut(|contexts| {
         let begun = contexts.begun.as_mut().filter(|begun| begun.id == id && !begun.is_decided)?;
@@ -114,7 +114,7 @@ pub(crate) fn request_headers(id: u32) -> Action {
     };
     let action = request.on_request_headers();
     let ended = CONTEXTS.with_borrow_mut(|contexts| {
-        // Another that began meanwhile has put it among the others, undecided.
+        // A request that began meanwhile has put this one into `requests`, undecided.
         let was_begun = contexts.begun.take_if(|begun| begun.id == id && begun.is_decided).is_some();
         if (was_begun || contexts.requests.remove(&id).is_some()) && request.has_more_to_do() {
             contexts.remember(id, request);
@@ -123,12 +123,12 @@ pub(crate) fn request_headers(id: u32) -> Action {
             Some(request)
         }
     });
-    // What it holds is released, with the list free.
+    // What it holds is released here, while the list is not borrowed.
     drop(ended);
     action
 }
 
-/// What `act` makes of the plugin `id`; `otherwise` where there is none.
+/// The result of `act` on the plugin `id`; `otherwise` if there is none, or if it is in use.
 pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
     let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
@@ -137,7 +137,7 @@ pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin
     }
 }
 
-/// What `act` makes of the request `id`; `otherwise` where there is none.
+/// The result of `act` on the request `id`; `otherwise` if there is none, or if it is in use.
 pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
     let request = CONTEXTS.with_borrow(|contexts| contexts.requests.get(&id).cloned());
     match request.as_ref().map(|request| request.try_borrow_mut()) {
@@ -149,7 +149,7 @@ pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Reque
 /// The answer to an HTTP call, for the context that made it.
 pub(crate) fn answer(token: u32, headers: usize, body_size: usize) {
     let Some((id, number)) = calls::end(token) else { return };
-    // Where the host has but one context, it is this one.
+    // It may fail on a host that has only one context: this one.
     let _ = host::act_for(id);
     let answer = read_answer(headers, body_size);
     if CONTEXTS.with_borrow(|contexts| contexts.plugin(id)).is_some() {
@@ -159,8 +159,8 @@ pub(crate) fn answer(token: u32, headers: usize, body_size: usize) {
     }
 }
 
-/// A context ends: what a plugin has counted or not reported is handed over, what a request still owes is charged. The
-/// list is free meanwhile.
+/// A context ends: a plugin hands over its counters and what it has not reported; a request is charged what it still
+/// owes. The list is not borrowed meanwhile.
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.begun.take_if(|begun| begun.id == id);

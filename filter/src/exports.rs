@@ -1,5 +1,5 @@
-//! What the host calls: the callbacks that the filter acts on, under the ABI's names. A host passes over one that is
-//! not there, and so pays nothing for it.
+//! What the host calls: the callbacks that the filter needs, under the ABI's names. A host skips a callback that is not
+//! there, so that one costs nothing.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 #[cfg(feature = "nginx")]
@@ -12,17 +12,17 @@ use crate::plugin::Plugin;
 use crate::request::RequestContext;
 
 /// The host calls this once per VM, before anything else.
-// The name is the ABI's (proxy-wasm, and WASI's reactor convention).
+// The ABI prescribes the name (proxy-wasm, and WASI's reactor convention).
 #[unsafe(no_mangle)]
 extern "C" fn _initialize() {
     host::start();
 }
 
-/// By its name alone, the version of proxy-wasm's ABI.
+/// Only its name matters: it says which version of proxy-wasm's ABI this is.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_abi_version_0_2_1() {}
 
-/// Memory for what the host returns.
+/// Gives the host memory for what it returns.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     memory::lend(size)
@@ -63,15 +63,15 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
     dispatch::answer(call, headers, body_size);
 }
 
-/// A request's end, while the request is there.
+/// A request ends; its properties can still be read.
 #[cfg(feature = "nginx")]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_log(id: u32) {
     with_request(id, (), RequestContext::on_end);
 }
 
-/// The end of a request or a plugin, and all that is done at it: each further callback (`proxy_on_done`,
-/// `proxy_on_log`) would cost every request a call of the module.
+/// A request or a plugin ends. Everything left to do is done here, because another callback (`proxy_on_done`,
+/// `proxy_on_log`) would cost every request one more call of the module.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {
     dispatch::delete(id);

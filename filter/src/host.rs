@@ -1,6 +1,6 @@
-//! The host's calls, thin: what a host answers comes back as a number, whatever it is.
+//! Thin wrappers of the host's calls. A failure is returned as the host's status number, whatever that is.
 //!
-//! A status that nobody knows is no reason to panic: that costs a proxy the worker's VM.
+//! An unknown status must not cause a panic: that costs a proxy the worker's VM.
 //! This is the only file with blocks of `unsafe`, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
@@ -27,7 +27,7 @@ impl Status {
 pub(crate) enum Action {
     /// It goes on.
     Continue = 0,
-    /// It is held, or answered.
+    /// It is held, or was answered.
     Pause = 1,
 }
 
@@ -46,17 +46,17 @@ pub(crate) enum Buffer {
     PluginConfiguration = 7,
 }
 
-/// No status for gRPC: nginx takes none.
+/// No gRPC status: nginx accepts none.
 const GRPC_NONE: i32 = -1;
-/// gRPC's status for a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
+/// The gRPC status of a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
-/// `PERMISSION_DENIED`: what a gRPC client is told that is not to come back.
+/// The gRPC status of a blocked request: `PERMISSION_DENIED`.
 const GRPC_PERMISSION_DENIED: i32 = 7;
-/// And for one that was denied: `UNAVAILABLE`.
+/// The gRPC status of a denied request: `UNAVAILABLE`.
 const GRPC_UNAVAILABLE: i32 = 14;
 /// Metrics of this type only go up.
 const METRIC_COUNTER: u32 = 0;
-/// Metrics of this type are what was last recorded.
+/// Metrics of this type hold what was last recorded.
 const METRIC_GAUGE: u32 = 1;
 /// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
@@ -138,7 +138,7 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Once per VM: runs the module's constructors, sends logs and panics to the host.
+/// Called once per VM: runs the module's constructors, and sends logs and panics to the host.
 pub(crate) fn start() {
     // SAFETY: a WASI reactor's `_initialize` calls its constructors exactly once, first of all.
     #[cfg(target_os = "wasi")]
@@ -169,7 +169,7 @@ impl log::Log for HostLog {
 }
 
 fn write_log(level: u32, text: &str) {
-    // SAFETY: the host reads the text during the call. A log that is not written is no reason to fail.
+    // SAFETY: the host reads the text during the call. If the log is not written, nothing fails.
     let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn monotonic_ns() -> Option<u64> {
     (errno == 0).then_some(time)
 }
 
-/// Nanoseconds since 1970, as the host believes; zero if it does not say.
+/// Nanoseconds since 1970 by the host's clock; zero if it does not say.
 pub(crate) fn unix_ns() -> u64 {
     let mut time = 0;
     // SAFETY: the host writes eight bytes to `time` during the call.
@@ -250,7 +250,7 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
-/// Answers the request for the upstream; the headers as [`serialized`] makes them.
+/// Answers the request in place of the upstream; the headers are in the form that [`serialized`] makes.
 pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
     let grpc_status = match status {
         _ if nginx::IS_HOST => GRPC_NONE,
@@ -273,13 +273,13 @@ pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &s
     })
 }
 
-/// Lets the request that was held up go on.
+/// Lets the request that was held go on.
 pub(crate) fn resume_request() -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
 }
 
-/// Makes the calls that follow, until another context is called, those of `context`.
+/// Makes the calls that follow count as those of `context`, until the host calls another.
 pub(crate) fn act_for(context: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_effective_context(context) })
@@ -290,7 +290,7 @@ pub(crate) fn has_http_calls() -> bool {
     http_call("", &[], &[], 1) != Err(Status::UNIMPLEMENTED)
 }
 
-/// Makes an HTTP call; its number, by which the answer comes.
+/// Makes an HTTP call. Returns its number, under which the answer comes.
 pub(crate) fn http_call(
     upstream: &str,
     headers: &[(&str, &str)],
@@ -316,12 +316,12 @@ pub(crate) fn http_call(
     Ok(call)
 }
 
-/// Defines a counter; its number.
+/// Defines a counter, and returns its number.
 pub(crate) fn define_counter(name: &str) -> Result<u32, Status> {
     define_metric(METRIC_COUNTER, name)
 }
 
-/// Defines a gauge; its number.
+/// Defines a gauge, and returns its number.
 pub(crate) fn define_gauge(name: &str) -> Result<u32, Status> {
     define_metric(METRIC_GAUGE, name)
 }
@@ -347,7 +347,7 @@ fn done(status: u32) -> Result<(), Status> {
     if status == 0 { Ok(()) } else { Err(Status(status)) }
 }
 
-/// Runs a call that returns bytes.
+/// Runs a call of the host that returns bytes.
 fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
     let (mut data, mut size, loan) = (null_mut(), 0, Loan::begin());
     let status = call(&raw mut data, &raw mut size);
@@ -356,11 +356,11 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
     if data.is_null() || size == 0 {
         return Ok(Vec::new());
     }
-    // Whatever else it names, it is not what was asked for.
+    // Bytes at another address were not lent for this call.
     answer.ok_or(Status::INTERNAL_FAILURE)
 }
 
-/// Header pairs as the ABI wants them: count, sizes, then names and values, each ended by NUL.
+/// Header pairs in the ABI's form: count, sizes, then names and values, each ended by NUL.
 pub(crate) fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();

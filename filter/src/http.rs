@@ -1,4 +1,4 @@
-//! What the host says of a request and of its response.
+//! What the host says about a request and its response.
 
 use weir_limiter::edge::Response;
 use weir_rules::claim;
@@ -7,7 +7,7 @@ use weir_rules::request::{Attribute, Request};
 use crate::host::{self, Headers};
 use crate::{memory, nginx};
 
-/// Where Envoy's JWT filter puts the claims of a request's token, by default: its metadata, then the names.
+/// The property path of a claim: where Envoy's JWT filter puts a token's claims by default, then the names.
 fn claim_path(names: &[String]) -> String {
     let mut path = String::from("metadata\0filter_metadata\0envoy.filters.http.jwt_authn");
     for name in names {
@@ -26,7 +26,7 @@ impl Request for HostRequest {
             Attribute::SourceAddress => host::property("source\0address"),
             Attribute::Method => host::header(Headers::Request, ":method"),
             Attribute::Path => host::header(Headers::Request, ":path"),
-            // What nginx calls so is its own name.
+            // nginx's `:authority` is the server's own name.
             Attribute::Authority if nginx::IS_HOST => host::header(Headers::Request, "host")
                 .or_else(|_| host::header(Headers::Request, ":authority")),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
@@ -34,7 +34,7 @@ impl Request for HostRequest {
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
             Attribute::Claim(path) => host::property(&claim_path(path)).map(claim::as_text),
         };
-        // Of a route without a name Envoy says that it is empty.
+        // If a route has no name, Envoy gives an empty one.
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
     }
 
@@ -61,17 +61,17 @@ impl Response for HostResponse {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        // The response is not held back for a header that the host does not take.
+        // If the host does not take a header, the response goes on without it.
         let _ = host::add_header(Headers::Response, name, value);
     }
 }
 
-/// The bytes of the response in the host's current context, once it is complete.
+/// The size in bytes of the response in the host's current context, once it is complete.
 pub(crate) fn response_size() -> u64 {
     host::property("response\0size").ok().and_then(number).unwrap_or(0)
 }
 
-/// A number among the properties: on nginx it is text.
+/// Reads a property that is a number; on nginx it is text.
 fn number(bytes: Vec<u8>) -> Option<u64> {
     if nginx::IS_HOST {
         std::str::from_utf8(&bytes).ok()?.parse().ok()

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! exports.rs   what the host calls
-//!   unused.rs  the callbacks that nothing here acts on, for a host that wants them all
-//! dispatch.rs  the contexts, by the host's numbers for them
+//!   unused.rs  the callbacks that the filter does not need, for a host that calls them all
+//! dispatch.rs  finds a context by the host's number for it
 //! plugin.rs    root context: does what the edge says after a configuration, a tick or an answer
-//! request.rs   HTTP context: does what the edge says of a request
+//! request.rs   HTTP context: does what the edge says about a request
 //! worker.rs    one configuration in one worker: the edge, and what it needs of the host
 //! calls.rs     calls to weir-sync, and their answers
-//! http.rs      what the host says of a request and of its response
+//! http.rs      what the host says about a request and its response
 //! shared.rs    what workers share, in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
-//! nginx.rs     where nginx is another host than Envoy
+//! nginx.rs     how nginx differs from Envoy as a host
 //! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
-//! memory.rs    what the host writes its answers to
+//! memory.rs    memory that the host writes its answers to
 //! ```
 //!
 //! Everything that decides is in `weir-limiter`, and so is the state machine of a worker

@@ -1,14 +1,14 @@
-//! Memory for what the host answers, used again for the next: a request that the deny cache answers is decided without
-//! asking the allocator.
+//! Memory for what the host returns, reused for the next answer: a request that the deny cache answers is decided
+//! without calling the allocator.
 //!
-//! A host that returns bytes asks the module for memory first, through an export, and names that when it returns. It is
-//! kept here meanwhile, so an answer is taken over only where it is in memory that was lent for it.
+//! To return bytes, a host first asks the module for memory, through an export, and then returns its address. The
+//! memory is kept here meanwhile, so an answer is accepted only if it is in memory that was lent for it.
 
 use std::cell::RefCell;
 
-/// The most pieces that are kept.
+/// The most pieces that are kept to be reused.
 const SPARE_MAX: usize = 4;
-/// The longest of them, in bytes: what is longer came but once in a while.
+/// The longest piece that is kept, in bytes: longer ones are rare.
 const SPARE_BYTES_MAX: usize = 4_096;
 
 thread_local! {
@@ -16,9 +16,9 @@ thread_local! {
 }
 
 struct Memory {
-    /// What the host was lent for calls that have not returned. One that calls back may have several under way.
+    /// What the host was lent for calls that have not returned. There may be several, because a host may call back.
     lent: Vec<Vec<u8>>,
-    /// What nobody needs now.
+    /// Pieces that are free.
     spare: Vec<Vec<u8>>,
 }
 
@@ -32,7 +32,7 @@ impl Memory {
 
 /// A call of the host that may return bytes.
 pub(crate) struct Loan {
-    /// What was lent before is for calls around this one.
+    /// How many pieces were lent before: they are for calls around this one.
     before: usize,
 }
 
@@ -42,7 +42,7 @@ impl Loan {
         Self { before: MEMORY.with_borrow(|memory| memory.lent.len()) }
     }
 
-    /// The call has returned, and named `size` bytes at `data`; none where they are not in memory that was lent for it.
+    /// The call has returned `size` bytes at `data`. None if they are not in memory that was lent for it.
     pub(crate) fn end(self, data: *const u8, size: usize) -> Option<Vec<u8>> {
         MEMORY.with_borrow_mut(|memory| {
             let mut named = None;
@@ -60,7 +60,7 @@ impl Loan {
     }
 }
 
-/// Lends the host `size` bytes for the call that is under way.
+/// Lends the host `size` bytes for the call under way.
 pub(crate) fn lend(size: usize) -> *mut u8 {
     MEMORY.with_borrow_mut(|memory| {
         let fits = memory.spare.iter().position(|spare| spare.capacity() >= size);
@@ -72,7 +72,7 @@ pub(crate) fn lend(size: usize) -> *mut u8 {
     })
 }
 
-/// Keeps memory that nobody needs now for answers to come.
+/// Keeps free memory for later answers.
 pub(crate) fn reuse(spare: Vec<u8>) {
     MEMORY.with_borrow_mut(|memory| memory.reuse(spare));
 }

@@ -1,7 +1,7 @@
 //! Counters in the host's metrics.
 //!
-//! A decision counts in the worker's own memory; the tick hands the sums to the host, so that a
-//! request pays for no metric call. No host forgets a metric, so those of rules are bounded in number.
+//! Decisions are counted in the worker's own memory; the tick hands the sums to the host, so that a request
+//! costs no metric call. No host ever forgets a metric, so the number of rules' metrics is bounded.
 
 use std::cell::RefCell;
 
@@ -13,25 +13,25 @@ use weir_wire::messages::{RULES_MAX, Running};
 use crate::host;
 
 /// The most rules that a VM defines metrics for, however often rules are replaced; any beyond have none.
-/// The VMs of one process meet the same rules.
+/// The VMs of one process see the same rules.
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 
 thread_local! {
-    /// The rules that this VM has defined metrics for, in the order of their names. A host gives a name one number, so a rule that comes
-    /// back counts on where it was.
+    /// The rules that this VM has defined metrics for, sorted by name. A name always has the same number at the host,
+    /// so a rule that comes back goes on counting where it was.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The host's numbers for the limiter's counters; `None` where the host would not define one.
+/// The host's numbers for the limiter's counters; `None` if the host did not define one.
 pub(crate) struct Metrics {
     events: Vec<(Event, Option<u32>)>,
     rules: Vec<RuleMetrics>,
-    /// The step of the ladder; only where there is a weir-sync to be in touch with.
+    /// The step of the ladder; only if there is a weir-sync to be in touch with.
     ladder: Option<u32>,
-    /// Likewise the rule set that runs, and the latest that was refused.
+    /// The rule set that runs, and the latest that was refused; likewise.
     running: Option<u32>,
     refused: Option<u32>,
-    /// Of how many keys the table has something to say.
+    /// How many keys the table holds something about.
     places: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ struct RuleMetrics {
 }
 
 impl Metrics {
-    /// Defines every metric, so that a zero is there to be seen before anything happened.
+    /// Defines every metric at once, so that each shows zero before anything has happened.
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
         let gauge = |name: &str| has_sync.then(|| host::define_gauge(name).ok()).flatten();
         let mut metrics = Self {
@@ -59,7 +59,7 @@ impl Metrics {
         metrics
     }
 
-    /// Defines those of other rules.
+    /// Defines the metrics of new rules.
     pub(crate) fn define_rules(&mut self, rules: &RuleSet) {
         let mut without = 0;
         self.rules = rules
@@ -77,7 +77,7 @@ impl Metrics {
         }
     }
 
-    /// Hands over what was counted since the last time.
+    /// Hands the host what was counted since the last time.
     pub(crate) fn flush(&self, counters: &mut Counters) {
         for (event, metric) in &self.events {
             add(*metric, counters.take_event(*event));
@@ -93,16 +93,16 @@ impl Metrics {
 
     /// Shows the step of the ladder: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Step) {
-        // Shown again at the next tick.
+        // If the host does not take it, the next tick shows it again.
         show(self.ladder, step as u64);
     }
 
-    /// Shows of how many keys the table has something to say.
+    /// Shows how many keys the table holds something about.
     pub(crate) fn show_places(&self, taken: u64) {
         show(self.places, taken);
     }
 
-    /// Shows the version of the rule set that runs, 0 where that is the plugin configuration's, and of the
+    /// Shows the version of the rule set that runs (0 if that is the plugin configuration's), and of the
     /// latest that was refused.
     pub(crate) fn show_rule_set(&self, running: Running) {
         show(self.running, running.version);
@@ -111,7 +111,7 @@ impl Metrics {
 }
 
 impl RuleMetrics {
-    /// Those of the rule `name`; none where too many others were there before.
+    /// The metrics of the rule `name`; none if too many other rules had theirs before.
     fn of(name: &str) -> Option<Self> {
         DEFINED.with_borrow_mut(|defined| {
             let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -127,7 +127,7 @@ impl RuleMetrics {
                 denied: counter(&format!("weir.rule.{name}.denied")),
                 shadow_limited: counter(&format!("weir.rule.{name}.shadow_limited")),
             };
-            // What the host would not define costs no place, and is tried again with the next rules.
+            // If the host defined none, no place is used, and the next rules try again.
             if [metrics.allowed, metrics.limited, metrics.denied].iter().any(Option::is_some) {
                 defined.insert(at, (name.to_owned(), metrics));
             }
@@ -148,7 +148,7 @@ fn show(gauge: Option<u32>, value: u64) {
 
 fn add(metric: Option<u32>, n: u32) {
     if let Some(metric) = metric.filter(|_| n > 0) {
-        // A count that the host does not take is lost; the decision it counted stands.
+        // A count that the host does not take is lost; the decision stands.
         let _ = host::increment(metric, n);
     }
 }

@@ -1,4 +1,4 @@
-//! The root context: configuration, the tick, the answers to the worker's own calls.
+//! The root context: configuration, ticks, and answers to the worker's own calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,12 +25,12 @@ impl Plugin {
         Self { context, worker: None }
     }
 
-    /// What requests are decided by; none before there was a good configuration.
+    /// The worker that decides requests; none before the first good configuration.
     pub(crate) fn worker(&self) -> Option<Rc<RefCell<Worker>>> {
         self.worker.clone()
     }
 
-    /// What `act` makes of the worker, if it is there and free.
+    /// The result of `act` on the worker, if there is one and it is not in use.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         Some(act(&mut *self.worker.as_ref()?.try_borrow_mut().ok()?))
     }
@@ -40,7 +40,7 @@ impl Plugin {
         let errors = match configure(size) {
             Ok((worker, effects)) => {
                 self.worker = Some(Rc::new(RefCell::new(worker)));
-                // Another edge counts its calls anew.
+                // A new edge numbers its calls from the start.
                 calls::forget(self.context);
                 self.perform(effects);
                 return true;
@@ -67,7 +67,7 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// Takes in the answer to a call that no request waits for.
+    /// Gives the edge the answer to a call that no request waits for.
     pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
@@ -76,13 +76,13 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// Hands over all that it has: it ends.
+    /// The plugin ends: hands over everything it has.
     pub(crate) fn part(&mut self) {
         calls::forget(self.context);
         self.with_worker(Worker::part);
     }
 
-    /// Does what the edge says. The worker is free whenever the host is called for another context: that may end in it.
+    /// Does what the edge says. The worker is not borrowed while the host acts for another context, which may end then.
     fn perform(&mut self, effects: Vec<Effect>) {
         let mut acts_for_other = false;
         for effect in effects {

@@ -22,16 +22,16 @@ impl RequestContext {
         Self { worker, open: Open::new(context), context }
     }
 
-    /// Whether anything is left to do for it once it was decided.
+    /// Whether anything is left to do for it after the decision.
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.open.is_done()
     }
 
-    /// Takes in the answer to call `number`.
+    /// Gives the edge the answer to call `number`, and does what it decides.
     pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
         let action = worker.decide(&mut self.open, self.context, Some((number, answer)));
-        // Free again before the request goes on: that may end in it.
+        // Not borrowed while the request goes on: it may end in that call.
         drop(worker);
         if action == Action::Continue {
             // The host may have dropped the request meanwhile.
@@ -49,15 +49,15 @@ impl RequestContext {
             && let Some(mut worker) = free(self.worker.as_ref())
         {
             let Worker { edge, process, clock, .. } = &mut *worker;
-            // The time is for what is charged now.
+            // Only a charge needs the time.
             let now = if self.open.awaits_cost() { clock.now() } else { clock.latest() };
             edge.response(&mut self.open, &mut HostResponse, process, now);
         }
         Action::Continue
     }
 
-    /// Its response is complete, or will never be: what that one's size tells the cost of is charged. What is left
-    /// then is released when the context is dropped.
+    /// Its response is complete, or never will be: charges the costs that its size tells. What is left after that
+    /// is released when the context is dropped.
     pub(crate) fn on_end(&mut self) {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())
@@ -69,7 +69,7 @@ impl RequestContext {
 }
 
 impl Drop for RequestContext {
-    /// The end of the request, however it came. Its client may have left while it waited.
+    /// The end of the request, for whatever reason. Its client may have left while it waited.
     fn drop(&mut self) {
         if !self.has_more_to_do() {
             return;
@@ -82,7 +82,7 @@ impl Drop for RequestContext {
     }
 }
 
-/// The worker, unless the host has called back while it acts.
+/// The worker, unless it is in use: the host may call back while it acts.
 fn free(worker: Option<&Rc<RefCell<Worker>>>) -> Option<RefMut<'_, Worker>> {
     worker?.try_borrow_mut().ok()
 }

@@ -1,12 +1,12 @@
-//! How full the table is: a few slots looked at in each tick, and what that comes to for all.
+//! Estimates how full the table is, from a few slots that are looked at in each tick.
 
 use weir_limiter::slot::Slot;
 use weir_limiter::table::Slots;
 use weir_wire::time::Time;
 
-/// Slots looked at in a tick; some ten microseconds.
+/// Slots looked at in a tick; this takes some ten microseconds.
 const SLOTS_PER_TICK: u32 = 16;
-/// Slots that say what all come to, to within a few parts in a hundred: keys are spread over slots at random.
+/// Slots that are enough for an estimate to within a few percent: keys are spread over slots at random.
 const SLOTS_MAX: u32 = 128;
 
 /// A sample of the table's slots.
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Looks at a few slots at `now`; once those are enough, of how many keys the whole table has something to say.
+    /// Looks at a few slots at `now`. Once enough were seen, returns about how many keys are in the whole table.
     pub(crate) fn look(&mut self, slots: &mut dyn Slots, now: Time) -> Option<u64> {
         let count = slots.count().max(1);
         for _ in 0..SLOTS_PER_TICK.min(count) {

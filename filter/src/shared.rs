@@ -1,8 +1,8 @@
-//! What workers agree on through the host's shared data: the secret and the slots.
+//! What workers share through the host's shared data: the secret, the slots, and what they tell each other.
 //!
-//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so every
-//! key in it is known beforehand: the identity, what was heard of weir-sync, when a worker greeted, what workers left
-//! that ended, how many slots there are, one key per slot, and of pushed rule sets three.
+//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so all keys are known
+//! beforehand: the identity, what was heard from weir-sync, when a worker greeted, what ended workers left, how many
+//! slots there are, one key per slot, and three for pushed rule sets.
 
 use weir_limiter::edge::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use weir_limiter::key::Secret;
@@ -20,52 +20,52 @@ use crate::nginx;
 /// Holds the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
-/// The most slots a worker keeps in its own memory: 8 MiB, of the 1 GiB at most that a host gives it.
+/// The most slots that a worker keeps in its own memory: 8 MiB, of the 1 GiB that a host gives it at most.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Holds what was last heard of weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
-/// guess), and when, as eight bytes of the monotonic clock. What one worker hears, all believe, and a new one is not alone in the
-/// world until its first answer.
+/// Holds what was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
+/// guess), and when, as eight bytes of the monotonic clock. What one worker hears holds for all, so a new worker need
+/// not wait for its own first answer.
 const HEARD_KEY: &[u8] = b"weir.heard";
-/// Holds when a worker last sent a report, as eight bytes of the monotonic clock.
+/// Holds when a worker last greeted, as eight bytes of the monotonic clock.
 const GREETED_KEY: &[u8] = b"weir.greeted";
-/// Holds the rule set that was pushed: eight bytes of version, and the document.
+/// Holds the pushed rule set: eight bytes of version, then the document.
 const RULES_KEY: &[u8] = b"weir.rules";
-/// Holds what workers look at to see whether [`RULES_KEY`] is news to them: eight bytes of its version, and
-/// eight of the latest version that was refused.
+/// Tells workers whether [`RULES_KEY`] has changed: eight bytes of its version, and eight of the latest version
+/// that was refused.
 const RULES_WORD_KEY: &[u8] = b"weir.rules.version";
-/// Holds until when no worker fetches a rule set, as eight bytes of the monotonic clock.
+/// Holds the time before which no worker may begin to fetch a rule set, as eight bytes of the monotonic clock.
 const FETCH_KEY: &[u8] = b"weir.rules.fetch";
-/// Holds how many slots were made, as four bytes. It has the format's digit in it, as the slots' names do: a module
-/// that writes them otherwise has slots of its own, and takes none of these for corrupt.
+/// Holds how many slots were made, as four bytes. Like the slots' names, it carries the format's digit: a module with
+/// another format has slots of its own, and does not take these for corrupt ones.
 const CREATED_KEY: &[u8] = b"weir.slots5";
-/// Holds the names of the keys that workers left to be reported when they ended, until another takes them. It is made
-/// when a worker begins, and mostly empty.
+/// Holds the names of the keys that ended workers left to be reported, until another worker takes them. It is made
+/// when a worker begins, and is mostly empty.
 const PARTED_KEY: &[u8] = b"weir.parted5";
 
-/// The keys beside the slots: all of these.
+/// The number of keys besides the slots: all of the above.
 const KEYS_BESIDE: u32 = 8;
-/// How often a worker that ends tries to leave what it has, each time another was quicker.
+/// How often an ending worker tries to leave what it has, if others keep writing first.
 const LEAVES_MAX: u32 = 8;
 
-/// The process that this worker is one of, by where its table is: in shared data, or, where the host has none, in this
-/// worker's own memory.
+/// The process of this worker, by where its table is: in shared data, or in this worker's own memory if the host has no
+/// room for it there.
 pub(crate) enum Process {
     Shared { count: u32 },
     Own(LocalSlots),
 }
 
 impl Default for Process {
-    /// Before its table is opened.
+    /// The process before its table is opened.
     fn default() -> Self {
         Self::Shared { count: 1 }
     }
 }
 
 impl Shared for Process {
-    /// The identity that the first worker of this process made, or one made now.
+    /// The identity that the first worker of this process made, or a new one.
     ///
-    /// On Envoy the main thread configures a plugin before any worker does, so the first is alone. Where
-    /// shared data is missing, the worker is on its own and so is its identity.
+    /// On Envoy the main thread configures a plugin before any worker does, so no two make one at once. Without
+    /// shared data, each worker has an identity of its own.
     fn identity(&mut self) -> TableIdentity {
         if let Some(known) = read_identity() {
             return known;
@@ -100,7 +100,7 @@ impl Shared for Process {
             return false;
         }
         let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
-        // Another worker was quicker: it greets. A host whose shared data fails lets every worker greet.
+        // If another worker was faster, that one greets. If shared data fails, every worker greets.
         taken != Err(Status::CAS_MISMATCH) || time(GREETED_KEY).0 == before
     }
 
@@ -137,12 +137,12 @@ impl Shared for Process {
 
     fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
         let (before, cas) = time(FETCH_KEY);
-        // A time that is further ahead is none that this clock gave.
+        // A time further ahead than that was given by another clock.
         if before > now && before.nanos_since(now) <= fetch_ns {
             return false;
         }
         let taken = host::set_shared_data(FETCH_KEY, &(now + fetch_ns).as_nanos().to_le_bytes(), cas);
-        // A host whose shared data fails lets every worker fetch.
+        // If shared data fails, every worker fetches.
         taken != Err(Status::CAS_MISMATCH) || time(FETCH_KEY).0 == before
     }
 
@@ -150,7 +150,7 @@ impl Shared for Process {
         set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
     }
 
-    /// Envoy's first write of a key overwrites another worker's.
+    /// Made ahead, because on Envoy the first write of a key overwrites another worker's.
     fn open_parted(&mut self) {
         if host::shared_data(PARTED_KEY) == Err(Status::NOT_FOUND) {
             let _ = host::set_shared_data(PARTED_KEY, &[], 0);
@@ -178,7 +178,7 @@ impl Site for Process {
         *self = Self::opened(slots);
     }
 
-    /// Envoy's `node.id`, by its name of today or an older one.
+    /// Envoy's `node.id`, under its present name or the older one.
     fn node(&mut self) -> Option<String> {
         let bytes = host::property("xds\0node\0id").or_else(|_| host::property("node\0id")).ok()?;
         String::from_utf8(bytes).ok()
@@ -192,7 +192,7 @@ impl Site for Process {
         host::unix_ns()
     }
 
-    /// On nginx the first report is the trial.
+    /// On nginx this cannot be tried here; the first report shows it.
     fn makes_calls(&mut self) -> bool {
         nginx::IS_HOST || host::has_http_calls()
     }
@@ -225,10 +225,10 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// Set in the number of POPs where that is a guess.
+/// Set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
 
-/// The time at `key`, long ago if there is none, and its compare-and-swap number.
+/// The time at `key`, zero if there is none, and its compare-and-swap number.
 fn time(key: &[u8]) -> (Time, u32) {
     let (bytes, cas) = host::shared_data(key).unwrap_or_default();
     let at = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
@@ -240,16 +240,16 @@ fn number(key: &[u8]) -> Option<u32> {
     <[u8; 4]>::try_from(bytes).ok().map(u32::from_le_bytes)
 }
 
-/// Writes a value that a later write corrects, should this one meet another.
+/// Writes a value without a retry: if this conflicts with another write, a later one corrects it.
 fn set_corrected_later(key: &[u8], value: &[u8]) {
     let cas = host::shared_data(key).map_or(0, |(_, cas)| cas);
     let _ = host::set_shared_data(key, value, cas);
 }
 
 impl Process {
-    /// Makes the slots that are not there yet.
+    /// Makes the slots that are not there yet, and checks that the host keeps them.
     ///
-    /// They are made ahead because Envoy's first write of a key overwrites whatever another worker
+    /// They are made ahead, because on Envoy the first write of a key overwrites whatever another worker
     /// wrote in between.
     fn opened(count: u32) -> Self {
         let created = number(CREATED_KEY).unwrap_or(0);
@@ -261,7 +261,7 @@ impl Process {
                 break;
             }
         }
-        // A store that is too small either refuses the last, or drops the first for it.
+        // A store that is too small either refuses the last slot, or drops the first one for it.
         let is_there = |index: u32| host::shared_data(&slot_name(index)).is_ok();
         if read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             log::warn!(
@@ -279,8 +279,8 @@ impl Process {
     }
 }
 
-/// The key of slot `index`. nginx finds keys by CRC-32 alone; names that differ in four adjacent
-/// bytes never share one.
+/// The key of slot `index`. nginx tells keys apart by CRC-32 alone, and names that differ only in four
+/// adjacent bytes never have the same one.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

@@ -1,4 +1,4 @@
-//! One configuration in one worker: its edge, and all that this needs of the host.
+//! One configuration in one worker: its edge, and all that the edge needs of the host.
 
 use weir_limiter::edge::{Answered, Edge, Effect, Open, Step, Unread};
 use weir_wire::time::Time;
@@ -11,19 +11,19 @@ use crate::nginx;
 use crate::sample::Sample;
 use crate::shared::Process;
 
-/// An edge with everything it needs of the host.
+/// An edge, with everything that it needs of the host.
 pub(crate) struct Worker {
     pub(crate) edge: Edge,
     pub(crate) process: Process,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     sample: Sample,
-    /// None where the POP is on its own.
+    /// None if the POP is on its own.
     pub(crate) caller: Option<Caller>,
 }
 
 impl Worker {
-    /// A worker with this configuration, and what is to be done first; every error with its place.
+    /// A worker with this configuration, and what to do first; or every error, with its place.
     pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (Process::default(), Clock::default());
         let (edge, effects) = Edge::configure(bytes, nginx::RULES, &mut process, clock.now())?;
@@ -32,7 +32,7 @@ impl Worker {
         Ok((Self { edge, process, clock, metrics, sample: Sample::default(), caller }, effects))
     }
 
-    /// Hands over what was counted.
+    /// Hands the counters to the host's metrics.
     pub(crate) fn flush_metrics(&mut self) {
         let now = self.clock.now();
         self.metrics.flush(self.edge.counters());
@@ -44,14 +44,14 @@ impl Worker {
         }
     }
 
-    /// Hands over all that it has: it ends.
+    /// The worker ends: hands over everything it has.
     pub(crate) fn part(&mut self) {
         self.flush_metrics();
         self.edge.leave(&mut self.process);
     }
 
-    /// Decides a request whose headers are there, or that has waited for a call which is `answered`, and does what is
-    /// decided.
+    /// Decides a request whose headers are there, or that has waited for the call that is `answered`, and carries out
+    /// the decision.
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,
@@ -65,14 +65,14 @@ impl Worker {
                 None => edge.request(open, &mut HostRequest, process, now),
                 Some(answer) => {
                     let decided = edge.answer_request(open, answer, &mut HostRequest, process, now);
-                    // It waits for another, if for any.
+                    // It does not wait for this call.
                     let Some(decided) = decided else { return Action::Pause };
                     decided
                 }
             };
             if let Some(note) = decided.note {
                 // `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. A host
-                // without filter state logs nothing of it; the decision stands.
+                // without filter state does not log them; the decision stands.
                 let _ = host::set_property("weir.decision", note.decision);
                 let _ = host::set_property("weir.rule", note.rule);
             }
@@ -82,7 +82,7 @@ impl Worker {
                 Step::Answer(answer) => {
                     let sent =
                         host::send_response(answer.status, answer.details, answer.headers, answer.body);
-                    // A request that is answered goes no further. If the host will not take the answer, it goes on.
+                    // An answered request goes no further. If the host does not take the answer, it goes on.
                     let Err(status) = sent else { return Action::Pause };
                     log::warn!("the host did not take a local response: status {}", status.0);
                     return Action::Continue;
@@ -97,8 +97,8 @@ impl Worker {
     }
 }
 
-/// The monotonic clock, or on a host that has none the wall clock held from going back. The two are
-/// never mixed: a monotonic clock that fails once stands still for once.
+/// The monotonic clock, or on a host without one, the wall clock, kept from going back. The two are never
+/// mixed: if the monotonic clock fails once, the last time is used again.
 #[derive(Default)]
 pub(crate) struct Clock {
     is_monotonic: bool,
@@ -115,7 +115,7 @@ impl Clock {
         self.latest()
     }
 
-    /// What was last read.
+    /// The time that was last read.
     pub(crate) fn latest(&self) -> Time {
         Time::from_nanos(self.latest_ns)
     }

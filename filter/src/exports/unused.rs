@@ -1,5 +1,5 @@
-//! The callbacks that the filter does not act on, for hosts that call them without asking whether they are there
-//! (nginx's `ngx_wasm_module`). Elsewhere they would only cost: built with the feature `nginx`.
+//! The callbacks that the filter does not need, for a host that calls them without checking that they exist (nginx's
+//! `ngx_wasm_module`). On other hosts they would only cost time, so they are built with the feature `nginx` only.
 
 use crate::host::Action;
 
@@ -32,7 +32,7 @@ unused! {
     proxy_on_foreign_function(u32, u32, usize);
 }
 
-/// A context may end at once: what is left to do waits for `proxy_on_delete`.
+/// A context may end at once: what is left to do is done in `proxy_on_delete`.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_done(_: u32) -> bool {
     true
