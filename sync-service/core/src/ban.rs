@@ -45,7 +45,7 @@ pub struct Bans {
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// When the ban was to end when that was last news.
+    /// The end of the ban when it was last news.
     until_us: u64,
     /// The POP that made the ban, and its table: it need not be told.
     from: Option<(String, u32)>,

@@ -6,7 +6,7 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 
-/// How often a full map forgets what is not needed, in nanoseconds; not with every report, so that each stays cheap.
+/// How often a full map forgets what is not needed, in nanoseconds: seldom, so that reports stay cheap.
 const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
 
 /// A `T` for each of a bounded number of budgets.

@@ -1,9 +1,9 @@
 //! The budget of a strict rule: a token is debited before a POP may spend it.
 //!
-//! This is the escrow method (O'Neil, "The Escrow Transactional Method", ACM TODS 11(4), 1986). A POP
-//! claims tokens for an *epoch* of its own; what the budget gives is debited at once and leased to that
-//! epoch, and the POP spends it while the lease lasts. What is said is cumulative on both sides, so a
-//! message that is lost, repeated or overtaken does no harm: the next one says it again.
+//! This is the escrow method (O'Neil, "The Escrow Transactional Method", ACM TODS 11(4), 1986). A POP claims tokens for
+//! an *epoch* of its own; what the budget gives is debited at once and leased to that epoch, and the POP spends it
+//! while the lease lasts. Both sides state cumulative counts, so a message that is lost, repeated or overtaken does no
+//! harm: the next one states them again.
 //!
 //! **Nothing is spent twice.** Tokens that are leased and not known to be spent are *outstanding*. Level and
 //! outstanding together are never more than the burst: the refill stops there. Otherwise a POP could hoard a burst
@@ -284,7 +284,7 @@ impl Escrow {
         full_ns(draw).saturating_sub(self.deficit_ns) / draw.token_ns()
     }
 
-    /// Whether one more epoch can be put on record; where it is tight, those that have ended make room.
+    /// Whether one more epoch can be put on record; if there is no room, those that have ended make some.
     fn has_room(&mut self, now_us: u64) -> bool {
         if self.holders.len() >= HOLDERS_MAX {
             self.holders.retain(|_, holder| holder.until_us > now_us);

@@ -1,5 +1,5 @@
-//! What a region last heard of each budget: how much it owes now, and where to go on from when the
-//! store is out of reach.
+//! What a region last heard of each budget: how much it owes now, and where to go on from while the store is out of
+//! reach.
 //!
 //! A full budget has nothing to remember, so only those that lack something are here, and they leave
 //! once they have refilled.

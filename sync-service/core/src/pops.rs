@@ -17,7 +17,7 @@ const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
 /// A worker without a report of keys for so long, in nanoseconds, has none: a warm one is reported every two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// A worker that says nothing for so long, in nanoseconds, is left out of what its POP runs, beside others that speak.
+/// A worker that says nothing for so long, in nanoseconds, no longer counts for what its POP runs.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
 /// POPs by name.

@@ -61,7 +61,7 @@ struct Letter<T> {
     worker: u64,
     sequence: u64,
     sent_at: Time,
-    /// `None` if it tells nothing, as it may be thrown away.
+    /// `None` for the answer to a repeated report: it tells nothing, as it may be thrown away.
     told: Option<T>,
 }
 

@@ -1,7 +1,8 @@
 //! A map for few pairs: in order of the keys, in one piece of memory.
 //!
-//! Most budgets have one source or a few, and one member. For each, a tree would take a node with room for eleven, and
-//! need an owned key for a look-up; this takes what it holds, and finds by anything in the keys' order.
+//! Most budgets have one source or a few, and one member. A tree would allocate a node with room for eleven for each,
+//! and need an owned key for a look-up; this takes little more than it holds, and looks up by anything in the keys'
+//! order.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;

@@ -22,7 +22,7 @@ const RESTING_LOST_NS: u64 = 10 * SECOND_NS;
 pub(super) struct Known {
     pub(super) quota: Quota,
     pub(super) sharing: Sharing,
-    /// What POPs hold that are not asked for the key.
+    /// What POPs without requests for the key hold.
     pub(super) grant: Grant,
     /// Whether at most one POP is asked for it.
     pub(super) is_alone: bool,
