@@ -16,9 +16,9 @@
 //! memory.rs    memory that the host writes its answers to
 //! ```
 //!
-//! Everything that decides is in `weir-limiter`, and so is the state machine of a worker
-//! (`weir_limiter::edge`). No file here imports one that imports it. Nothing here may trap: a panic costs the worker its
-//! VM and the request in flight (invariant I1).
+//! Everything that decides is in `weir-limiter`, and so is the state machine of a worker (`weir_limiter::edge`).
+//! Files here do not import each other in circles. Nothing here may trap: a panic costs the worker its VM and the
+//! request in flight (invariant I1).
 #![cfg_attr(
     not(test),
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)

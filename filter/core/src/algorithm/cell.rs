@@ -7,7 +7,7 @@ pub const CELLS_MAX: usize = 8;
 /// The wait for a request that never fits, because it costs more than the limit.
 pub const NEVER_NS: u64 = u64::MAX;
 
-/// The state of one key: 16 bytes, what a slot's entry holds beside its tag.
+/// The state of one key: the 16 bytes that a slot's entry holds besides its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// From this time on it holds nothing: it may be dropped, and reads as new.

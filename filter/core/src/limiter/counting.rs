@@ -29,7 +29,7 @@ impl Limiter {
         has_room
     }
 
-    /// A key that was refused is past its even share: from now on weir-sync hears of it.
+    /// A key that was refused is past its even share, so it becomes watched.
     pub(super) fn watch_refused(
         &mut self,
         hit: &Hit,

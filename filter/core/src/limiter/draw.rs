@@ -204,7 +204,7 @@ impl Limiter {
         match self.draw(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
             None if self.touch.asked == Asked::NotYet => self.decide_again(false, request, slots, now),
-            // A request never waits twice; if it should be told to, let it through.
+            // A request that has waited is not told to again. If it should be, let it through.
             None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
         }
     }

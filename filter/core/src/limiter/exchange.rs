@@ -1,4 +1,4 @@
-//! A worker's exchange with weir-sync: which reports are under way, how much it may say, and how well the two are in touch.
+//! A worker's exchange with weir-sync: its calls under way, how much it may report, and how well it is in touch.
 
 use alloc::vec::Vec;
 

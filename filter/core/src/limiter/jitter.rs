@@ -28,7 +28,7 @@ fn jitter_s(tag: u64, most_s: u32, now: Time) -> u32 {
 }
 
 /// Mixes bits (the output function of `SplitMix64`: Steele et al., "Fast splittable pseudorandom number
-/// generators", 2014). The tag is a keyed hash already, so nobody can aim at a jitter.
+/// generators", 2014). The tag is a keyed hash already, so clients cannot choose their jitter.
 fn mixed(bits: u64) -> u64 {
     let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -2,8 +2,7 @@
 
 use crate::decision::{Outcome, Standing};
 
-/// A request's outcome, before a `Decision` is made of it. The steps of the decision pass it
-/// on, so it is small.
+/// A request's outcome, before a `Decision` is made from it. Each step passes it on to the next, so it is small.
 #[derive(Clone, Copy)]
 pub(super) struct Ruling {
     pub(super) outcome: Outcome,

@@ -124,7 +124,7 @@ pub struct Watched {
     pub hold: Hold,
 }
 
-/// What a watched key holds, beside its bucket. Numbers of tokens are below 2^20.
+/// What a watched key holds besides its bucket. Numbers of tokens are below 2^20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// A grant, or none yet.
