@@ -1,4 +1,4 @@
-//! Penalties in random worlds: which client is banned, where, when and for how long, told from what became of every request.
+//! Penalties in random worlds: which client is banned, where, when and for how long, judged by every request's outcome.
 
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
@@ -12,19 +12,19 @@ use super::stretch;
 use super::touch::Way;
 use super::world::World;
 
-/// Longer than any world: a key's window ends once in it at most.
+/// Longer than any world, so a key's window ends at most once in it.
 const WITHIN: &str = "10m";
 /// How long a ban lasts, in seconds.
 const DENY_SECONDS: [f64; 2] = [3.0, 15.0];
-/// By how much clocks that drift differ in that time, and what is rounded, in nanoseconds.
+/// How far drifting clocks differ in that time, and what is rounded, in nanoseconds.
 const SLACK_NS: u64 = SECOND_NS / 20;
-/// Who knows of a ban does not hear of one that lasts by less than a second longer: nor does a region's weir-sync.
+/// A POP that knows of a ban is not told of one that ends less than a second later; nor is a region's weir-sync.
 const LONGER_NS: u64 = 2 * SECOND_NS;
-/// After a ban, one that has half of its burst is let through after so long, in nanoseconds, beside what news take.
+/// How long after a ban a client that has half of its burst is let through, in nanoseconds, beside the time of news.
 const AGAIN_NS: u64 = 3 * SECOND_NS;
-/// So many messages in a row may be lost that tell of a ban; each is given up, and the next says it.
+/// How many messages in a row that tell of a ban may be lost; each is given up, and the next tells it.
 const LOST: u64 = 2;
-/// A strict rule's request whose message is lost is refused, and earns no ban: so many parts of them.
+/// One in this many requests of a strict rule may be refused because a message was lost, which earns no ban.
 const LOST_PARTS: usize = 10;
 
 /// A rule's penalty.
@@ -45,7 +45,7 @@ struct Ban {
 }
 
 impl Penalty {
-    /// One for the first rule of a world, which is the only one; its first client earns it.
+    /// Draws a penalty for a world's first rule, which becomes the only one; its first client earns it.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
     pub fn draw(
         setup: &mut Setup,
@@ -54,7 +54,7 @@ impl Penalty {
         rng: &mut Rng,
     ) -> Self {
         setup.rules.truncate(1);
-        // So that the world may ask for some times as much.
+        // So that the world's clients may ask for several times as much.
         let rate = rate.min(most / 4.0).max(1.0).floor();
         setup.rules[0].rate = format!("{rate}/s");
         let after = rng.u32(1..=40);
@@ -74,7 +74,7 @@ impl Penalty {
         Self { after: after as usize, deny_ns: seconds * SECOND_NS, is_strict }
     }
 
-    /// Ends the run where a ban is not what the rule says.
+    /// Ends the run if a ban is not what the rule says.
     pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
         for key in 0..world.setup().keys {
             let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
@@ -91,7 +91,7 @@ impl Penalty {
         made.map(|made| Ban { pop: made.pop, key, from: made.at, until: made.at + self.deny_ns }).collect()
     }
 
-    /// A POP bans for as many refusals as the rule says, since it banned last.
+    /// A POP bans only after as many refusals as the rule says, counted since its last ban.
     fn are_earned(&self, world: &World, log: &[Logged], bans: &[Ban]) {
         for ban in bans {
             let before = log.iter().rev().skip_while(|logged| logged.at > ban.from);
@@ -133,7 +133,7 @@ impl Penalty {
     }
 }
 
-/// Who is banned is refused: at the POP at once, and at the others when they have heard of it.
+/// A banned client is refused: at the POP that banned it at once, and at the others when they have heard of it.
 fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
     let setup = world.setup();
     for ban in bans {
@@ -195,12 +195,12 @@ fn asks_in_vain(log: &[Logged], late: u64, by: u64) -> bool {
         && until_then.last().is_some_and(|logged| logged.at > late)
 }
 
-/// When a POP knows of a ban, at the latest; none where it need not.
+/// The latest time at which a POP knows of a ban; `None` if it need not.
 fn known_at(ban: &Ban, pop: usize, (faults, setup): (&Schedule, &Setup), end: u64) -> Option<u64> {
     if pop == ban.pop {
         return Some(ban.from);
     }
-    // Whoever knows may end before the others have heard.
+    // What knows of it may crash before the others have heard.
     let is_lost = |at: u64| {
         let forgets = |fault: &Fault| match *fault {
             Fault::SyncCrash(sync) => sync / setup.syncs_per_region == ban.pop % setup.regions,
@@ -221,8 +221,8 @@ fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {
     faults.iter().any(|(at, fault)| (from..until).contains(at) && is_one(fault))
 }
 
-/// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says for how long it lasts,
-/// so it lasts longer by what that was under way; and a region may say of another's what it has heard of it.
+/// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says how long it
+/// lasts, so the time under way is added, and a region may pass on what it heard from another.
 fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
     let by = |fault: &Fault| match *fault {
         Fault::Near(link) | Fault::Far(link) => 2 * (link.delay_ns + link.jitter_ns),
@@ -234,7 +234,7 @@ fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
     SLACK_NS + 2 * setup.round_trip_ns() + faults.iter().map(|(_, fault)| by(fault)).sum::<u64>()
 }
 
-/// What a world's bans were: how many were made, how often one that was banned asked elsewhere, and was let through after.
+/// How many bans a world made, as text.
 pub fn counted(world: &World, penalty: &Penalty) -> String {
     let bans: Vec<_> =
         (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();

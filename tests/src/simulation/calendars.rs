@@ -1,5 +1,5 @@
-//! Quotas of the calendar in random worlds: midnight comes while clients ask. Of a day the fleet admits all that there is,
-//! and no more; and the next day opens it anew.
+//! Quotas of the calendar in random worlds: midnight comes while clients ask. The fleet admits all that a day has and
+//! no more, and the next day begins anew.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use super::world::{WARM_UP_NS, World};
 /// Midnights that end a month, in days since 1970: February in a leap year and in none, April, and a year.
 const MONTHS: [u64; 4] = [11_017, 11_382, 11_443, 11_688];
 const DAY_US: u64 = 86_400_000_000;
-/// What a POP has on hand ahead, as a part of the count; or a token.
+/// What a POP has on hand ahead: the count divided by this, at least a token.
 const AHEAD_PARTS: u64 = 1_000;
-/// What has to be there of a day for its rest to be a part worth to look at: it is asked for after all has been given.
+/// How many times its count a window must be asked for before it is judged whether it gave all.
 const ASKED_FOR_TIMES: u64 = 2;
-/// How long a POP takes for its first token of a day beside an exchange, in nanoseconds.
+/// How long a POP takes for its first token of a day, beside an exchange, in nanoseconds.
 const OPENS_NS: u64 = SECOND_NS / 5;
-/// When midnight comes in a row, in seconds.
+/// When midnight comes in the table's row, in seconds.
 const MIDNIGHT_AT: u64 = 30;
-/// How many tokens a day has in a row.
+/// How many tokens a day has in the table's row.
 const ROW_COUNT: u32 = 20_000;
 
 /// A quota of the calendar, and a midnight.
@@ -39,7 +39,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// One for the first rule of a world, which is the only one.
+    /// Draws one for a world's first rule, which becomes the only one.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -71,7 +71,7 @@ impl Turn {
         for client in clients {
             (client.cost, client.is_mixed) = (1, false);
         }
-        // A store whose clock steps has midnight at another time, and what a store lost is given again.
+        // If the store's clock steps, midnight moves, and what the store loses is given again.
         let moves = |fault: &Fault| {
             matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed)
         };
@@ -79,7 +79,7 @@ impl Turn {
         Self { at, count }
     }
 
-    /// Ends the run where a window admits another count than it has, or begins late.
+    /// Ends the run if a window admits more or less than its count, or begins late.
     pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
         for key in 0..world.setup().keys {
             let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
@@ -106,7 +106,7 @@ impl Turn {
         format!("{spans:?} of {}", self.count)
     }
 
-    /// What is asked for often enough is given, but for what POPs have on hand that are not asked any more.
+    /// All that is asked for often enough is given, except what is on hand at POPs that are no longer asked.
     fn gives_all(&self, world: &World, log: &[Logged], span: (u64, u64)) {
         let Tally { offered, admitted } = tally(log, span);
         let count = u64::from(self.count);
@@ -117,7 +117,7 @@ impl Turn {
         }
     }
 
-    /// The first that asks after midnight, and while its POP is in touch, is let through.
+    /// After midnight, a request is let through in time.
     fn opens(&self, world: &World, log: &[Logged]) {
         let setup = world.setup();
         let takes_ns = setup.timeout_ns + setup.interval_ns + 2 * setup.round_trip_ns() + OPENS_NS;
@@ -136,8 +136,8 @@ impl Turn {
     }
 }
 
-/// What POPs may have on hand for a client that is not there any more, in tokens: a part of the count, and what they were
-/// asked for from a report to the answer to the next.
+/// What POPs may have on hand for a client that has left, in tokens: a part of the count, and what they were asked for
+/// between a report and the answer to the next.
 fn on_hand(setup: &Setup, log: &[Logged], (from, to): (u64, u64), count: u64) -> u64 {
     let news_ns = setup.interval_ns + setup.round_trip_ns();
     let mut asked = BTreeMap::<(usize, u64), u64>::new();
@@ -183,7 +183,7 @@ pub fn before(world: &World) -> f64 {
     of_count(world, (0, MIDNIGHT_AT * SECOND_NS))
 }
 
-/// And after.
+/// The same after midnight.
 pub fn after(world: &World) -> f64 {
     of_count(world, (MIDNIGHT_AT * SECOND_NS, u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! What those trials draw that one figure tells (see [`super::exact`]): who asks, in which world, and what goes wrong.
+//! What the larger trials draw (most are judged by a figure, see [`super::exact`]): shapes, worlds, and faults.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -31,26 +31,26 @@ pub(super) struct Of {
     pub until: u64,
 }
 
-/// How long a POP's link is silent, ...
+/// How long a POP's link is silent, in nanoseconds, ...
 pub(super) const SILENCE_NS: u64 = 4 * SECOND_NS;
-/// ... from then on until the next time, ...
+/// ... and how long it then works until the next time.
 const AFTER_NS: u64 = 8 * SECOND_NS;
-/// From when to when the region alone is asked that is cut off before and after, in nanoseconds.
+/// From when to when only the region is asked that is cut off before and after, in nanoseconds.
 pub(super) const AGAIN_AT: (u64, u64) = (14 * SECOND_NS, 32 * SECOND_NS);
-/// A quota that is flooded in pulses has so many tokens a second at least: with fewer, a floor is hardly a token.
+/// The least tokens a second of a quota that is flooded in pulses: with fewer, a floor is hardly a token.
 const PULSES_RATE_MIN: f64 = 10.0;
-/// Slots of a table in which three clients under three rules hardly meet.
+/// Slots of a table in which three clients under three rules hardly share any.
 const NESTED_SLOTS: u32 = 256;
-/// A link to somebody next door.
+/// A link to the next door.
 const QUICK: Link = Link::perfect(SECOND_NS / 1_000);
 
 /// Requests that cost half of the burst, at one POP.
 pub(super) fn dear_at_one(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, burst, pop, .. } = of;
     setup.rules.truncate(1);
-    // Where two hear a POP in turn, it is asked at two for all that the store knows.
+    // If two weir-syncs hear a POP in turn, the store takes it for two POPs.
     setup.syncs_per_region = 1;
-    // A few requests a second: now and then there is none to report.
+    // With a few requests a second, there is sometimes none to report.
     setup.rules[0].burst = burst.min(rate as u32).max(10);
     for shape in &mut *shapes {
         *shape = Shape::OnePop { rate: rate * log_uniform(1.5, 5.0, rng), pop };
@@ -58,7 +58,7 @@ pub(super) fn dear_at_one(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
     Schedule::new()
 }
 
-/// The one POP that a client asks does not hear its weir-sync for some seconds, again and again; then all arrives at once.
+/// A client asks one POP that again and again does not hear its weir-sync for seconds; then all arrives at once.
 pub(super) fn silent(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, burst, most, pop, until, .. } = of;
     setup.rules.truncate(1);
@@ -82,7 +82,7 @@ pub(super) fn small_burst(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
     setup.rules[0].burst = ((rate * log_uniform(0.01, 0.1, rng)) as u32).max(1);
     for shape in &mut *shapes {
         let rate = (rate * log_uniform(1.1, 20.0, rng)).min(most);
-        // At no POP does it stay until all have heard of it: what is admitted and not charged yet is most then.
+        // It leaves each POP before all have heard of it: then most is admitted that is not charged yet.
         let dwell_ns = rng.u64(3 * SECOND_NS / 5..6 * SECOND_NS / 5);
         *shape = match rng.u8(0..4) {
             0 => Shape::OnePop { rate, pop },
@@ -93,7 +93,7 @@ pub(super) fn small_burst(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
     Schedule::new()
 }
 
-/// A region is cut off from the store; then it alone is asked; then it is cut off again.
+/// A region is cut off from the store; then only it is asked; then it is cut off again.
 pub(super) fn alone_again(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, most, begin, until, .. } = of;
     setup.rules.truncate(1);
@@ -115,7 +115,7 @@ pub(super) fn alone_again(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
 /// A region that has a floor is flooded in pulses.
 pub(super) fn pulses(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, most, .. } = of;
-    // One POP in each region, and as much asked for beside the quota as the world may have requests.
+    // One POP in each region, and as many requests beyond the quota as a world may have.
     (setup.pops, setup.regions, setup.syncs_per_region) = (3, 3, 1);
     near_by(setup);
     let rate = rate.min(most / 25.0).max(PULSES_RATE_MIN).ceil();
@@ -129,14 +129,14 @@ pub(super) fn pulses(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut
     Schedule::new()
 }
 
-/// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst when its lease has ended.
+/// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst once its lease has ended.
 pub(super) fn leases_end(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, burst, most, pop, until, .. } = of;
-    // What refills on the way to the others would hide as many tokens.
+    // With slow links, what refills on the way to the others would hide as many tokens.
     (setup.near, setup.far) = (QUICK, QUICK);
     setup.interval_ns = SECOND_NS / 2;
     setup.terms.interval_ns = setup.interval_ns + setup.round_trip_ns();
-    // No report finds the lease over at the moment that it ends.
+    // So that no report comes at the moment at which the lease ends.
     setup.terms.strict_lease_ns = 2 * SECOND_NS + SECOND_NS / 20;
     let each = (burst as usize).min(400);
     let leaves = rng.u64(2 * SECOND_NS..3 * SECOND_NS);
@@ -150,8 +150,8 @@ pub(super) fn leases_end(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: 
     rounds.flat_map(cut).map(|(at, is_cut)| (at, Fault::CutPop(pop, is_cut))).collect()
 }
 
-/// All begins while clients ask: POPs, weir-syncs and the store, which is empty; or weir-syncs only, and the store later:
-/// POPs remember how many they are.
+/// Everything starts while clients ask: POPs, weir-syncs and an empty store. Or only weir-syncs do, and the store comes
+/// later: POPs remember how many there are.
 pub(super) fn cold(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let mut faults = Schedule::new();
     let begins = |rng: &mut Rng| rng.u64(SECOND_NS / 100..3 * SECOND_NS);
@@ -162,8 +162,8 @@ pub(super) fn cold(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut R
         let back = rng.u64(3 * SECOND_NS..of.until.min(15 * SECOND_NS));
         faults.extend([(0, Fault::StoreUp(false)), (back, Fault::StoreUp(true))]);
     } else {
-        // What a POP gives before it knows how many there are, nobody hears of (docs/budgets.md): of clients that ask at one
-        // rate, too much would be found.
+        // What a POP gives before it knows how many POPs there are is not reported (docs/budgets.md). Clients that ask
+        // at one rate would seem to be admitted too much.
         for shape in &mut *shapes {
             let high = (of.rate * log_uniform(0.3, 20.0, rng)).min(of.most);
             let half_ns = rng.u64(SECOND_NS / 5..4 * SECOND_NS);
@@ -178,9 +178,9 @@ pub(super) fn cold(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut R
     faults
 }
 
-/// Two rules around the one, each with the same burst.
+/// Two wider rules around the first, each with the same burst.
 pub(super) fn nested(setup: &mut Setup, of: &Of, rng: &mut Rng) -> Schedule {
-    // So that one slot need not watch what all of them ask for.
+    // So that no slot has to watch all clients under all rules.
     setup.slots = NESTED_SLOTS;
     let mut wider = of.rate;
     for name in ["r1", "r2"] {
@@ -191,7 +191,7 @@ pub(super) fn nested(setup: &mut Setup, of: &Of, rng: &mut Rng) -> Schedule {
     Schedule::new()
 }
 
-/// Two weir-syncs a region, asked by who does not move: one that moves is counted where it was, too.
+/// Two weir-syncs a region, and clients that do not move: one that moves is still counted where it was.
 pub(super) fn replicas(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     setup.syncs_per_region = 2;
     for shape in &mut *shapes {

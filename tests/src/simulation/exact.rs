@@ -1,5 +1,5 @@
-//! What a trial asks for beside what every world is asked for: a figure of the first client, as in the table of
-//! scenarios, that tells whether one mechanism is there.
+//! What a trial must reach beside what every world must: a figure of the first client, as in the table of scenarios,
+//! that tells whether one mechanism works.
 
 use weir_wire::time::SECOND_NS;
 
@@ -12,49 +12,49 @@ use super::stretch::Span;
 use super::trials::Trial;
 use super::world::World;
 
-/// The loop has settled after so many seconds.
+/// The loop has settled after this many seconds.
 const SETTLES_SECONDS: u64 = 4;
-/// How long is looked at what comes in a bunch, in seconds, ...
+/// How long what comes in a bunch is watched, in seconds, ...
 const BUNCH_SECONDS: u64 = 5;
-/// ... and what is admitted then: in the table at 100/s, 0.985 to 1.01.
+/// ... and the least and the most that is admitted then: in the table at 100/s, 0.985 to 1.01.
 const BUNCH: [f64; 2] = [0.94, 1.03];
-/// Dear requests at one POP that is asked for nothing else, ...
+/// The least and the most of expensive requests at one POP that is asked for nothing else, ...
 const DEAR: [f64; 2] = [0.99, 1.01];
-/// ... but for so many of them.
+/// ... give or take this many of them.
 const DEAR_REQUESTS: f64 = 3.0;
-/// The least where the burst fills in a tenth of a second, ...
+/// The least if the burst fills in a tenth of a second, ...
 const SMALL: f64 = 0.96;
-/// ... the same of a client that moves: what it does not find at one POP it has left at another, most where it comes back
-/// in step with reports; ...
+/// ... the same for a client that moves: what it lacks at one POP it left at another, most of all if it comes back in
+/// step with reports; ...
 const SMALL_MOVING: f64 = 0.8;
-/// ... and the most, of what refills.
+/// ... and the most, as a part of what refills.
 const SMALL_MOST: f64 = 1.03;
-/// A region that is cut off goes by its share after this, in nanoseconds, beside what was under way, ...
+/// After how long a region that is cut off goes by its share, in nanoseconds, beside what was under way, ...
 const ALONE_NS: u64 = 2 * SECOND_NS;
-/// ... and has this of it: of a small one in a distant region, whose POPs have tokens on hand that another is asked for.
+/// ... and the part of it that it gets: least if it is small and distant, and one POP has on hand what another lacks.
 const SHARE: [f64; 2] = [0.75, f64::INFINITY];
-/// The most of its floor and of its part of the rest, for a region that is flooded in pulses: with each pulse it gets what
-/// its POPs admit before they hear.
+/// The most that a region flooded in pulses gets, as a part of its floor and its part of the rest: with each pulse it
+/// gets what its POPs admit before they hear.
 const IN_PULSES_MOST: f64 = 1.4;
-/// A few tokens are no part.
+/// A few tokens either way do not count.
 const FEW: f64 = 8.0;
 
-/// What was admitted of what would be ideal, and within which limits that must be.
+/// What was admitted, what would be ideal, and the limits within which it must be.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// What it is.
     pub what: &'static str,
     /// Tokens that were admitted.
     pub admitted: f64,
-    /// Tokens that would be.
+    /// Tokens that would ideally be admitted.
     pub ideally: f64,
-    /// The least and the most, as a part of those, ...
+    /// The least and the most, as parts of those, ...
     pub limits: [f64; 2],
-    /// ... but for so many tokens.
+    /// ... give or take this many tokens.
     pub few: f64,
 }
 
-/// Ends the run where a figure of the trial is out of its limits.
+/// Ends the run if a figure of the trial is out of its limits.
 pub fn judge(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) {
     for Figure { what, admitted, ideally, limits: [least, most], few } in
         figures(world, trial, faults, clients)
@@ -87,7 +87,7 @@ pub fn figures(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking
                 _ => SMALL,
             };
             let least = beside_ideal("a small burst", [least, f64::INFINITY], FEW);
-            // POPs together hold more than an ideal bucket can keep, but admit no more than refills.
+            // Together POPs hold more than an ideal bucket can, but they admit no more than refills.
             let ideally = refills(world, (SETTLES_SECONDS * SECOND_NS, end(world) * SECOND_NS));
             let most =
                 Figure { what: "beside what refills", ideally, limits: [0.0, SMALL_MOST], ..least.clone() };
@@ -125,7 +125,7 @@ fn after_silences(world: &World, faults: &Schedule) -> Figure {
     Figure { what: "after silences", admitted, ideally, limits: BUNCH, few: FEW }
 }
 
-/// What a region that is cut off for the second time is admitted, of its share.
+/// What a region that is cut off for the second time admits, as a part of its share.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn share(world: &World, faults: &Schedule) -> Figure {
     let what = "of its share, cut off again";
@@ -144,7 +144,7 @@ fn share(world: &World, faults: &Schedule) -> Figure {
     Figure { what, admitted: of(|tally| tally.admitted), ideally, limits: SHARE, few: FEW + pops as f64 }
 }
 
-/// What a region with a floor is admitted that is flooded in pulses, of its floor and its part of the rest.
+/// What a region with a floor admits while flooded in pulses, as a part of its floor and its part of the rest.
 fn floor_in_pulses(world: &World) -> Figure {
     let own = whole(world, |sample| sample.by_floor);
     let here = whole(world, |sample| sample.regions[0].offered);

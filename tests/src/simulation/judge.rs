@@ -1,8 +1,8 @@
-//! What a random world must have admitted, beside an ideal limiter, while nothing was wrong in it: I5.
+//! I5: what a random world must have admitted, compared with an ideal limiter, while nothing was wrong in it.
 //!
 //! An ideal limiter that begins as deep in debt as the fleet truly is bounds what is admitted from both sides (see
-//! [`super::stretch`]). What is allowed beside it is what docs/budgets.md states: some hundredths, and once in a
-//! stretch what the loop cannot know while news are under way.
+//! [`super::stretch`]). Beyond that, what docs/budgets.md states is allowed: some hundredths, and once in a stretch
+//! what the loop cannot know while news is under way.
 
 use weir_budget::demand::WINDOW_NS;
 use weir_wire::quota::Quota;
@@ -16,49 +16,49 @@ use super::shapes::{Asking, Shape};
 use super::stretch::{Compared, target_ns};
 use super::world::World;
 
-/// The least part of what the ideal limiter admits, of a client that asks at one rate.
+/// The least part of what the ideal limiter admits, for a client that asks at one rate.
 const STEADY: f64 = 0.97;
-/// The most, of a region's share while it is alone.
+/// The most, as a part of a region's share while it is alone.
 const STEADY_MOST: f64 = 1.02;
-/// The least and the most of what a POP alone has of its own.
+/// The least and the most, as parts of what a POP that is alone has of its own.
 const ALONE: [f64; 2] = [0.99, 1.01];
-/// The least, of a client whose rate jumps: a ratio that was right before a jump is wrong for a while after.
+/// The least for a client whose rate jumps: a ratio that was right before a jump is wrong for a while after.
 const JUMPING: f64 = 0.9;
-/// The least, of one that bursts everywhere: what it overshot once, its bursts are cut for.
+/// The least for one that bursts everywhere: its bursts are cut for what it overshot once.
 const BURSTING: f64 = 0.1;
-/// The least, of one that moves, of a burst of one token or two: what it does not find at a POP, it left at another.
+/// The least for one that moves under a burst of [`TINY`] tokens: what it lacks at a POP, it left at another.
 const MOVING_TINY: f64 = 0.9;
-/// So many tokens.
+/// A burst of no more tokens is tiny.
 const TINY: u32 = 2;
-/// The least, of a strict rule: what one POP has on hand, its client may look for at another.
+/// The least for a strict rule: one POP may have on hand what its client asks for at another.
 const STRICT: f64 = 0.6;
-/// How many times faster a level above what is steered for is given out than a lack is made up.
+/// How many times faster a level above the target is given out than a level below it is made up.
 const SURPLUS: f64 = 4.0;
-/// The least part of what a bucket of its floor alone gives, that a region gets.
+/// The least that a region gets, as a part of what a bucket of its floor alone gives.
 const FLOOR: f64 = 0.97;
-/// A client that was lent so many bursts at once is remembered, ...
+/// A client that was lent this many bursts at once is remembered, ...
 const AT_MANY: f64 = 2.0;
-/// ... is lent this part of that when it comes again, ...
+/// ... and when it comes again, it is lent this part of that, ...
 const AGAIN: f64 = 0.5;
-/// ... and so many requests at each POP.
+/// ... and this many requests at each POP.
 const LUMP: f64 = 2.0;
-/// A few tokens are no part.
+/// A few tokens either way do not count.
 const FEW: f64 = 4.0;
-/// Reports may speak of so many seconds more than they do (`LENIENCE_US` in weir-budget).
+/// How far before its span a report may claim refill, in seconds (`LENIENCE_US` in weir-budget).
 const LENIENCE_SECONDS: f64 = 0.25;
-/// A POP that is not asked is told of the same grant again after a second (`AGAIN_NS` in weir-budget).
+/// After how many seconds a POP that is not asked is told the same grant again (`AGAIN_NS` in weir-budget).
 const RETOLD_SECONDS: f64 = 1.0;
-/// A warm key is reported so often.
+/// How often a warm key is reported, in seconds.
 const WARM_SECONDS: f64 = 2.25;
-/// How many times what refills until a grant arrives the level may be off while the loop settles, ...
+/// How far the level may be off while the loop settles, in multiples of what refills until a grant arrives, ...
 const SWINGS: f64 = 3.0;
-/// ... and by how many standard deviations of that: clients come as a Poisson process does.
+/// ... and in standard deviations of that: clients come as a Poisson process.
 const DEVIATIONS: f64 = 3.0;
-/// The part of its burst that a client which nobody knew is charged too much for what it took before that was reported: it
-/// may have refilled since.
+/// How much too much a client that was not known is charged for what it took before the first report, as a part of its
+/// burst: that may have refilled since.
 const UNKNOWN: f64 = 0.1;
 
-/// Ends the run where what was admitted in a stretch is too little or too much.
+/// Ends the run if too little or too much was admitted in a stretch.
 pub fn judge(world: &World, clients: &[Asking]) {
     for compared in &world.compared {
         let account = world.reference.account(compared.rule, compared.key);
@@ -82,7 +82,7 @@ pub fn judge(world: &World, clients: &[Asking]) {
     }
 }
 
-/// Ends the run where one that was alone admitted something else than its own.
+/// Ends the run if a POP or region that was alone admitted more or less than its own.
 pub fn judge_apart(world: &World, clients: &[Asking]) {
     for apart in &world.apart {
         for (own, (key, &Asking { shape, cost, .. })) in apart.own.iter().zip((0..).zip(clients)) {
@@ -126,8 +126,8 @@ fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
         + (tokens(setup.pops as u64) + FEW) * f64::from(cost)
 }
 
-/// The part of the quota that a client gets that is at each POP for so long: where it was it is counted, too, until what was
-/// said of it fades. A level above the target makes up for that, where the burst has room for one.
+/// The part of the quota for a client that stays `dwell_ns` at each POP: it is still counted where it was, until the
+/// demand measured there fades. A level above the target makes up for that, if the burst has room for one.
 fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
     let fill_ns = quota.fill_ns();
     let above_ns = fill_ns - target_ns(quota).min(fill_ns);
@@ -137,13 +137,13 @@ fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
     1.0 - part * (1.0 - given.min(1.0))
 }
 
-/// The part of its time at a POP that is left to a client once the first draw for it there is answered.
+/// The part of a client's time at a POP that is left once the first draw for it there is answered.
 fn after_a_draw(dwell_ns: u64, setup: &Setup) -> f64 {
     seconds(dwell_ns.saturating_sub(setup.round_trip_ns())) / seconds(dwell_ns)
 }
 
-/// Tokens that were admitted and that nobody will hear of, as far as that is stated: of a cold key half of an even share at
-/// each POP. So half a burst at once, and half the rate until POPs whose share is used up have told that it is hot.
+/// Tokens that were admitted and will never be reported, as far as that is stated: for a cold key, half of an even
+/// share at each POP. That is half a burst at once, and half the rate until POPs that used up theirs report the key.
 fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
     let known_after = seconds(setup.reach_ns()) + WARM_SECONDS;
     let stated = 0.5 * (f64::from(account.quota.burst()) + account.rate() * known_after);
@@ -152,7 +152,7 @@ fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
 
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
-        // A strict rule's requests wait for what others hold: how long says no ideal.
+        // A strict rule's requests wait for what others hold; an ideal limiter cannot say how long.
         Shape::Hopping { dwell_ns, .. } if account.sharing.strict => STRICT * after_a_draw(dwell_ns, setup),
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
@@ -161,21 +161,21 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
         Shape::Hopping { dwell_ns, .. } => STEADY * counted_twice(dwell_ns, account.quota, setup),
         _ => STEADY,
     };
-    // No more than a burst of a strict rule is leased at a time, and a lease takes a round trip.
+    // Under a strict rule at most a burst is leased at a time, and a lease takes a round trip.
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
     let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
     let most = if account.sharing.strict { leased } else { f64::INFINITY };
     let cost = f64::from(asking.cost);
     let chance = match asking.shape {
-        // What a rate that jumps down was cut for last is not made good by the end.
+        // When a rate has jumped down, its last cut is not made good by the end.
         Shape::Jumping { low, .. } => low.min(account.rate()) * cost * news,
-        // Whether a request comes before the POP has heard that its client did, as far as that is chance.
+        // Chance decides whether a request comes before the POP has heard of its client.
         Shape::Hopping { .. } => (tokens(compared.least) * cost).sqrt(),
         _ => 0.0,
     };
     let unknown = if compared.was_known { 0.0 } else { UNKNOWN * f64::from(account.quota.burst()) };
     let least = part * tokens(compared.least).min(most) - FEW * cost - chance - unknown;
-    // The level goes up and down about what is steered for by what is under way: what it saved up is not lost.
+    // The level swings about the target by what is under way: what it saved up is not lost.
     let saved = compared.saved.min(account.rate() * news);
     (tokens(compared.tally.admitted) + saved < least).then(|| format!("too little, at least {least:.0}"))
 }
@@ -189,27 +189,27 @@ fn less_than_its_floor(
 ) -> Option<String> {
     let Shape::Floor { .. } = shape else { return None };
     let Tally { offered, admitted } = compared.region_0;
-    // Until the loop has settled a region is cut as any other.
+    // Until the loop has settled, a region is cut like any other.
     let late = account.rate() * f64::from(FLOOR_PERCENT) / 100.0 * seconds(setup.reach_ns());
     let least = FLOOR * tokens(compared.by_floor) - late - FEW;
     let wrong = format!("{admitted} of {offered} in region 0, at least {least:.0}");
     (tokens(admitted) < least).then_some(wrong)
 }
 
-/// A client that asks at one rate is lent no more than what is under way, and goes on to ask while it is in debt.
+/// A client that asks at one rate, and goes on while in debt, is lent no more than what is under way.
 fn too_much(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let Overdrawn { early, late, late_at, .. } = compared.overdrawn;
     let (shape, cost) = (asking.shape, asking.cost);
     let most = match shape {
         _ if account.sharing.strict => return None,
-        // What it did once at many POPs, it does not do again.
+        // What it overdrew once at many POPs, it cannot overdraw again.
         Shape::Bursts { .. } if early > AT_MANY * f64::from(account.quota.burst()) => {
             let (burst, pops) = (f64::from(account.quota.burst()), tokens(setup.pops as u64));
-            // Where POPs gave parts of a burst, its part may be no smaller.
+            // If POPs gave parts of a burst, its part may be no smaller now.
             let parts = pops * burst * burst / (early + burst) - burst;
             parts.max(AGAIN * early) + LUMP * f64::from(cost) * pops + swing(account.quota, cost, setup)
         }
-        // The POP it comes to next was told of the level a while ago, and has refilled since.
+        // The POP it comes to next was told the level a while ago, and has refilled since.
         Shape::Hopping { .. } => swing(account.quota, cost, setup) + account.rate() * RETOLD_SECONDS,
         _ if shape.is_steady() => swing(account.quota, cost, setup),
         _ => return None,

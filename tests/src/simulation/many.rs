@@ -25,7 +25,7 @@ impl Wire {
         Self { bytes: vec![0; pops], exchanges: 0, hot: BTreeSet::new() }
     }
 
-    /// From now on.
+    /// Counts from now on.
     pub fn reset(&mut self) {
         *self = Self::new(self.bytes.len());
     }
@@ -50,7 +50,7 @@ impl Wire {
         }
     }
 
-    /// Bytes of the POP with the most.
+    /// Bytes of the POP that has the most.
     pub fn bytes_max(&self) -> u64 {
         self.bytes.iter().copied().max().unwrap_or(0)
     }
@@ -66,8 +66,8 @@ impl Wire {
     }
 }
 
-/// So many new clients a second from `first` on, each once at two POPs, for half of a burst of 20: an attacker that makes up
-/// keys, and takes care that each is in debt.
+/// `per_second` new clients from `first` on, each once at two POPs, for half of a burst of 20 at each: an attacker that
+/// makes up keys, and sees to it that each is in debt.
 pub fn new_keys(per_second: f64, first: u32, pops: usize) -> Traffic {
     let (mut now, mut key, mut next) = (0, first, None);
     Box::new(move |rng: &mut Rng| {

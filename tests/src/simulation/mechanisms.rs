@@ -1,5 +1,5 @@
-//! The scenarios of the table in which one mechanism alone keeps the figures: each fails where that is
-//! taken out (docs/budgets.md has the list).
+//! The scenarios of the table that need one certain mechanism: each fails if that is taken out
+//! (docs/budgets.md has the list).
 
 use weir_wire::time::SECOND_NS;
 
@@ -17,9 +17,9 @@ const CUT_AT: u64 = 20;
 const SILENT_AT: [u64; 3] = [10, 25, 40];
 /// ... for how long, ...
 const SILENT_SECONDS: u64 = 4;
-/// ... and how long is looked at what comes then, in seconds.
+/// ... and how long what comes then is watched, in seconds.
 const BUNCH_SECONDS: u64 = 5;
-/// How often a POP is cut off with what it leased.
+/// How often a POP is cut off with tokens that it leased.
 const ROUNDS: u64 = 8;
 /// How long a crowd is watched, in seconds.
 const QUIET_SECONDS: u64 = 10;
@@ -59,7 +59,7 @@ pub fn silent_then_a_bunch(size: Size) -> Plan {
     Plan { faults: silences.to_vec(), ..plan }
 }
 
-/// What was admitted in the seconds after each silence, as a part of what the ideal bucket would have; the least.
+/// What was admitted in the seconds after a silence, as a part of what the ideal bucket would have; the least of all.
 pub fn after_a_bunch(world: &World) -> f64 {
     let after = |at: u64| {
         let of = |figure: fn(&Sample) -> u64| {
@@ -81,21 +81,21 @@ pub fn lease_ends_after_a_burst(size: Size) -> Plan {
     Plan { faults: vec![(CUT_AT * SECOND_NS, Fault::CutPop(0, true))], ..plan }
 }
 
-/// From when to when they are asked for, in seconds: when the debt is paid, and the longest lease is over.
+/// From when to when they are asked for, in seconds: once the debt is paid, and the longest lease is over.
 fn own_bursts_span(pops: usize) -> (u64, u64) {
     let begin = pops as u64 + 150;
     (begin, begin + OWN_BURSTS * APART)
 }
 
-/// What was admitted of the POP's own bursts.
+/// The part of the POP's own bursts that was admitted.
 pub fn own_bursts(world: &World) -> f64 {
     let (begin, end) = own_bursts_span(world.setup().pops);
     let of = |figure: fn(&Sample) -> u64| world.reference.between(begin, end, figure);
     of(|sample| sample.tally.admitted) / of(|sample| sample.tally.offered)
 }
 
-/// A strict rule. Again and again POP 0 is cut off, at times with tokens on hand that it leased ahead; it has no
-/// use for them until their lease is over, and then every POP is asked for a burst.
+/// A strict rule. Again and again POP 0 is cut off, at times with tokens on hand that it leased ahead. It is not
+/// asked for them until their lease is over; then every POP is asked for a burst.
 pub fn strict_lease_ends(size: Size) -> Plan {
     // The burst comes later than any lease ends, and sooner than the POP falls back on what the rule says.
     let [round, cut, burst, mended] = [15, 8, 12, 13].map(|s| s * SECOND_NS);
@@ -105,7 +105,7 @@ pub fn strict_lease_ends(size: Size) -> Plan {
     let mut plan = Plan::of(size, end / SECOND_NS, traffic::merged(vec![steady, bursts]));
     plan.setup.rules = vec![RuleText::with(r#""strict": true"#)];
     let (near, far) = (plan.setup.near, plan.setup.far);
-    // What refills on the way to the others would hide as many tokens.
+    // With slow links, what refills on the way to the others would hide as many tokens.
     let quick = Link { delay_ns: 1_000_000, jitter_ns: 0, loss: 0.0, duplication: 0.0 };
     let links = |at, is_cut, near, far| {
         [Fault::CutPop(0, is_cut), Fault::Near(near), Fault::Far(far)].map(|fault| (at, fault))
@@ -116,11 +116,11 @@ pub fn strict_lease_ends(size: Size) -> Plan {
     Plan { faults: rounds.collect(), ..plan }
 }
 
-/// Clients that stay within their even share at every POP: of those nobody need hear.
+/// Clients that stay within their even share at every POP: they need not be reported.
 pub fn quiet_crowd(size: Size) -> Plan {
     let (keys, mut rank) = (10_000, 0);
     let mut requests = traffic::even(3_000.0, size.pops);
-    // Each in turn, so that none is asked for more than the others.
+    // Each in turn, so that none asks for more than the others.
     let traffic: traffic::Traffic = Box::new(move |rng| {
         rank = (rank + 1) % keys;
         requests(rng).map(|next| traffic::Arrival { key: rank, ..next })
@@ -130,7 +130,7 @@ pub fn quiet_crowd(size: Size) -> Plan {
     Plan { setup, ..plan }
 }
 
-/// Bytes on the wire of the POP with the most, in thousands a second.
+/// Bytes on the wire of the POP that has the most, in thousands a second.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / QUIET_SECONDS as f64 / 1_000.0

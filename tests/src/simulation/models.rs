@@ -31,16 +31,16 @@ pub fn offered(arrivals: &[Arrival], end_ns: u64) -> Curve {
     curve(arrivals.iter().map(|arrival| arrival.at), end_ns)
 }
 
-/// What is admitted where every POP has a bucket of the whole quota, and nobody tells anybody.
+/// What is admitted if every POP has a bucket of the whole quota, and POPs do not talk to each other.
 pub fn plain_local(arrivals: &[Arrival], quota: Quota, pops: usize, end_ns: u64) -> Curve {
     let mut buckets = vec![Meter::default(); pops];
     let admitted = arrivals.iter().filter(|arrival| buckets[arrival.pop].take_if_there(quota, 1, arrival.at));
     curve(admitted.map(|arrival| arrival.at), end_ns)
 }
 
-/// What is admitted where every request waits for an answer of one bucket, `round_trip_ns` away. Where
-/// `is_cut` holds no answer comes, and the request is let through `timeout_ns` later (as Envoy's global
-/// rate limit does where it is not told otherwise).
+/// What is admitted if every request waits for an answer from one bucket, `round_trip_ns` away. If
+/// `is_cut` holds, no answer comes, and the request is let through `timeout_ns` later (the default of
+/// Envoy's global rate limit).
 pub fn central(
     arrivals: &[Arrival],
     quota: Quota,

@@ -20,7 +20,7 @@ const FAULT_AT: u64 = 20;
 const CUT_SECONDS: u64 = 60;
 /// How long a crowd is watched, in seconds.
 const CROWD_SECONDS: u64 = 10;
-/// How long a budget is remembered once its debt is paid, in seconds, and a little.
+/// A little more than how long a budget is remembered once its debt is paid, in seconds.
 const FORGOTTEN_SECONDS: u64 = 65;
 fn admitted(sample: &Sample) -> u64 {
     sample.tally.admitted
@@ -83,8 +83,8 @@ pub fn strict_burst(size: Size) -> Plan {
     strict(Plan::of(size, 60, traffic::bursts(100, size.pops, 10 * SECOND_NS)))
 }
 
-/// A strict rule, asked at one POP of so many workers for all of a burst that its budget has, every 15 s. Answers come
-/// while others begin to wait, and none is lost: a request whose draw is lost is refused.
+/// A strict rule, asked every 15 s at one POP with this many workers for the whole burst that its budget has. Answers
+/// come while other requests begin to wait. No message is lost: a request whose draw is lost is refused.
 pub fn strict_burst_at_one_pop(size: Size, workers: usize) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::bursts(1_000, 1, 15 * SECOND_NS));
     let rule = RuleText::with(r#""strict": true"#);
@@ -126,7 +126,7 @@ pub fn store_loses(size: Size) -> Plan {
     contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreLoses(SECOND_NS))])
 }
 
-/// Five times the rate; the store is gone for 3 s, and the next one misses half a second.
+/// Five times the rate; the store is gone for 3 s, and the next one lacks the last half second.
 pub fn store_fails_over(size: Size) -> Plan {
     contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, SECOND_NS / 2))
 }
@@ -142,12 +142,12 @@ pub fn at_last(world: &World) -> f64 {
 }
 
 /// What was admitted beyond the ideal, as a part of what is stated for a loss of data: what it forgave,
-/// and twice the rate until every region has said again what it is asked for.
+/// and twice the rate until every region has reported again what it is asked for.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn stated_part(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let extra = account.tally.admitted as f64 - account.ideally as f64;
-    // What is within the ratio's own tolerance is no extra.
+    // What is within the ratio's tolerance does not count as extra.
     let extra = (extra - 0.01 * account.ideally as f64).max(0.0);
     let relearning_s = world.setup().terms.interval_ns as f64 / 1e9;
     extra / (account.forgiven + 2.0 * account.rate() * relearning_s)
@@ -183,7 +183,7 @@ pub fn store_far_away(size: Size) -> Plan {
     Plan { setup: Setup { store_timeout_ns, far, ..plan.setup }, ..plan }
 }
 
-/// What region 0 was admitted while it was cut off, as a part of its share: its POPs among all.
+/// What region 0 admitted while it was cut off, as a part of its share: its part of all POPs.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_share(world: &World) -> f64 {
     let (from, to) = (FAULT_AT + 10, FAULT_AT + CUT_SECONDS);
@@ -206,7 +206,7 @@ pub fn percent_hot(world: &World) -> f64 {
     world.wire.hot_len() as f64 * 100.0 / f64::from(world.setup().keys)
 }
 
-/// Bytes on the wire of the POP with the most, in thousands a second.
+/// Bytes on the wire of the POP that has the most, in thousands a second.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / CROWD_SECONDS as f64 / 1_000.0
@@ -217,8 +217,8 @@ const NEW_KEYS_PER_POP: f64 = 5_000.0;
 /// How long they come, in seconds.
 const FLOOD_SECONDS: u64 = 20;
 
-/// Somebody makes up keys, 10,000 requests a second at each POP, while one client asks for three times its rate and
-/// another for nine tenths.
+/// An attacker makes up keys, 10,000 requests a second at each POP, while one client asks for three times its rate
+/// and another for nine tenths.
 #[allow(clippy::cast_precision_loss, reason = "few POPs")]
 pub fn flood_of_keys(size: Size) -> Plan {
     let bystander = |key, per_second| traffic::of(key, 1, traffic::even(per_second, size.pops));
@@ -244,18 +244,18 @@ pub fn flood_of_keys_at_four_workers(size: Size) -> Plan {
     Plan { setup: Setup { workers: 4, ..plan.setup }, ..plan }
 }
 
-/// Bytes on the wire of the POP with the most, up and down, in thousands a second.
+/// Bytes on the wire of the POP that has the most, up and down, in thousands a second.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn flood_kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / FLOOD_SECONDS as f64 / 1_000.0
 }
 
-/// What the bystander that stays below its limit was admitted, of what it asked for.
+/// What the bystander that stays below its limit was admitted, as a part of what it asked for.
 pub fn bystander_passed(world: &World) -> f64 {
     world.reference.account(0, 1).passed()
 }
 
-/// Requests that the POPs say went unreported, of those that made up keys, in percent.
+/// Requests that POPs say went unreported, in percent of those with made-up keys.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn percent_dropped(world: &World) -> f64 {
     let dropped: u64 = world.pops.iter().map(|pop| pop.dropped).sum();

@@ -1,4 +1,4 @@
-//! The scenario of the table in which a client is banned: by one POP, and so at every other.
+//! The scenario of the table in which one POP bans a client, and so every other POP does.
 
 use weir_wire::time::SECOND_NS;
 
@@ -12,7 +12,7 @@ use super::world::World;
 const FLOOD_NS: u64 = 2 * SECOND_NS;
 /// From when to when it asks the others, which have heard of it, in nanoseconds.
 const BANNED_NS: [u64; 2] = [3 * SECOND_NS, 25 * SECOND_NS];
-/// From when on it asks the last POP: the ban is over.
+/// From when on it asks the last POP: the ban is over then.
 const FREE_NS: u64 = 35 * SECOND_NS;
 
 /// A client floods one POP, goes on at the others at half of the rate, and is back when its ban is over.

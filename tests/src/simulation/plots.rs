@@ -12,7 +12,7 @@ use super::world;
 /// A plot.
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
-    /// The file's name, without its end.
+    /// The file's name, without its extension.
     pub file: &'static str,
     title: &'static str,
     plan: fn() -> Plan,
@@ -86,7 +86,7 @@ pub const PLOTS: &[Plot] = &[
 ];
 
 impl Plot {
-    /// The plot as an SVG document. Fails where a rule is not understood.
+    /// The plot as an SVG document. Fails if a rule cannot be read.
     pub fn svg(&self) -> Result<String, String> {
         let end_ns = self.seconds * SECOND_NS;
         let plan = (self.plan)();

@@ -1,5 +1,5 @@
-//! Rule sets that an operator puts while clients ask: every POP takes them in a stated time, rules that did not change
-//! go on as if nothing had happened, and one that did is kept from then on.
+//! Rule sets that an operator puts while clients ask: every POP takes them in a stated time, unchanged rules go on as
+//! if nothing had happened, and a changed rule is kept from then on.
 
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
@@ -14,27 +14,27 @@ use super::touch::Way;
 use super::traffic;
 use super::world::World;
 
-/// Which path the rule counts that is put.
+/// The path that the rule counts which is put.
 pub(super) const PATH: u8 = 2;
-/// So long after a rule set was put the loop has settled on it, beside what it takes to be taken, in nanoseconds.
+/// How long after POPs have taken a rule set the loop settles on it, in nanoseconds.
 const SETTLES_NS: u64 = 6 * SECOND_NS;
-/// How often a fetch may be lost: one in fifty is.
+/// How many fetches in a row may be lost; one in fifty is.
 const LOST_FETCHES: u64 = 2;
 /// How long a fetch waits for its answer, in nanoseconds.
 const FETCH_NS: u64 = 5 * SECOND_NS;
-/// Slots of a table in which the client of the rule and the others hardly meet.
+/// Slots of a table in which the rule's client and the others hardly share any.
 const SLOTS: u32 = 256;
-/// The least part of a quota, of one that is asked for more, ...
+/// The least part of a quota that is admitted if more is asked for, ...
 const LEAST: f64 = 0.93;
-/// ... under a strict rule, too, ...
+/// ... the same under a strict rule, ...
 const LEAST_STRICT: f64 = 0.6;
 /// ... and the most, ...
 const MOST: f64 = 1.03;
-/// ... but for what is under way so many times, and a request at each POP.
+/// ... give or take this many times what is under way, and some requests at each POP.
 const UNDER_WAY_TIMES: f64 = 3.0;
-/// A smaller burst says more of itself than of the rule set.
+/// The least burst: with a smaller one, figures depend on the burst more than on the rule set.
 const BURST_MIN: u32 = 5;
-/// When a row's rule set is put, in seconds.
+/// When the rule set is put in the table's rows, in seconds.
 const PUT_AT: u64 = 20;
 
 /// A rule set that is put.
@@ -44,14 +44,14 @@ pub struct Push {
     at: u64,
     /// The client of the rule that changes.
     key: u32,
-    /// That rule's tokens per minute before and after; before it may not be there.
+    /// That rule's tokens per minute before and after; it may not exist before.
     rates: (Option<u32>, u32),
     burst: u32,
     is_strict: bool,
 }
 
 impl Push {
-    /// One for a world whose first rule has so many tokens a second, and a client that asks for more than it gives.
+    /// Draws one for a world whose first rule gives `rate` tokens a second; its client asks for more than it gets.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some tokens")]
     pub fn draw(
         setup: &mut Setup,
@@ -61,7 +61,7 @@ impl Push {
         rng: &mut Rng,
     ) -> Self {
         let at = rng.u64(5 * SECOND_NS..until / 2);
-        // Well below what the first rule gives, which counts the same requests.
+        // Well below the first rule's rate, since that counts the same requests.
         let high = (rate.min(most) * 60.0 / 3.0) as u32;
         let low = (high / rng.u32(3..6)).max(1);
         let (before, after) = if rng.bool() { (low, high) } else { (high, low) };
@@ -98,13 +98,13 @@ impl Push {
         Self { at, key: setup.keys, rates: (before, after), burst, is_strict }
     }
 
-    /// How long it takes at most until a POP runs it that is in touch, in nanoseconds.
+    /// The longest until a POP that is in touch runs it, in nanoseconds.
     fn takes_ns(pop: usize, setup: &Setup) -> u64 {
         let way = Way::FromStore(pop);
         way.takes_ns(setup) + 2 * setup.interval_ns + LOST_FETCHES * (FETCH_NS + setup.interval_ns)
     }
 
-    /// Ends the run where a POP takes it late, or does not keep the quota before or after.
+    /// Ends the run if a POP takes it late, or the fleet does not keep the quota before or after.
     pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
         self.judge_times(world, faults, end);
         let setup = world.setup();
@@ -118,7 +118,7 @@ impl Push {
         self.judge_quota(world, after, (last.max(self.at + takes_ns) + SETTLES_NS, end));
     }
 
-    /// When how many POPs took it.
+    /// When each POP took it, as text.
     pub fn counted(&self, world: &World) -> String {
         let ms: Vec<_> =
             world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
@@ -139,7 +139,7 @@ impl Push {
         }
     }
 
-    /// What was asked for and admitted of the rule in a span of time.
+    /// What was asked for and admitted under the rule in a span of time.
     fn tally(&self, world: &World, (from, to): (u64, u64)) -> Tally {
         let mine = world.log.iter().filter(|logged| logged.path == PATH && logged.key == self.key);
         let mine = mine.filter(|logged| (from..to).contains(&logged.at));
@@ -149,7 +149,7 @@ impl Push {
         })
     }
 
-    /// By how many tokens its client is overdrawn at `now`: as many are missing after a change as before.
+    /// By how many tokens its client is overdrawn at `now`; a change of the rule leaves as many missing as before.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn owes(&self, world: &World, now: u64) -> f64 {
         let (before, after) = (f64::from(self.rates.0.unwrap_or(0)) / 60.0, f64::from(self.rates.1) / 60.0);
@@ -180,7 +180,7 @@ impl Push {
         let Tally { offered, admitted } = self.tally(world, (from, to));
         let ideally = (rate * seconds).min(offered as f64);
         let part = if self.is_strict { LEAST_STRICT } else { LEAST };
-        // What it was lent before, it pays back.
+        // It pays back what it was lent before.
         let ideally = (ideally - self.owes(world, from)).max(0.0);
         let (least, most) = (part * ideally - swing, MOST * rate * seconds + swing);
         let admitted = admitted as f64;
@@ -195,7 +195,7 @@ impl Push {
     }
 }
 
-/// One client at five times its rate; another's rule is changed from 50/s to 10/s.
+/// One client asks for five times its rate; another's rule changes from 50/s to 10/s.
 pub fn put(size: Size) -> Plan {
     changed(size, [50, 10])
 }
@@ -235,7 +235,7 @@ pub fn taken_ms(world: &World) -> f64 {
     (last - PUT_AT * SECOND_NS) as f64 / 1e6
 }
 
-/// What its client is admitted from so many seconds to so many, as a part of `rate`.
+/// What its client is admitted between two times, in seconds, as a part of `rate`.
 fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     let push = Push { at: 0, key: 1, rates: (None, 0), burst: 0, is_strict: false };
     let Tally { admitted, .. } = push.tally(world, (from * SECOND_NS, to * SECOND_NS));
@@ -249,12 +249,12 @@ pub fn before(world: &World) -> f64 {
     of_rate(world, 50.0, (5, PUT_AT))
 }
 
-/// And of 10/s after.
+/// The same after, of 10/s.
 pub fn after(world: &World) -> f64 {
     of_rate(world, 10.0, (PUT_AT + 10, 90))
 }
 
-/// And of 50/s, when what it owed at 10/s is paid.
+/// The same of 50/s, once what it owed at 10/s is paid.
 pub fn after_it_is_raised(world: &World) -> f64 {
     of_rate(world, 50.0, (PUT_AT + 20, 90))
 }

@@ -1,4 +1,4 @@
-//! The scenarios of the table in which the quota itself is the trial: a burst of which a POP gives a part.
+//! The scenarios of the table that try the quota itself: local bursts, small bursts, nested rules.
 
 use weir_wire::time::SECOND_NS;
 
@@ -10,12 +10,12 @@ use super::world::World;
 
 /// How long a key is new, in seconds.
 const NEW_SECONDS: u64 = 5;
-/// How long a client stays at a POP that moves before all have heard of it, in nanoseconds.
+/// How long a client stays at a POP if it moves before all have heard of it, in nanoseconds.
 const MOVES_NS: u64 = 7 * SECOND_NS / 10;
 /// How long a fleet goes on without traffic, in seconds: then all that was admitted must be charged.
 const DRAIN_SECONDS: u64 = 15;
 
-/// A burst of ten seconds of which a POP gives a hundredth unheard, at three times the rate.
+/// A burst of ten seconds, of which a POP gives a hundredth before the fleet has heard of a key; three times the rate.
 pub fn small_local_burst(size: Size) -> Plan {
     local_burst(size, 1_000, 10, 240, 300.0)
 }
@@ -39,7 +39,7 @@ pub fn small_burst(size: Size) -> Plan {
     plan
 }
 
-/// The same burst, of a client that moves before all have heard of it.
+/// The same burst, and a client that moves before all have heard of it.
 pub fn small_burst_moving(size: Size) -> Plan {
     let plan = small_burst(size);
     Plan { traffic: traffic::hopping(300.0, size.pops, MOVES_NS), ..plan }
@@ -67,12 +67,12 @@ pub fn nested_narrowest(size: Size) -> Plan {
     nested(size, 3.0, 400, 1_000)
 }
 
-/// Three nested rules each of which would refuse, by the widest most.
+/// Three nested rules, each of which would refuse; the widest refuses most.
 pub fn nested_widest(size: Size) -> Plan {
     nested(size, 1.5, 250, 400)
 }
 
-/// What was admitted to all clients together, as a part of what ideal buckets would have.
+/// What all clients together were admitted, as a part of what ideal buckets would have admitted.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_all(world: &World) -> f64 {
     let account = |(rule, _, account)| (rule == 0).then_some(account);

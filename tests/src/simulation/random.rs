@@ -1,5 +1,5 @@
-//! Worlds drawn from a seed: any size, any rules, any traffic, any faults. They keep the invariants, and admit
-//! what an ideal limiter would, as far as [`super::judge`] can foretell it.
+//! Worlds drawn from a seed: any size, any rules, any traffic, any faults. They must keep the invariants, and admit
+//! what an ideal limiter would, as far as [`super::judge`] can foretell that.
 
 use std::fmt::Write as _;
 
@@ -19,15 +19,15 @@ use super::shapes::{Asking, Shape, log_uniform};
 use super::traffic;
 use super::trials::Trial;
 
-/// What SCENARIO names these worlds by.
+/// The SCENARIO that stands for these worlds.
 pub const NAME: &str = "random world";
-/// How long traffic lasts at least, in seconds; and at most.
+/// The shortest and the longest that traffic lasts, in seconds.
 const SECONDS: [u64; 2] = [30, 120];
-/// It lasts until so many tokens have refilled, if that is in between.
+/// It lasts until this many tokens have refilled, if that is in between.
 const TOKENS: f64 = 600.0;
 /// How long the world goes on after it, in seconds.
 const DRAIN_SECONDS: u64 = 30;
-/// The last so many seconds of traffic have no faults.
+/// How many seconds at the end of traffic have no faults.
 const QUIET_SECONDS: u64 = 14;
 /// The most requests of a world.
 const REQUESTS_MAX: f64 = 60_000.0;
@@ -40,15 +40,15 @@ pub struct Drawn {
     pub plan: Plan,
     /// Its clients, by key.
     pub clients: Vec<Asking>,
-    /// What it tries, if that is one mechanism.
+    /// The mechanism that it tries, if it tries one.
     pub trial: Option<Trial>,
-    /// What it tries of a rule set beside quotas.
+    /// What it tries beside quotas.
     pub feature: Option<Feature>,
 }
 
 /// The world of a seed.
 pub fn drawn(seed: u64) -> Drawn {
-    // Not the world's own generator, which begins with the same seed.
+    // Not the world's own generator, which begins with the seed itself.
     let mut rng = Rng::with_seed(!seed);
     let pops = rng.usize(1..=12);
     let per_second = log_uniform(1.0, 2_000.0, &mut rng).round();
@@ -93,7 +93,7 @@ pub fn drawn(seed: u64) -> Drawn {
         drift_ppm_max: 200,
         ..Setup::default()
     };
-    // Where each of two hears of a POP seldom or late, a client that moves is counted where it was, too.
+    // If each of two weir-syncs hears of a POP seldom or late, a client that moves is still counted where it was.
     if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
         setup.syncs_per_region = 1;
     }
@@ -136,14 +136,14 @@ pub fn drawn(seed: u64) -> Drawn {
         } else {
             1
         };
-        // Of a mix, what it is admitted under another rule depends on which of its requests pass.
+        // With a second rule, what a mix is admitted under one depends on which of its requests pass the other.
         Asking { shape, cost, is_mixed: cost > 1 && setup.rules.len() == 1 && !is_dear && rng.bool() }
     };
     let mut clients: Vec<_> = shapes.into_iter().map(asking).collect();
     let mut paths: Vec<_> = clients.iter().map(|_| rng.u8(0..2)).collect();
     let of = For { rate: per_second, burst, most, seconds, until };
     let feature = is_feature.then(|| Feature::draw(&mut setup, &mut clients, &mut faults, of));
-    // A client that only the rule is for that is put.
+    // A further client is only for the rule that is put.
     paths.resize(clients.len(), pushes::PATH);
     let asking = (0..).zip(&clients).zip(paths);
     let of = |((key, asking), path): ((u32, &Asking), u8)| traffic::of(key, path, asking.traffic(setup.pops));
@@ -157,13 +157,13 @@ pub fn drawn(seed: u64) -> Drawn {
 /// How POPs share the first rule's quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sharing {
-    /// In no way of its own.
+    /// As POPs do by default.
     Plain,
     /// It is strict.
     Strict,
     /// Region 0 has a floor.
     Floor,
-    /// A POP gives so many tokens before the fleet has heard of a key.
+    /// A POP gives this many tokens before the fleet has heard of a key.
     LocalBurst(u32),
 }
 
@@ -199,7 +199,7 @@ fn rule(
     rng: &mut Rng,
 ) -> RuleText {
     let is_strict = more.contains("strict");
-    // A strict rule that is limited by more than its budget has no bound of zero.
+    // A strict rule that may go on without its budget has no bound of zero.
     let when = if is_strict { "deny" } else { ["local", "share", "deny"][rng.usize(0..3)] };
     let options = format!(r#""when_unsynced": "{when}"{more}"#);
     RuleText {
@@ -242,7 +242,7 @@ pub fn check(seed: u64) -> Result<(), String> {
     })
 }
 
-/// The world of a seed in words: its size, and what goes wrong when.
+/// The world of a seed as text: its size, its rules and clients, and what goes wrong when.
 pub fn described(seed: u64) -> String {
     let Drawn { plan: Plan { setup, faults, seconds, .. }, clients, trial, feature } = drawn(seed);
     let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;

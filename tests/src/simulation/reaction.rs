@@ -1,4 +1,4 @@
-//! How long from the first token beyond the quota until the fleet keeps to its rate.
+//! How long it takes from the first token beyond the quota until the fleet keeps to its rate.
 
 use weir_wire::time::SECOND_NS;
 
@@ -8,14 +8,14 @@ use super::world::World;
 
 /// How much faster than its rate a fleet may be to count as keeping to it.
 const WITHIN: f64 = 1.05;
-/// And by which part of the burst it may be off at any time: admissions are whole.
+/// And the part of the burst that it may be off at any time: admissions are whole.
 const SLACK_PART: f64 = 0.05;
 /// Clients whose events overlap.
 const AT_ONCE: u32 = 10;
 /// How long a client asks for five times the rate, in nanoseconds.
 const EXCESS_NS: u64 = 2 * SECOND_NS;
 
-/// `events` new clients that begin at five times the rate everywhere; a client each.
+/// `events` new clients, one for each event, that begin at five times the rate everywhere.
 pub fn newcomers(events: u32, pops: usize) -> Traffic {
     staggered(events, 0, pops)
 }
@@ -25,7 +25,7 @@ pub fn risers(events: u32, pops: usize) -> Traffic {
     staggered(events, 2 * SECOND_NS, pops)
 }
 
-/// How long so many events take, in seconds.
+/// How long this many events take, in seconds.
 pub fn seconds(events: u32, is_rising: bool) -> u64 {
     let each = if is_rising { 4 } else { 2 };
     u64::from(events.div_ceil(AT_ONCE)) * each + 4
@@ -69,13 +69,13 @@ fn chain(mut first: Traffic, mut second: Traffic) -> Traffic {
     })
 }
 
-/// How long one client's event took, in milliseconds; none if the quota was never exceeded.
+/// How long one client's event took, in milliseconds; `None` if the quota was never exceeded.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn time_ms(account: &Account) -> Option<f64> {
     let begin = account.first_excess?;
     let times = account.times.as_deref()?;
     let (rate, slack) = (account.rate() * WITHIN, f64::from(account.quota.burst()) * SLACK_PART);
-    // How far the count is ahead of the rate at each admission; later ones may not be ahead by more.
+    // How far the count is ahead of the rate at an admission; later ones may not be further ahead.
     let ahead = |i: usize| i as f64 - rate * times[i] as f64 / SECOND_NS as f64;
     let mut furthest = f64::MIN;
     let mut settled = times.len();

@@ -7,7 +7,7 @@ use super::scenario::{Plan, Size};
 use super::settings::{contended, far};
 use super::setup::Setup;
 
-/// A store so far away that a report leaves while the two before it are not answered.
+/// A store so far away that a report leaves while the two before it are still unanswered.
 pub fn far_store(size: Size) -> Plan {
     of(2, far(contended(size, 611, 100, 1.09, 60), 716_000_000))
 }

@@ -10,23 +10,23 @@ use super::random;
 use super::scenario::{Limit, Outcome, Scenario, Size};
 use super::scenarios::SCENARIOS;
 
-/// Limits beyond this are none.
+/// Limits beyond this count as no limit.
 const NO_LIMIT: f64 = 1e8;
 
 /// The seeds that a table is run with.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
-    /// That of the rows which are printed, in every fleet.
+    /// The seed of the rows that are all printed, in every fleet.
     pub first: u64,
-    /// How many more after it, in fleets of at most [`SMALL_POPS`] POPs; of those only what fails is printed.
+    /// How many seeds after it are run, too, in fleets of at most [`SMALL_POPS`] POPs; only rows that fail are printed.
     pub more: u64,
 }
 
-/// POPs of a fleet that is quickly simulated.
+/// The most POPs of a fleet that is quickly simulated.
 const SMALL_POPS: usize = 20;
 
-/// Runs every scenario whose name in a fleet contains `filter`, and hands each outcome to `print` in
-/// the table's order, and at last how many hold and fail. How many fail.
+/// Runs every scenario whose name in a fleet contains `filter`, and hands `print` each outcome in the
+/// table's order, and at last how many hold and fail. Returns how many fail.
 pub fn table(filter: &str, seeds: Seeds, print: impl Fn(&str) + Sync) -> usize {
     let rows =
         || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
@@ -56,7 +56,7 @@ pub fn table(filter: &str, seeds: Seeds, print: impl Fn(&str) + Sync) -> usize {
     failed
 }
 
-/// Runs a random world for each seed, and hands each violated invariant to `print`. The seeds by the invariant that they violate.
+/// Runs a random world for each seed, and hands each violation to `print`. Returns seeds by the invariant they violate.
 pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> BTreeMap<String, Vec<u64>> {
     let violated = Mutex::new(BTreeMap::<_, Vec<_>>::new());
     in_order(

@@ -13,7 +13,7 @@ use super::world::World;
 use super::{calendars, floors, many, penalties, pushes, quotas, reaction, replicas};
 
 const MINUTE: u64 = 60;
-/// Long enough that a debt of some seconds at its end is no part of it, in seconds.
+/// Long enough that a debt of some seconds at its end hardly counts, in seconds.
 const LONG_RUN: u64 = 240;
 const MS: u64 = SECOND_NS / 1_000;
 
@@ -70,20 +70,20 @@ const ATTACKER: &[Limit] = &[
     limit("since start", more::since_start, 0.0, 1.0),
     BOUND,
 ];
-/// Three intervals and a round trip: without loss it takes two, but of a hundred messages one is lost, and what a POP
-/// would have heard by it comes an interval later. So the last hundredth of the events is up to an interval late; over
-/// 20 seeds 590 ms on average and 783 ms at most.
+/// Three intervals and a round trip: without loss it takes two intervals, but one message in a hundred is lost, and
+/// its news comes an interval later. So the last hundredth of the events is up to an interval late; over 20 seeds
+/// 590 ms on average and 783 ms at most.
 const REACTION: &[Limit] =
     &[limit("p99 ms", reaction::p99_ms, 0.0, 850.0), limit("events", reaction::events, 300.0, 1e9)];
-/// A POP thins by ratios of half a second ago, so the last hundredths of a floor that is asked for at just its rate
-/// are the others': 0.980 to 1.04 over 20 seeds.
+/// A POP thins by ratios of half a second ago, so if a floor is asked for at just its rate, others get its last
+/// hundredths: 0.980 to 1.04 over 20 seeds.
 const FLOOR: &[Limit] =
     &[limit("of its floor", floors::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
-/// Of so few requests some find another region's just before them.
+/// With so few requests, some come just after another region's.
 const SLOW_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.75, 1.25), BOUND];
 const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), BOUND];
-/// A request that waits is admitted later than the ideal bucket would have: the ratio says only that
-/// the rule is alive.
+/// A request that waits is admitted later than by the ideal bucket: the ratio says only that the rule
+/// admits anything.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
 const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
 const HEALS: &[Limit] =
@@ -104,7 +104,7 @@ const BUNCH: &[Limit] = &[
     limit("ratio", ratio, 0.99, 1.002),
     BOUND,
 ];
-/// A burst of a twentieth of a second holds less than what is on its way: what the last moments lent is not paid back yet.
+/// A burst of a twentieth of a second is less than what is under way: what was lent last is not paid back yet.
 const SMALL_BURST: &[Limit] = &[limit("ratio", ratio, 0.98, 1.03), BOUND];
 const NESTED: &[Limit] = &[limit("ratio", quotas::of_all, 0.98, 1.02), BOUND];
 /// While it is new, a key is not given what its budget steers for: 120 tokens of 1,500.
@@ -112,8 +112,8 @@ const LOCAL_BURST: &[Limit] =
     &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const LOCAL_BURST_BELOW: &[Limit] =
     &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
-/// How much a pulse adds depends on when in an interval it begins: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20 and 330
-/// POPs where floors are given anew while the budget is in debt).
+/// How much a pulse adds depends on when in an interval it begins: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20
+/// and 330 POPs if floors are given anew while the budget is in debt).
 const PULSES: &[Limit] =
     &[limit("of its floor's rate", floors::of_its_rate, 1.0, 2.2), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const BANNED: &[Limit] = &[
@@ -121,7 +121,7 @@ const BANNED: &[Limit] = &[
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
     BOUND,
 ];
-/// What POPs hold ahead of the day is its last hundredth.
+/// POPs hold the last hundredth of the day ahead.
 const MIDNIGHT: &[Limit] = &[
     limit("of the day", calendars::before, 0.95, 1.0),
     limit("of the next", calendars::after, 0.95, 1.0),
@@ -141,18 +141,18 @@ const RAISED: &[Limit] = &[
     BOUND,
 ];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
-/// Where a POP is asked once a second, it now and then meets three requests at once, and holds two: 0.988 to 0.992 over
+/// A POP that is asked once a second holds two requests, and sometimes gets three at once: 0.988 to 0.992 over
 /// 20 seeds.
 const HONEST_WIDELY: &[Limit] = &[limit("passed", lumps::passed_honest, 0.985, 1.0), BOUND];
 const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
 const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
-/// While an ideal bucket waits for a dear request, it is full at times; what it lets go then, the fleet gives out.
+/// An ideal bucket that waits for an expensive request is full at times; the fleet gives out what it then loses.
 const MIXED: &[Limit] =
     &[limit("ratio", ratio, 0.97, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
 const DEAR_AT_ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 /// A burst at most, either way.
 const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.0, 1.0), BOUND];
-/// Nothing but one burst is forgiven, and nothing but one is owed for longer.
+/// At most one burst is forgiven, and at most one is owed for longer.
 const STEPS_IN_DEBT: &[Limit] = &[limit("since start", more::since_start, 0.98, 1.02), BOUND];
 const STRICT_STEPS: &[Limit] =
     &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 1.0), limit("ratio", ratio, 0.5, 1e9)];

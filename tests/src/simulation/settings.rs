@@ -8,7 +8,7 @@ use super::scenario::{Plan, Size};
 use super::setup::{RuleText, Setup};
 use super::traffic;
 
-/// `times` the rate of `per_second`, evenly.
+/// `times` the rate of `per_second`, spread evenly.
 pub(super) fn contended(size: Size, per_second: u32, burst: u32, times: f64, seconds: u64) -> Plan {
     let mut plan = Plan::of(size, seconds, traffic::even(f64::from(per_second) * times, size.pops));
     plan.setup.rules = vec![RuleText { rate: format!("{per_second}/s"), burst, ..RuleText::default() }];

@@ -1,4 +1,4 @@
-//! How clients of random worlds ask, and what of it can be foretold.
+//! How clients of random worlds ask.
 
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
@@ -8,7 +8,7 @@ use super::traffic::{self, Traffic};
 /// How a client asks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// At one rate, everywhere alike, or by Zipf's law.
+    /// At one rate, at all POPs evenly or by Zipf's law.
     Steady {
         /// Requests per second.
         rate: f64,
@@ -65,7 +65,7 @@ pub enum Shape {
         /// How many regions there are.
         regions: usize,
     },
-    /// At one rate everywhere alike, but for a while in one region only.
+    /// At one rate, at all POPs evenly, but for a while in one region only.
     Visiting {
         /// Requests per second.
         rate: f64,
@@ -105,7 +105,7 @@ pub enum Shape {
 pub struct Asking {
     /// How.
     pub shape: Shape,
-    /// Tokens, under a rule that lets requests say it.
+    /// Tokens, under a rule that lets requests state their cost.
     pub cost: u32,
     /// Whether half of them cost one token only.
     pub is_mixed: bool,
@@ -122,7 +122,7 @@ impl Asking {
 }
 
 impl Shape {
-    /// The same with so many times the requests.
+    /// The same with this many times the requests.
     fn scaled(self, times: f64) -> Self {
         match self {
             Self::Steady { rate, is_zipf } => Self::Steady { rate: rate * times, is_zipf },
@@ -156,7 +156,7 @@ impl Shape {
         }
     }
 
-    /// One for a quota of `rate` tokens a second and this burst, at `pops` POPs, that asks for at most `most` requests a second.
+    /// Draws one for a quota of `rate` tokens a second and this burst, at `pops` POPs, asking at most `most` a second.
     pub fn random(rate: f64, burst: u32, pops: usize, most: f64, rng: &mut Rng) -> Self {
         let asked = (rate * log_uniform(0.3, 20.0, rng)).min(most);
         let time_ns = |from: u64, to: u64, rng: &mut Rng| rng.u64(from..to);
@@ -181,7 +181,7 @@ impl Shape {
         }
     }
 
-    /// One for a quota of `rate` tokens a second of which region 0 has a floor.
+    /// Draws one for a quota of `rate` tokens a second of which region 0 has a floor.
     pub fn floor(rate: f64, regions: usize, most: f64, rng: &mut Rng) -> Self {
         let asks = (rate * log_uniform(0.1, 1.0, rng)).min(most / 4.0);
         Self::Floor { asks, flood: (rate * log_uniform(1.0, 20.0, rng)).min(most - asks), regions }
@@ -238,7 +238,7 @@ impl Shape {
     }
 }
 
-/// A number between `from` and `to` whose digits are as likely at every size.
+/// A number between `from` and `to` whose logarithm is distributed evenly.
 pub fn log_uniform(from: f64, to: f64, rng: &mut Rng) -> f64 {
     (from.ln() + rng.f64() * (to / from).ln()).exp()
 }

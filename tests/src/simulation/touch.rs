@@ -1,4 +1,4 @@
-//! When parts of a world are in touch with each other: what one of them says then reaches the others in a stated time.
+//! When parts of a world are in touch: news from one of them then reaches the others in a stated time.
 
 use super::faults::{Fault, Schedule};
 use super::setup::Setup;
@@ -33,21 +33,21 @@ impl Way {
             | Fault::Reload(pop) => ends.contains(&pop),
             Fault::SyncCrash(sync) | Fault::SyncStart(sync) => is_region(sync / setup.syncs_per_region),
             Fault::CutRegion(region, _) => by_store && is_region(region),
-            // A weir-sync answers a report when its store has, or has not for long.
+            // A weir-sync answers a report only when its store has answered or timed out.
             Fault::Near(_) | Fault::Far(_) | Fault::StoreSlow(_) => true,
             Fault::StoreUp(_) | Fault::StoreLoses(_) | Fault::StoreFlushed | Fault::StoreClock(_) => by_store,
         }
     }
 
-    /// The times before `end` in which it is whole, from the moment on at which it was mended.
+    /// The times before `end` in which it is whole, each from the moment at which it is mended.
     pub fn whole(self, schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
         let mine = schedule.iter().filter(|(_, fault)| self.is_hurt_by(fault, setup)).cloned().collect();
         let settled = stretch::clean(&mine, setup, end).into_iter();
         settled.map(|(from, to)| (from.saturating_sub(setup.recovery_ns()), to)).collect()
     }
 
-    /// How long news take on it that are there when it is mended, in nanoseconds: a report that was lost is given up,
-    /// and the next one says it; and every message is on its way once.
+    /// How long news takes on it that exists when it is mended, in nanoseconds: a lost report is given up and the next
+    /// one tells it, and each message is then under way once.
     pub fn takes_ns(self, setup: &Setup) -> u64 {
         let turns = setup.interval_ns * setup.syncs_per_region as u64;
         let store_ns = match self {
@@ -57,8 +57,8 @@ impl Way {
         setup.timeout_ns + 2 * (turns + setup.interval_ns) + setup.round_trip_ns() + store_ns
     }
 
-    /// Since when what was to be told from `at` on is known at its end, before `until`, `more_ns` later than where no message
-    /// is lost; nobody has it to tell any more where that is `lost`.
+    /// When news of `at` is known at its end, before `until`, allowing `more_ns` for lost messages. `None` if it is not
+    /// whole for long enough, or if the news is `lost` by then: nothing has it to tell any more.
     pub fn known_at(
         self,
         (schedule, setup): (&Schedule, &Setup),

@@ -1,4 +1,4 @@
-//! Faults that are drawn together with who asks meanwhile: what one mechanism alone makes good.
+//! Faults that are drawn together with what clients ask meanwhile; each trial needs one certain mechanism.
 
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
@@ -16,53 +16,53 @@ pub enum Trial {
     PopAlone,
     /// A region is cut off from the store for long; its weir-sync may be started anew meanwhile.
     RegionAlone,
-    /// A POP's VMs are replaced while what they admitted is unsaid, and the client has left.
+    /// A POP's VMs are replaced before they have reported what they admitted, and after the client has left.
     Reloaded,
-    /// The store's clock steps by more than what a look takes for time, by an hour at most.
+    /// The store's clock steps by more than a look takes for time, and by an hour at most.
     ClockSteps,
-    /// Nothing goes wrong, but a client bursts everywhere, and again once it has paid.
+    /// Nothing goes wrong, but a client bursts everywhere, and again once its debt is paid.
     Again,
-    /// POPs are cut off with what they leased, and the client moves on.
+    /// POPs are cut off with tokens that they leased, and the client moves on.
     Hoards,
     /// Nothing goes wrong, but each request costs half of the burst, and many POPs are asked.
     Dear,
     /// The same at one POP.
     DearAtOne,
-    /// The one POP that a client asks does not hear its weir-sync for some seconds, again and again; then all arrives at once.
+    /// A client asks one POP that again and again does not hear its weir-sync for seconds; then all arrives at once.
     Silent,
     /// Nothing goes wrong, but the burst fills in a tenth of a second or less.
     SmallBurst,
-    /// A region is cut off from the store; then it alone is asked; then it is cut off again.
+    /// A region is cut off from the store; then only it is asked; then it is cut off again.
     AloneAgain,
     /// Nothing goes wrong, but the region that has a floor is flooded in pulses.
     Pulses,
-    /// POPs and weir-syncs begin while clients ask, or weir-syncs alone, and without the store.
+    /// POPs and weir-syncs start while clients ask; or only weir-syncs do, and without the store.
     Cold,
     /// Three nested rules and three clients.
     Nested,
-    /// Two weir-syncs a region, however far they are and however seldom they hear of a POP.
+    /// Two weir-syncs a region, however far away they are and however seldom they hear of a POP.
     Replicas,
-    /// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst when its lease has ended.
+    /// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst once its lease has ended.
     LeasesEnd,
 }
 
-/// Leases of a POP that is alone last no longer, in nanoseconds.
+/// The longest lease of a POP that is alone, in nanoseconds.
 const LEASE_NS: u64 = 4 * SECOND_NS;
 /// How long a client bursts at least, in seconds.
 const AGAIN_SECONDS: u64 = 40;
-/// How long dear requests come at least, in seconds: each is a large part of what a short run admits.
+/// How long expensive requests come at least, in seconds: each is a large part of what a short run admits.
 const DEAR_SECONDS: u64 = 80;
-/// Who is alone is so for so long at least, in seconds.
+/// How long a POP or a region is alone at least, in seconds.
 const ALONE_SECONDS: u64 = 26;
-/// How long a POP's link is silent from time to time at least, in seconds.
+/// How long the trial with silent links takes at least, in seconds.
 const SILENT_SECONDS: u64 = 42;
 /// How long nothing goes wrong at least, in seconds.
 const STEADY_SECONDS: u64 = 60;
-/// For so long leases end at a POP that is cut off, at least, in seconds.
+/// How long the trial in which leases end takes at least, in seconds.
 const LEASES_SECONDS: u64 = 60;
 
 impl Trial {
-    /// One that suits a world, or none.
+    /// Draws a trial that suits a world, or none.
     pub fn random(setup: &Setup, sharing: Sharing, rng: &mut Rng) -> Option<Self> {
         match rng.u8(0..12) {
             0..6 if sharing == Sharing::Strict && setup.pops > 2 => Some(Self::Hoards),
@@ -111,8 +111,8 @@ impl Trial {
         }
     }
 
-    /// Draws it for clients of a quota of `rate` tokens a second and this burst, who ask for at most `most` a second, until
-    /// `until` nanoseconds.
+    /// Draws its faults and shapes for a quota of `rate` tokens a second and this burst, with at most `most` requests a
+    /// second, until `until` nanoseconds.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
