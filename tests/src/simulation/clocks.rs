@@ -36,7 +36,7 @@ impl Clock {
         Time::from_nanos(u64::try_from(read).unwrap_or(0))
     }
 
-    /// Jumps by so many nanoseconds.
+    /// Jumps by this many nanoseconds.
     pub fn jump(&mut self, by_ns: i64) {
         self.offset_ns += by_ns;
     }
@@ -60,7 +60,7 @@ impl WallClock {
         (self.begins_us + now_ns / 1_000).saturating_add_signed(self.offset_us)
     }
 
-    /// Jumps by so many microseconds.
+    /// Jumps by this many microseconds.
     pub fn jump(&mut self, by_us: i64) {
         self.offset_us += by_us;
     }

@@ -1,4 +1,4 @@
-//! The plots of docs/plots: the main scenarios beside what other ways to limit would have done.
+//! The plots of docs/plots: the main scenarios, compared with other ways to limit.
 
 use weir_wire::time::SECOND_NS;
 
@@ -21,7 +21,7 @@ pub struct Plot {
     /// The highest rate that is drawn, per second.
     top: f64,
     shaded: Option<(f64, f64, &'static str)>,
-    /// The region that is cut off while `shaded` lasts.
+    /// Whether region 0 is cut off while `shaded` lasts.
     cut: bool,
 }
 

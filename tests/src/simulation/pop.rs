@@ -241,8 +241,8 @@ impl Pop {
         meter
     }
 
-    /// The source that counts what `key` is admitted under a rule; how many tokens that is, and how many of them a
-    /// reply has confirmed. None while nobody is to hear of the key.
+    /// The source that counts what `key` is admitted under a rule, how many tokens that is, and how many of them a
+    /// reply has confirmed. `None` while the key is not reported.
     pub fn counted(&mut self, rule: usize, key: u32) -> Option<(SourceId, u64, u64)> {
         let limiter = self.workers.first()?.edge.limiter();
         let entry = limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.site)?;

@@ -88,7 +88,7 @@ pub enum Shape {
         leaves: u64,
         /// ... and comes back, ...
         comes: u64,
-        /// ... with so many requests at each POP.
+        /// ... with this many requests at each POP.
         each: usize,
     },
     /// At all POPs at once, then at none.

@@ -64,7 +64,7 @@ type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 #[derive(Clone, Debug, Default)]
 struct State {
     budgets: ByHash<BudgetId, Kept>,
-    /// Of strict rules.
+    /// The budgets of strict rules.
     escrows: BTreeMap<EscrowId, Escrow>,
     /// When each POP was last heard of.
     pops: BTreeMap<String, u64>,

@@ -46,7 +46,7 @@ pub(super) enum Part {
     Host,
     /// The path, without its query, folded.
     Path,
-    /// Up to so many leading segments of the folded path; empty ones do not count.
+    /// Up to this many leading segments of the folded path; empty ones do not count.
     PathSegments(u8),
 }
 

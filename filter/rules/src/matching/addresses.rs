@@ -16,7 +16,7 @@ pub enum Range {
     V6(u128, u128),
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSetError {
     /// The address or the prefix's length cannot be read.
