@@ -59,7 +59,9 @@ const CONTENDED: &[Limit] = &[limit("ratio", ratio, 0.99, 1.01), limit("fullest"
 const CONTENDED_FAR: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 const BELOW: &[Limit] = &[limit("passed", passed, 0.998, 1.0), BOUND];
 const ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
-const HOPPING: &[Limit] = &[limit("ratio", ratio, 0.985, 1.01), BOUND];
+/// The run ends with news under way: some 35 tokens of 6,100, and what the POP of the moment has on hand. Over 20 seeds
+/// 1.012 at most.
+const HOPPING: &[Limit] = &[limit("ratio", ratio, 0.985, 1.015), BOUND];
 const JUMPING: &[Limit] = &[limit("ratio", ratio, 0.97, 1.01), BOUND];
 /// The run ends in a jump, in debt for two requests at each of 330 POPs: 2.7 % of what is due in the run.
 const JUMPING_WIDELY: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
@@ -147,8 +149,9 @@ const HONEST_WIDELY: &[Limit] = &[limit("passed", lumps::passed_honest, 0.985, 1
 const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
 const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
 /// An ideal bucket that waits for an expensive request is full at times; the fleet gives out what it then loses.
+/// One expensive request more or less is nearly a hundredth of the run: over 20 seeds 0.967 at least.
 const MIXED: &[Limit] =
-    &[limit("ratio", ratio, 0.97, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
+    &[limit("ratio", ratio, 0.96, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
 const DEAR_AT_ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 /// A burst at most, either way.
 const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.0, 1.0), BOUND];
