@@ -36,8 +36,8 @@ pub enum Event {
     SyncDropped,
     /// A request waited for a strict rule's tokens.
     Paused,
-    /// A key was put into a rule's penalty box here.
-    Boxed,
+    /// A key was banned here, by a rule's penalty.
+    Banned,
     /// A request in flight could not be released; it will expire.
     Unreleased,
     /// What a response cost could not be charged.
@@ -66,7 +66,7 @@ impl Event {
         (Self::SyncFailed, "weir.sync.failed"),
         (Self::SyncDropped, "weir.sync.dropped"),
         (Self::Paused, "weir.strict.paused"),
-        (Self::Boxed, "weir.penalty.boxed"),
+        (Self::Banned, "weir.penalty.boxed"),
         (Self::Unreleased, "weir.concurrency.unreleased"),
         (Self::Uncharged, "weir.cost.uncharged"),
         (Self::ListAllowed, "weir.list.allowed"),

@@ -13,7 +13,7 @@ use weir_rules::config::Config;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{
-    AdmitRatio, Allowance, Boxed, Grant, Key, Leased, Message, Pushed, Replies, Reply, Report, Rule, Running,
+    AdmitRatio, Allowance, Ban, Grant, Key, Leased, Message, Pushed, Replies, Reply, Report, Rule, Running,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -111,7 +111,7 @@ fn messages() {
         }],
         running: Running { version: 5, refused: 6 },
         replies: Replies { done: 299, lost: 298 },
-        boxed: vec![Boxed { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
+        bans: vec![Ban { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
     };
     assert_eq!(
         hex(&report.encode()),
@@ -129,7 +129,7 @@ fn messages() {
         rules: vec!["r".into()],
         pushed: vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
         rule_set: 6,
-        boxed: vec![],
+        bans: vec![],
         workers: 4,
     };
     assert_eq!(

@@ -1,8 +1,8 @@
-//! The penalty box: a client that is limited again and again is banned for a time, everywhere.
+//! Penalties: a client that is limited again and again is banned for a time, everywhere.
 
 use crate::algorithm::Window;
 use crate::reading::{Errors, Fields, span};
-use weir_wire::messages::BOXED_MS_MAX;
+use weir_wire::messages::BAN_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
 
 /// When a key is banned, and for how long.
@@ -39,7 +39,7 @@ impl Penalty {
         let within = required_span(&mut fields, "within", errors);
         let deny_for = required_span(&mut fields, "deny_for", errors);
         let deny_for_ms = deny_for.and_then(|span| u32::try_from(span.nanos() / 1_000_000).ok());
-        let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BOXED_MS_MAX);
+        let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BAN_MS_MAX);
         if deny_for.is_some() && deny_for_ms.is_none() {
             errors.note(&fields.place("deny_for"), "expected at most 7d");
         }

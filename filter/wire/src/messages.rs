@@ -42,10 +42,10 @@ pub const KEYS_MAX: usize = 1_000;
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// The most parts that a grant divides a rate into.
 pub const PARTS_MAX: u32 = 4_095;
-/// The most boxed keys one message may carry; the rest wait for the next.
-pub const BOXED_MAX: usize = 250;
-/// The longest that a key may be boxed, in milliseconds: a week.
-pub const BOXED_MS_MAX: u32 = 7 * 86_400_000;
+/// The most bans one message may carry; the rest wait for the next.
+pub const BANS_MAX: usize = 250;
+/// The longest that a key may be banned, in milliseconds: a week.
+pub const BAN_MS_MAX: u32 = 7 * 86_400_000;
 /// The path a rule set is fetched from, by GET, with `?version=N`.
 pub const RULES_PATH: &str = "/v1/rules";
 /// The most POPs that a fleet has.
@@ -55,7 +55,7 @@ pub const WORKERS_MAX: u32 = 128;
 
 // A report with every field at its limit must fit.
 const _: () = assert!(
-    KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) + BOXED_MAX * (KEY_BYTES_MAX + 10)
+    KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) + BANS_MAX * (KEY_BYTES_MAX + 10)
         < MESSAGE_BYTES_MAX
 );
 
@@ -84,7 +84,7 @@ pub struct Report {
     /// The keys with something to report. A report without keys is a greeting, which counts the POP as live.
     pub keys: Vec<Key>,
     /// Keys that were banned here; every POP is to hear of them.
-    pub boxed: Vec<Boxed>,
+    pub bans: Vec<Ban>,
 }
 
 /// Which replies to its reports a worker got. What a lost reply pushed is pushed again.
@@ -105,14 +105,14 @@ pub struct Running {
     pub refused: u64,
 }
 
-/// A key that a rule's penalty box holds: a ban.
+/// A ban: a key that a rule's penalty refuses for a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Boxed {
+pub struct Ban {
     /// Index into the message's `rules`.
     pub rule: u16,
     /// The key's value in canonical form.
     pub value: Vec<u8>,
-    /// For how long from now, in milliseconds; at most [`BOXED_MS_MAX`].
+    /// For how long from now, in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
 }
 
@@ -180,13 +180,13 @@ pub struct Reply {
     pub grants: Vec<Allowance>,
     /// The version of the rule set that the fleet is to run; 0 if none was ever pushed.
     pub rule_set: u64,
-    /// The names of the rules that `pushed` and `boxed` refer to.
+    /// The names of the rules that `pushed` and `bans` refer to.
     pub rules: Vec<String>,
     /// Grants for hot keys that the report did not name, so that the POP holds them before the key's
     /// client arrives there.
     pub pushed: Vec<Pushed>,
     /// Keys that were banned elsewhere recently.
-    pub boxed: Vec<Boxed>,
+    pub bans: Vec<Ban>,
     /// How many workers of the POP report keys, and so share what it may report; 0 if unknown.
     pub workers: u32,
 }
@@ -405,7 +405,7 @@ impl Message for Report {
                 return Err(WireError::Limit("keys[].asked_recently"));
             }
         }
-        check_boxed(&self.boxed, self.rules.len())
+        check_bans(&self.bans, self.rules.len())
     }
 }
 
@@ -426,18 +426,18 @@ impl Message for Reply {
         if self.pushed.iter().any(|pushed| usize::from(pushed.rule) >= self.rules.len()) {
             return Err(WireError::Limit("pushed[].rule"));
         }
-        check_boxed(&self.boxed, self.rules.len())
+        check_bans(&self.bans, self.rules.len())
     }
 }
 
-fn check_boxed(boxed: &[Boxed], rules: usize) -> Result<(), WireError> {
-    if boxed.len() > BOXED_MAX {
-        return Err(WireError::Limit("boxed"));
+fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {
+    if bans.len() > BANS_MAX {
+        return Err(WireError::Limit("bans"));
     }
-    let fits = |boxed: &Boxed| {
-        usize::from(boxed.rule) < rules
-            && (1..=KEY_BYTES_MAX).contains(&boxed.value.len())
-            && boxed.for_ms <= BOXED_MS_MAX
+    let fits = |ban: &Ban| {
+        usize::from(ban.rule) < rules
+            && (1..=KEY_BYTES_MAX).contains(&ban.value.len())
+            && ban.for_ms <= BAN_MS_MAX
     };
-    if boxed.iter().all(fits) { Ok(()) } else { Err(WireError::Limit("boxed[]")) }
+    if bans.iter().all(fits) { Ok(()) } else { Err(WireError::Limit("bans[]")) }
 }

@@ -13,11 +13,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Report};
+use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Report};
 use weir_wire::time::Time;
 
 use list::remaining_ms;
-pub use list::{BANS_KEPT_MAX, Ban, BanList};
+pub use list::{BANS_KEPT_MAX, BanList, BannedKey};
 
 use crate::budget::BudgetId;
 use crate::push::{Notes, Told};
@@ -78,7 +78,7 @@ impl Bans {
         let now_us = micros(now);
         self.expire(now_us);
         let mut is_news = false;
-        for ban in &report.boxed {
+        for ban in &report.bans {
             // Checked when the report was read.
             let Some(rule) = report.rules.get(usize::from(ban.rule)) else { continue };
             let id = BudgetId { rule: rule.name.clone(), value: ban.value.clone() };
@@ -92,19 +92,19 @@ impl Bans {
     }
 
     /// The bans to give to the store; each is given again until [`Self::merge`] hears that it was taken.
-    pub fn to_share(&mut self, now: Time) -> Vec<Ban> {
+    pub fn to_share(&mut self, now: Time) -> Vec<BannedKey> {
         let now_us = micros(now);
         self.expire(now_us);
         let unshared = self.unshared.iter().take(SHARED_MAX);
         let keys = unshared.filter_map(|id| {
             let for_ms = remaining_ms(self.list.until_us(id)?, now_us);
-            Some(Ban { id: id.clone(), for_ms })
+            Some(BannedKey { id: id.clone(), for_ms })
         });
         keys.collect()
     }
 
     /// Takes in the fleet's list, as it was when the store took `mine`.
-    pub fn merge(&mut self, now: Time, mine: &[Ban], fleet: &[Ban]) {
+    pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) {
         let now_us = micros(now);
         self.expire(now_us);
         for key in fleet {
@@ -119,20 +119,14 @@ impl Bans {
         }
     }
 
-    /// What the sender of `report` has not been told yet; at most [`BOXED_MAX`] keys. Adds the rules that they refer to
+    /// What the sender of `report` has not been told yet; at most [`BANS_MAX`] keys. Adds the rules that they refer to
     /// to `rules`, which never holds more than [`RULES_MAX`].
-    pub fn tell(
-        &mut self,
-        now: Time,
-        report: &Report,
-        is_stale: bool,
-        rules: &mut Vec<String>,
-    ) -> Vec<Boxed> {
+    pub fn tell(&mut self, now: Time, report: &Report, is_stale: bool, rules: &mut Vec<String>) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
         let Self { told, by_number, news, list, latest, .. } = self;
         told.tell(now, report, is_stale, |up_to, _| {
-            let (before, mut boxed) = (up_to.0, Vec::new());
+            let (before, mut bans) = (up_to.0, Vec::new());
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {
                 let from = news.get(id).and_then(|news| news.from.as_ref());
@@ -142,15 +136,15 @@ impl Bans {
                 if is_its_own || for_ms == 0 {
                     continue;
                 }
-                let rule = if boxed.len() < BOXED_MAX { index_of(&id.rule, rules) } else { None };
+                let rule = if bans.len() < BANS_MAX { index_of(&id.rule, rules) } else { None };
                 let Some(rule) = rule else {
                     up_to.0 = number - 1;
                     break;
                 };
-                boxed.push(Boxed { rule, value: id.value.clone(), for_ms });
+                bans.push(Ban { rule, value: id.value.clone(), for_ms });
             }
-            let letter = (!boxed.is_empty()).then_some(before);
-            (boxed, letter)
+            let letter = (!bans.is_empty()).then_some(before);
+            (bans, letter)
         })
     }
 
@@ -166,7 +160,7 @@ impl Bans {
 
     /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
-        let until_us = now_us.saturating_add(u64::from(for_ms.min(BOXED_MS_MAX)) * 1_000);
+        let until_us = now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000);
         let is_news = match self.news.get(id) {
             Some(known) => until_us > known.until_us.saturating_add(LONGER_US),
             None => for_ms > 0,

@@ -22,7 +22,7 @@ use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report};
 use weir_wire::time::Time;
 
 use crate::alone::Share;
-use crate::ban::{Ban, Bans};
+use crate::ban::{BannedKey, Bans};
 use crate::budget::Account;
 use crate::divide::Terms;
 use crate::escrow::{Draw, Drawn};
@@ -137,7 +137,7 @@ pub struct Look(Vec<Entry>);
 
 /// What was banned here, on its way to the list that regions share.
 #[derive(Debug)]
-pub struct BanListing(Vec<Ban>);
+pub struct BanListing(Vec<BannedKey>);
 
 impl Hub {
     /// A weir-sync that has heard nothing yet.
@@ -194,7 +194,7 @@ impl Hub {
         };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let (mut rules, pushed) = self.region.pushes(now, &report, sender.is_stale);
-        let boxed = self.bans.tell(now, &report, sender.is_stale, &mut rules);
+        let bans = self.bans.tell(now, &report, sender.is_stale, &mut rules);
         let reply = Reply {
             sequence: report.sequence,
             pops: share.fleet(),
@@ -204,7 +204,7 @@ impl Hub {
             rule_set,
             rules,
             pushed,
-            boxed,
+            bans,
             workers: sender.busy,
         };
         Settled { pop: report.pop, reply, facts, error: charged.err() }
@@ -243,7 +243,7 @@ impl Hub {
     }
 
     /// The store has put `listing` on the list of bans that regions share, which is `fleet` now.
-    pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[Ban]) {
+    pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
         let BanListing(mine) = listing;
         self.bans.merge(now, &mine, fleet);
     }
@@ -349,7 +349,7 @@ impl Look {
 
 impl BanListing {
     /// The bans to put on the list.
-    pub fn bans(&self) -> &[Ban] {
+    pub fn bans(&self) -> &[BannedKey] {
         &self.0
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList, Bans, SHARED_MAX};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, Bans, SHARED_MAX};
 use weir_budget::budget::BudgetId;
 use weir_budget::push::LOST_NS;
-use weir_wire::messages::{BOXED_MAX, BOXED_MS_MAX, Boxed, RULES_MAX, Replies, Report, Rule};
+use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Replies, Report, Rule};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -15,34 +15,34 @@ fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)
 }
 
-fn key(n: usize, for_ms: u32) -> Ban {
-    Ban { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
+fn key(n: usize, for_ms: u32) -> BannedKey {
+    BannedKey { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
 }
 
 /// A report of `pop`, which banned these keys, and has heard every reply.
-fn report(pop: &str, boxed: &[Ban]) -> Report {
+fn report(pop: &str, banned: &[BannedKey]) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
-    let boxed = boxed.iter().map(|key| Boxed { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
+    let bans = banned.iter().map(|key| Ban { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
     let replies = Replies { done: 1, lost: 0 };
-    let boxed = boxed.collect();
-    Report { pop: pop.into(), sequence: 1, table: 1, replies, rules, boxed, ..Report::default() }
+    let bans = bans.collect();
+    Report { pop: pop.into(), sequence: 1, table: 1, replies, rules, bans, ..Report::default() }
 }
 
 /// What a POP that has nothing to say is told.
-fn told(keys: &mut Bans, ms: u64, pop: &str) -> Vec<Ban> {
+fn told(keys: &mut Bans, ms: u64, pop: &str) -> Vec<BannedKey> {
     told_as(keys, ms, &report(pop, &[]))
 }
 
-fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<Ban> {
+fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<BannedKey> {
     told_perhaps_again(keys, ms, report, false)
 }
 
 /// The same; the report `is_stale` if it was here before.
-fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_stale: bool) -> Vec<Ban> {
+fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_stale: bool) -> Vec<BannedKey> {
     let mut rules = vec![];
     let told = keys.tell(at(ms), report, is_stale, &mut rules);
-    let key = |ban: Boxed| Ban {
+    let key = |ban: Ban| BannedKey {
         id: BudgetId { rule: rules[usize::from(ban.rule)].clone(), value: ban.value },
         for_ms: ban.for_ms,
     };
@@ -127,24 +127,24 @@ fn what_a_worker_was_told_that_is_never_heard_again_another_is_told() {
 #[test]
 fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be() {
     let mut keys = Bans::default();
-    let many: Vec<_> = (0..BOXED_MAX * 2).map(|n| key(n, BOXED_MS_MAX)).collect();
-    for some in many.chunks(BOXED_MAX) {
+    let many: Vec<_> = (0..BANS_MAX * 2).map(|n| key(n, BAN_MS_MAX)).collect();
+    for some in many.chunks(BANS_MAX) {
         keys.hear(at(0), &report("fra1", some));
     }
     let mut seen = vec![];
     for sequence in 1..4 {
         let some = told_as(&mut keys, 0, &numbered(7, sequence, 0, 0));
-        assert!(some.len() <= BOXED_MAX);
+        assert!(some.len() <= BANS_MAX);
         seen.extend(some);
     }
     assert_eq!(seen, many, "each once, and not too many at a time");
     // One more ban for each reply, none of which is heard of.
     let told = |n: u64| {
-        keys.hear(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BOXED_MS_MAX)]));
+        keys.hear(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BAN_MS_MAX)]));
         told_as(&mut keys, 0, &numbered(7, n, 0, 0)).len()
     };
     let told: Vec<usize> = (4..100).map(told).collect();
-    let first = told.iter().position(|told| *told == BOXED_MAX);
+    let first = told.iter().position(|told| *told == BANS_MAX);
     assert_eq!(first, Some(62), "the first of 64 counts as lost: {told:?}");
 }
 
@@ -180,7 +180,7 @@ fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
 fn everything_is_bounded() {
     let mut keys = Bans::default();
     let all: Vec<_> = (0..BANS_KEPT_MAX + 500).map(|n| key(n, 10_000 + u32::try_from(n).unwrap())).collect();
-    for some in all.chunks(BOXED_MAX) {
+    for some in all.chunks(BANS_MAX) {
         keys.hear(at(0), &report("fra1", some));
     }
     assert_eq!(keys.len(), BANS_KEPT_MAX);
@@ -191,34 +191,31 @@ fn everything_is_bounded() {
     let before = told(&mut keys, 0, "fra2").len();
     assert_eq!(keys.tell(at(0), &report("fra2", &[]), false, &mut rules), [], "no room for the rule's name");
     assert_eq!(rules.len(), RULES_MAX);
-    assert_eq!(
-        (before, told(&mut keys, 0, "fra2")[0].clone()),
-        (BOXED_MAX, all[500 + 2 * BOXED_MAX].clone())
-    );
+    assert_eq!((before, told(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
 }
 
 #[test]
 fn nothing_is_banned_for_longer_than_the_longest() {
     let mut list = BanList::default();
-    assert_eq!(list.exchange(&[key(1, u32::MAX), key(2, 0)], 7), [key(1, BOXED_MS_MAX)]);
-    assert_eq!(list.exchange(&[], 999), [key(1, BOXED_MS_MAX - 1)], "rounded down");
-    assert_eq!(list.exchange(&[], 7 + u64::from(BOXED_MS_MAX) * 1_000), []);
+    assert_eq!(list.exchange(&[key(1, u32::MAX), key(2, 0)], 7), [key(1, BAN_MS_MAX)]);
+    assert_eq!(list.exchange(&[], 999), [key(1, BAN_MS_MAX - 1)], "rounded down");
+    assert_eq!(list.exchange(&[], 7 + u64::from(BAN_MS_MAX) * 1_000), []);
     assert!(list.is_empty());
 }
 
 #[test]
 fn refuses_what_is_no_ban() {
-    assert_eq!("a b 0aff".parse::<Ban>().unwrap().id.rule, "a b");
+    assert_eq!("a b 0aff".parse::<BannedKey>().unwrap().id.rule, "a b");
     for bad in ["", " 0a", "a ", "a 0", "a +0", "a 0g", "a \u{e9}", "a0a"] {
-        assert!(bad.parse::<Ban>().is_err(), "{bad:?}");
+        assert!(bad.parse::<BannedKey>().is_err(), "{bad:?}");
     }
 }
 
 proptest! {
     #[test]
     fn reads_what_it_writes(rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64)) {
-        let key = Ban { id: BudgetId { rule, value }, for_ms: 0 };
-        prop_assert_eq!(key.to_string().parse::<Ban>(), Ok(key));
+        let key = BannedKey { id: BudgetId { rule, value }, for_ms: 0 };
+        prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
 
     /// However reports, the store and time mix: what a POP has been told and still holds is what is banned,

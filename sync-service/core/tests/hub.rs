@@ -1,12 +1,12 @@
 //! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
 
-use weir_budget::ban::{Ban, BanList};
+use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotList;
 use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Boxed, Key, Report, Rule, Running};
+use weir_wire::messages::{Allowance, Ban, Key, Report, Rule, Running};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -146,11 +146,11 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
 fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
     let said = report("fra1", 1, 0);
-    let boxed = vec![Boxed { rule: 0, value: vec![1], for_ms: 60_000 }];
-    let pending = here.report(at(0), NOW_US, Report { keys: vec![], boxed, ..said });
+    let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
+    let pending = here.report(at(0), NOW_US, Report { keys: vec![], bans, ..said });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
-    let ban = Ban { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000 };
+    let ban = BannedKey { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000 };
     assert_eq!(mine.bans(), [ban]);
     let fleet = list.exchange(mine.bans(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
@@ -158,5 +158,5 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let nothing = elsewhere.share_bans(at(0));
     elsewhere.bans_listed(at(0), nothing, &fleet);
     let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
-    assert_eq!((reply.boxed.len(), reply.rules), (1, vec!["r".to_owned()]));
+    assert_eq!((reply.bans.len(), reply.rules), (1, vec!["r".to_owned()]));
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_budget::ban::{Ban, BanList};
+use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
@@ -131,7 +131,7 @@ impl Store for Memory {
         Box::pin(async move { Ok(list) })
     }
 
-    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         let list = self.with(|state| state.bans.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
     }

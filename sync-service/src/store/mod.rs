@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use thiserror::Error;
-use weir_budget::ban::Ban;
+use weir_budget::ban::BannedKey;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
@@ -59,7 +59,7 @@ pub trait Store: Send + Sync {
 
     /// Puts a region's bans on the list that all share and returns the list, in no order: for how long
     /// from now each is banned (see [`weir_budget::ban::BanList`]).
-    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>>;
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>>;
 
     /// Puts a rule set as a new version (see [`rules`]), or says why not.
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;

@@ -16,7 +16,7 @@ mod send;
 use std::time::Duration;
 
 use redis::{Client, Pipeline, RedisResult, TlsCertificates};
-use weir_budget::ban::Ban;
+use weir_budget::ban::BannedKey;
 use weir_budget::budget::{
     Account, BudgetId, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
     LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
@@ -167,7 +167,7 @@ impl Store for Redis {
         })
     }
 
-    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
             let since_us = self.known_bans.since_us();
             let pipeline = bans::pipeline(self.bans.get_hash(), since_us, mine);

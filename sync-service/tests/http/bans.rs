@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weir_sync::config::Config;
-use weir_wire::messages::{Boxed, Reply, Report};
+use weir_wire::messages::{Ban, Reply, Report};
 
 use crate::Server;
 use crate::client::{greeting, one_key, report};
@@ -25,8 +25,8 @@ async fn server(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
 /// A report of `pop` that banned the key of [`one_key`].
 fn banning(pop: &str) -> Report {
     let said = one_key(pop, 1, 1, 1, 1);
-    let boxed = vec![Boxed { rule: 0, value: said.keys[0].value.clone(), for_ms: HOUR_MS }];
-    Report { keys: vec![], boxed, ..said }
+    let bans = vec![Ban { rule: 0, value: said.keys[0].value.clone(), for_ms: HOUR_MS }];
+    Report { keys: vec![], bans, ..said }
 }
 
 async fn answered(server: &Server, said: &Report) -> Reply {
@@ -38,7 +38,7 @@ async fn told(server: &Server, pop: &str) -> Reply {
     let started = Instant::now();
     loop {
         let reply = answered(server, &greeting(pop)).await;
-        if !reply.boxed.is_empty() {
+        if !reply.bans.is_empty() {
             return reply;
         }
         assert!(started.elapsed() < DEADLINE, "{pop} was never told");
@@ -47,7 +47,7 @@ async fn told(server: &Server, pop: &str) -> Reply {
 }
 
 fn is_the_key(reply: &Reply) {
-    let [ban] = &reply.boxed[..] else { panic!("{reply:?}") };
+    let [ban] = &reply.bans[..] else { panic!("{reply:?}") };
     assert_eq!(reply.rules[usize::from(ban.rule)], "per-address");
     assert_eq!(ban.value, b"192.0.2.1");
     assert!(ban.for_ms <= HOUR_MS && ban.for_ms > HOUR_MS / 2, "{ban:?}");
@@ -59,14 +59,14 @@ async fn a_key_banned_at_one_pop_is_told_to_the_others_once() {
         let store = Shared::new(Config::default().pop_ttl);
         let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
         let own = answered(&here, &banning("fra1")).await;
-        assert!(own.boxed.is_empty(), "the one that banned it knows: {own:?}");
+        assert!(own.bans.is_empty(), "the one that banned it knows: {own:?}");
         is_the_key(&told(&other, "pop2").await);
         // Several intervals, in which both servers hear the fleet's list again.
         let until = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
             let again = answered(&other, &greeting("pop2")).await;
-            assert!(again.boxed.is_empty(), "told twice: {again:?}");
-            assert!(answered(&here, &greeting("fra1")).await.boxed.is_empty());
+            assert!(again.bans.is_empty(), "told twice: {again:?}");
+            assert!(answered(&here, &greeting("fra1")).await.bans.is_empty());
             sleep(Duration::from_millis(50)).await;
         }
         let restarted = Report { table: 2, ..greeting("pop2") };
@@ -82,7 +82,7 @@ async fn with_the_store_out_of_reach_the_regions_own_pops_are_told_and_the_other
     assert!(!answered(&here, &banning("fra1")).await.settled);
     let own = answered(&here, &greeting("fra2")).await;
     is_the_key(&own);
-    assert!(answered(&elsewhere, &greeting("iad1")).await.boxed.is_empty());
+    assert!(answered(&elsewhere, &greeting("iad1")).await.bans.is_empty());
     store.set_gone(false);
     is_the_key(&told(&elsewhere, "iad1").await);
 }

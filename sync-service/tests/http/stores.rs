@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use weir_budget::ban::Ban;
+use weir_budget::ban::BannedKey;
 use weir_budget::budget::Account;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
@@ -87,7 +87,7 @@ impl Store for Shared {
         self.or_gone(self.memory.hot(mine))
     }
 
-    fn bans<'a>(&'a self, mine: &'a [Ban]) -> Answer<'a, Vec<Ban>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
             // Not even asked while it is gone.
             if self.is_gone.load(Ordering::SeqCst) {

@@ -65,7 +65,7 @@ fn report() -> Report {
         replies: Replies { done: 4_320, lost: 0 },
         rules: vec![Rule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
         keys: (0..KEYS).map(key).collect(),
-        boxed: Vec::new(),
+        bans: Vec::new(),
     }
 }
 
@@ -90,7 +90,7 @@ fn reply() -> Reply {
         rule_set: 3,
         rules: Vec::new(),
         pushed: Vec::new(),
-        boxed: Vec::new(),
+        bans: Vec::new(),
         workers: 4,
     }
 }

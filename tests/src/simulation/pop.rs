@@ -153,7 +153,7 @@ impl Pop {
 
     /// Whether a worker banned a key since this was last asked.
     pub fn has_banned(&mut self) -> bool {
-        let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(Event::Boxed));
+        let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(Event::Banned));
         events.sum::<u32>() > 0
     }
 

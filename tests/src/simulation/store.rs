@@ -7,7 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-use weir_budget::ban::{Ban, BanList};
+use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
 use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
@@ -228,7 +228,7 @@ impl Store {
     }
 
     /// Puts a region's bans on the list; all that are on it.
-    pub fn bans(&mut self, mine: &[Ban], now: u64) -> Vec<Ban> {
+    pub fn bans(&mut self, mine: &[BannedKey], now: u64) -> Vec<BannedKey> {
         self.bans.exchange(mine, self.clock.at_us(now))
     }
 

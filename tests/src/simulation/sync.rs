@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_budget::ban::Ban;
+use weir_budget::ban::BannedKey;
 use weir_budget::budget::Account;
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
@@ -49,7 +49,7 @@ pub(super) enum Answer {
     Tick(Vec<HotKey>, RuleSet),
     Rules(RuleSet),
     Look(Vec<Account>),
-    Bans(Vec<Ban>),
+    Bans(Vec<BannedKey>),
     Probe,
 }
 

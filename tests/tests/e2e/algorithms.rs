@@ -152,9 +152,9 @@ async fn a_client_limited_again_and_again_is_refused_for_longer_than_its_quota_a
     let (_, admitted) = drain(&mut client, &Ask::from(CLIENT), 2_000).await;
     assert!(admitted >= 10, "{admitted}");
     repeat(&mut client, &Ask::from(CLIENT), 200).await;
-    let boxed = client.send(&Ask::from(CLIENT)).await;
-    assert_eq!(boxed.status, 429);
-    assert!((3_590..=3_600).contains(&boxed.number("retry-after")), "{boxed:?}");
+    let banned = client.send(&Ask::from(CLIENT)).await;
+    assert_eq!(banned.status, 429);
+    assert!((3_590..=3_600).contains(&banned.number("retry-after")), "{banned:?}");
     assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200);
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
 use weir_budget::budget::BudgetId;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::BOXED_MS_MAX;
+use weir_wire::messages::BAN_MS_MAX;
 
 use crate::equality::Random;
 use crate::{POP_TTL, connected, connected_with, memory, memory_with};
@@ -17,12 +17,12 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 /// Longer than any test.
 const HOUR_MS: u32 = 3_600_000;
 
-fn key(rule: &str, value: &[u8], for_ms: u32) -> Ban {
-    Ban { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
+fn key(rule: &str, value: &[u8], for_ms: u32) -> BannedKey {
+    BannedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
 }
 
 /// The list by key.
-async fn list(store: &dyn Store, mine: &[Ban]) -> BTreeMap<BudgetId, u32> {
+async fn list(store: &dyn Store, mine: &[BannedKey]) -> BTreeMap<BudgetId, u32> {
     store.bans(mine).await.unwrap().into_iter().map(|key| (key.id, key.for_ms)).collect()
 }
 
@@ -38,9 +38,9 @@ async fn lists_what_any_region_banned(store: &dyn Store) {
     let mine = [key("a b:", &[0, 255], HOUR_MS), key("\u{e9}\0\r\n", b"}{", HOUR_MS)];
     let listed = list(store, &mine).await;
     assert!(mine.iter().all(|key| listed.contains_key(&key.id)) && listed.len() == 2, "{listed:?}");
-    let more = list(store, &[key("r", b"v", BOXED_MS_MAX)]).await;
+    let more = list(store, &[key("r", b"v", BAN_MS_MAX)]).await;
     assert_eq!(more.len(), 3, "those of others, and one's own");
-    assert!(more.values().all(|for_ms| *for_ms > HOUR_MS / 2 && *for_ms <= BOXED_MS_MAX));
+    assert!(more.values().all(|for_ms| *for_ms > HOUR_MS / 2 && *for_ms <= BAN_MS_MAX));
     assert_eq!(list(store, &[]).await.len(), 3);
 }
 
@@ -88,7 +88,7 @@ async fn agrees_with_the_reference(store: &dyn Store) {
         for _ in 0..100 {
             let mine: Vec<_> = (0..random.below(4))
                 .map(|_| {
-                    let for_ms = random.pick(&[0, 1, HOUR_MS, BOXED_MS_MAX]);
+                    let for_ms = random.pick(&[0, 1, HOUR_MS, BAN_MS_MAX]);
                     key(&rule, &[random.pick(b"abcdefgh")], for_ms)
                 })
                 .collect();

@@ -58,7 +58,7 @@ impl Limiter {
                     continue;
                 }
                 Verdict::Denied => return self.denied(hit.rule),
-                Verdict::Boxed { wait_ns } => {
+                Verdict::Banned { wait_ns } => {
                     let until = now + wait_ns;
                     self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
                     longest = longer(longest, hit.rule, wait_ns, wait_ns);
@@ -90,7 +90,7 @@ impl Limiter {
     }
 
     /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
-    /// in flight, which may end at any time, or has a penalty box, which counts refusals.
+    /// in flight, which may end at any time, or has a penalty, which counts refusals.
     fn may_remember(&self, rule: u16) -> bool {
         let rule = self.rule(rule);
         rule.is_some_and(|rule| {

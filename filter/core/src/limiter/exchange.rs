@@ -7,7 +7,7 @@ use super::reporter::Reporter;
 use super::versions::Versions;
 use crate::ladder::{FALLBACK_NS, Ladder};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{self, BOXED_MAX, Boxed, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::Time;
 
 /// The most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
@@ -15,9 +15,9 @@ const REPORT_BYTES_PER_S: u64 = 40_000;
 /// 2^32 over the golden ratio, to the nearest odd number: multiples of it are spread evenly.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 
-/// A key that was boxed here, and that no answered report has named yet.
+/// A key that was banned here, and that no answered report has named yet.
 #[derive(Clone, Debug)]
-pub(super) struct BoxedHere {
+pub(super) struct BannedHere {
     rule: u16,
     value: KeyValue,
     until: Time,
@@ -44,8 +44,8 @@ pub(super) struct Exchange {
     /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
-    /// Keys that were boxed here; at most [`messages::BOXED_MAX`].
-    pub(super) boxed: Vec<BoxedHere>,
+    /// Keys that were banned here; at most [`messages::BANS_MAX`].
+    pub(super) bans: Vec<BannedHere>,
     /// Counts the epochs drawn for requests whose keys have no place.
     epochs: u32,
 }
@@ -66,7 +66,7 @@ impl Exchange {
             workers: 1,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
-            boxed: Vec::new(),
+            bans: Vec::new(),
             epochs: 0,
         }
     }
@@ -148,7 +148,7 @@ impl Exchange {
         &mut self,
         rules: Vec<messages::Rule>,
         keys: Vec<messages::Key>,
-        boxed: Vec<Boxed>,
+        bans: Vec<Ban>,
         now: Time,
     ) -> Report {
         let Reporter { pop, worker } = self.reporter.clone();
@@ -164,43 +164,43 @@ impl Exchange {
             replies: Replies { done, lost: self.lost },
             rules,
             keys,
-            boxed,
+            bans,
         }
     }
 }
 
 impl Exchange {
-    pub(super) fn tell_of_box(&mut self, rule: u16, value: KeyValue, until: Time) {
-        if self.boxed.len() < BOXED_MAX {
+    pub(super) fn tell_of_ban(&mut self, rule: u16, value: KeyValue, until: Time) {
+        if self.bans.len() < BANS_MAX {
             let first_said = self.sequence() + 1;
-            self.boxed.push(BoxedHere { rule, value, until, first_said });
+            self.bans.push(BannedHere { rule, value, until, first_said });
         }
     }
 
     /// Gives the rules new indices; keys of rules without one are dropped.
-    pub(super) fn renumber_boxes(&mut self, to: impl Fn(u16) -> Option<u16>) {
-        self.boxed.retain_mut(|boxed| match to(boxed.rule) {
+    pub(super) fn renumber_bans(&mut self, to: impl Fn(u16) -> Option<u16>) {
+        self.bans.retain_mut(|ban| match to(ban.rule) {
             Some(rule) => {
-                boxed.rule = rule;
+                ban.rule = rule;
                 true
             }
             None => false,
         });
     }
 
-    /// Report `sequence` was answered: the boxed keys that it named need not be reported again.
-    pub(super) fn boxes_told(&mut self, sequence: u64) {
-        self.boxed.retain(|boxed| boxed.first_said > sequence);
+    /// Report `sequence` was answered: the banned keys that it named need not be reported again.
+    pub(super) fn bans_told(&mut self, sequence: u64) {
+        self.bans.retain(|ban| ban.first_said > sequence);
     }
 
-    /// The boxed keys for a report made at `now`, each with its rule's index in the limiter.
-    pub(super) fn boxes(&mut self, now: Time) -> Vec<Boxed> {
-        self.boxed.retain(|boxed| now < boxed.until);
-        let say = |boxed: &BoxedHere| Boxed {
-            rule: boxed.rule,
-            value: boxed.value.as_bytes().to_vec(),
-            for_ms: u32::try_from(boxed.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+    /// The banned keys for a report made at `now`, each with its rule's index in the limiter.
+    pub(super) fn bans(&mut self, now: Time) -> Vec<Ban> {
+        self.bans.retain(|ban| now < ban.until);
+        let say = |ban: &BannedHere| Ban {
+            rule: ban.rule,
+            value: ban.value.as_bytes().to_vec(),
+            for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
         };
-        self.boxed.iter().map(say).collect()
+        self.bans.iter().map(say).collect()
     }
 }

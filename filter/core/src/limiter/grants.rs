@@ -45,7 +45,7 @@ impl Limiter {
     ) -> Result<(), WireError> {
         let sent = self.end_answered(sequence, Purpose::Report, reply)?;
         if let Some(exchange) = &mut self.exchange {
-            exchange.boxes_told(sequence);
+            exchange.bans_told(sequence);
         }
         self.hear(reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
@@ -89,7 +89,7 @@ impl Limiter {
                 self.learn(rule, pushed, slots, now);
             }
         }
-        self.box_pushed(reply, slots, now);
+        self.apply_bans(reply, slots, now);
         let said = told.iter().zip(&reply.grants);
         for (told, allowance) in said.filter(|(told, _)| told.rule != NO_RULE) {
             match allowance {

@@ -1,7 +1,7 @@
 //! Judging hits on a copy of a slot: each takes its tokens there.
 
 use super::judged::{Judged, Verdict};
-use super::penalty::boxed_until;
+use super::penalty::banned_until;
 use super::state::{Hit, Limiter};
 use super::terms::Terms;
 use crate::bucket::{Bucket, Take};
@@ -32,11 +32,11 @@ impl Limiter {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Before, for a key that is watched; again below, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            let until = if terms.has_box { boxed_until(&loaded.slot, hit.tag, now) } else { None };
+            let until = if terms.has_penalty { banned_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);
-                    hit.judged = Judged::refused(Verdict::Boxed { wait_ns }, hit.tag);
+                    hit.judged = Judged::refused(Verdict::Banned { wait_ns }, hit.tag);
                 }
                 // If the response tells the cost, nothing is taken yet.
                 None if terms.is_charged_after => self.judge(hit, terms, &mut loaded.slot.clone(), now),

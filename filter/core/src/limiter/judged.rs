@@ -13,8 +13,8 @@ pub(super) enum Verdict {
     Short { wait_ns: u64, full_ns: u64 },
     /// Its admit ratio refuses this request.
     Thinned { wait_ns: u64, full_ns: u64 },
-    /// Its key is in the rule's penalty box.
-    Boxed { wait_ns: u64 },
+    /// Its key is banned by the rule's penalty.
+    Banned { wait_ns: u64 },
     /// Its rule is strict, and too few tokens that were paid for are on hand.
     Unpaid,
     /// Its rule refuses everything while the POP is out of touch with weir-sync.

@@ -30,7 +30,7 @@ impl Limiter {
         let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
         let before = self.rules.rules();
         if let Some(exchange) = &mut self.exchange {
-            exchange.renumber_boxes(to);
+            exchange.renumber_bans(to);
         }
         let same_name =
             |i: usize| before.get(i).and_then(|rule| named.get(&rule.name.as_str()).map(usize::from));

@@ -43,8 +43,8 @@ impl Limiter {
         if saying.len() + self.ended.len() <= KEYS_MAX {
             self.say_ended(&mut saying, now);
         }
-        saying.boxed = self.exchange.as_mut()?.boxes(now);
-        if saying.is_empty() && saying.boxed.is_empty() && !greet {
+        saying.bans = self.exchange.as_mut()?.bans(now);
+        if saying.is_empty() && saying.bans.is_empty() && !greet {
             return None;
         }
         let report = self.say(saying, Purpose::Report, now)?;
@@ -71,10 +71,10 @@ impl Limiter {
 
     /// Makes a report of `saying`; the report is under way from now on.
     pub(super) fn say(&mut self, mut saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
-        saying.refer_boxes();
+        saying.refer_bans();
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
         let exchange = self.exchange.as_mut()?;
-        let report = exchange.next(rules, saying.keys, saying.boxed, now);
+        let report = exchange.next(rules, saying.keys, saying.bans, now);
         let (number, told) = (report.sequence, saying.told);
         exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
         self.counters.add(Event::Reported, 1);

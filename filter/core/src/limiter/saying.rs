@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::place::Place;
 use crate::slot::{Tag, Watched};
 use weir_rules::NO_RULE;
-use weir_wire::messages::{self, Boxed};
+use weir_wire::messages::{self, Ban};
 use weir_wire::time::Time;
 
 /// What a report said of one key.
@@ -50,8 +50,8 @@ pub(super) struct Saying {
     pub(super) rules: Vec<u16>,
     pub(super) keys: Vec<messages::Key>,
     pub(super) told: Vec<Told>,
-    /// Boxed keys, with their rules' indices in the limiter.
-    pub(super) boxed: Vec<Boxed>,
+    /// Bans, with their rules' indices in the limiter.
+    pub(super) bans: Vec<Ban>,
 }
 
 /// What is said about one key.
@@ -119,12 +119,12 @@ impl Saying {
         u16::try_from(index).ok()
     }
 
-    pub(super) fn refer_boxes(&mut self) {
-        let mut boxed = core::mem::take(&mut self.boxed);
-        for one in &mut boxed {
-            one.rule = self.refer(one.rule).unwrap_or(NO_RULE);
+    pub(super) fn refer_bans(&mut self) {
+        let mut bans = core::mem::take(&mut self.bans);
+        for ban in &mut bans {
+            ban.rule = self.refer(ban.rule).unwrap_or(NO_RULE);
         }
-        self.boxed = boxed;
+        self.bans = bans;
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -27,7 +27,7 @@ pub(super) struct Terms {
     pub(super) local_burst: u32,
     pub(super) is_strict: bool,
     pub(super) is_calendar: bool,
-    pub(super) has_box: bool,
+    pub(super) has_penalty: bool,
     pub(super) is_charged_after: bool,
     /// It has no limit: it only counts its requests.
     pub(super) is_unlimited: bool,
@@ -72,7 +72,7 @@ impl Terms {
             local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict: rule.sharing.strict,
             is_calendar: rule.sharing.calendar.is_some(),
-            has_box: rule.penalty.is_some(),
+            has_penalty: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
             is_unlimited: rule.variant.is_unlimited,
             when_unsynced: rule.when_unsynced,

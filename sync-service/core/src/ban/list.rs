@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_wire::messages::{BOXED_MS_MAX, RULE_NAME_MAX};
+use weir_wire::messages::{BAN_MS_MAX, RULE_NAME_MAX};
 
 use crate::budget::BudgetId;
 use crate::text::{Hex, TextError, value_of};
@@ -16,20 +16,20 @@ pub const BANS_KEPT_MAX: usize = 10_000;
 
 /// A banned key as regions tell each other of it. Its text form is `<rule> <value in hex>`, without the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ban {
+pub struct BannedKey {
     /// The rule and the key.
     pub id: BudgetId,
-    /// For how long from now, in milliseconds; at most [`BOXED_MS_MAX`].
+    /// For how long from now, in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
 }
 
-impl fmt::Display for Ban {
+impl fmt::Display for BannedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.id.rule, Hex(&self.id.value))
     }
 }
 
-impl FromStr for Ban {
+impl FromStr for BannedKey {
     type Err = TextError;
 
     /// Reads a key, with a ban of 0 ms.
@@ -52,19 +52,19 @@ pub struct BanList {
 
 impl BanList {
     /// Puts a region's bans on the list at `now_us`; returns all that are on it.
-    pub fn exchange(&mut self, mine: &[Ban], now_us: u64) -> Vec<Ban> {
+    pub fn exchange(&mut self, mine: &[BannedKey], now_us: u64) -> Vec<BannedKey> {
         self.expire(now_us);
         for key in mine {
-            self.add(&key.id, now_us.saturating_add(u64::from(key.for_ms.min(BOXED_MS_MAX)) * 1_000), now_us);
+            self.add(&key.id, now_us.saturating_add(u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000), now_us);
         }
         self.live(now_us)
     }
 
     /// All that are banned at `now_us` for a millisecond or more.
-    pub fn live(&self, now_us: u64) -> Vec<Ban> {
+    pub fn live(&self, now_us: u64) -> Vec<BannedKey> {
         let live = self.until_us.iter().filter_map(|(id, until_us)| {
             let for_ms = remaining_ms(*until_us, now_us);
-            (for_ms > 0).then(|| Ban { id: id.clone(), for_ms })
+            (for_ms > 0).then(|| BannedKey { id: id.clone(), for_ms })
         });
         live.collect()
     }
@@ -122,5 +122,5 @@ impl BanList {
 
 /// Whole milliseconds from `now_us` to `until_us`, rounded down: a ban that is passed on and on gets no longer.
 pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
-    u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BOXED_MS_MAX).min(BOXED_MS_MAX)
+    u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX)
 }

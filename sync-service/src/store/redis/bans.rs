@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use redis::Pipeline;
-use weir_budget::ban::{BANS_KEPT_MAX, Ban, BanList};
-use weir_wire::messages::BOXED_MS_MAX;
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
+use weir_wire::messages::BAN_MS_MAX;
 
 use super::with_maxima;
 
@@ -36,16 +36,16 @@ struct State {
 
 /// The script, with the maxima in front.
 pub(super) fn script() -> String {
-    let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BOXED_MS_MAX) * 1_000)];
+    let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BAN_MS_MAX) * 1_000)];
     with_maxima(&maxima, include_str!("../bans.lua"))
 }
 
 /// One call of the script.
-pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[Ban]) -> Pipeline {
+pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[BannedKey]) -> Pipeline {
     let mut pipeline = Pipeline::new();
     let command = pipeline.cmd("EVALSHA").arg(hash).arg(KEYS.len()).arg(&KEYS).arg(since_us);
     for key in mine {
-        command.arg(u64::from(key.for_ms.min(BOXED_MS_MAX)) * 1_000).arg(key.to_string());
+        command.arg(u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000).arg(key.to_string());
     }
     pipeline
 }
@@ -60,14 +60,14 @@ impl Known {
     }
 
     /// Takes in what the script said of the changes since `since_us`; returns all that is banned.
-    pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<Ban> {
+    pub(super) fn heard(&self, since_us: u64, (now_us, rows): &Row) -> Vec<BannedKey> {
         self.with(|state| {
             if since_us == 0 {
                 *state = State { list: BanList::default(), at_us: 0, whole_at_us: *now_us };
             }
             for (text, until_us) in rows {
                 // What cannot be read was put there by a newer version, or by another program.
-                if let Ok(key) = text.parse::<Ban>() {
+                if let Ok(key) = text.parse::<BannedKey>() {
                     state.list.add(&key.id, *until_us, *now_us);
                 }
             }

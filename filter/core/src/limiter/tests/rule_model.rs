@@ -1,10 +1,10 @@
-//! What a rule may say beside a rate: other algorithms, shadow, a penalty box, costs told by the response.
+//! What a rule may say beside a rate: other algorithms, shadow, a penalty, costs told by the response.
 
 use super::*;
 use crate::limiter::What;
 use crate::slot::Slot;
 use std::format;
-use weir_wire::messages::Boxed;
+use weir_wire::messages::Ban;
 
 fn one(fields: &Value) -> Limiter {
     limiter(rules(&json!([with(fields)])), None)
@@ -169,42 +169,42 @@ fn a_percentage_of_keys_is_enforced_always_the_same() {
     assert_eq!(refused(2), second);
 }
 
-fn boxing() -> Value {
+fn penalized() -> Value {
     with(&json!({"rate": "1/s", "penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}))
 }
 
 #[test]
-fn a_client_limited_again_and_again_is_boxed() {
-    let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
+fn a_client_limited_again_and_again_is_banned() {
+    let (mut limiter, mut slots) = (limiter(rules(&json!([penalized()])), Some(1)), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 4, T0), 1);
     let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest().unwrap().1;
-    assert_eq!(standing.more_ns, 595 * SECOND_NS, "boxed, although the bucket is full again");
+    assert_eq!(standing.more_ns, 595 * SECOND_NS, "banned, although the bucket is full again");
     assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0), "another key is not");
     // Told until a report is answered.
     let first = limiter.report(&mut slots, true, T0 + 5 * SECOND_NS).unwrap();
-    assert_eq!((first.boxed.len(), first.boxed[0].for_ms), (1, 595_000));
-    assert_eq!(first.rules[usize::from(first.boxed[0].rule)].name, "r");
+    assert_eq!((first.bans.len(), first.bans[0].for_ms), (1, 595_000));
+    assert_eq!(first.rules[usize::from(first.bans[0].rule)].name, "r");
     limiter.report_failed(first.sequence);
     let second = limiter.report(&mut slots, true, T0 + 6 * SECOND_NS).unwrap();
-    assert_eq!(second.boxed.len(), 1);
+    assert_eq!(second.bans.len(), 1);
     let reply = Reply { sequence: second.sequence, pops: 1, settled: true, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0 + 6 * SECOND_NS).unwrap();
     let third = limiter.report(&mut slots, true, T0 + 7 * SECOND_NS).unwrap();
-    assert!(third.boxed.is_empty());
+    assert!(third.bans.is_empty());
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 601 * SECOND_NS));
 }
 
 #[test]
-fn a_client_boxed_elsewhere_is_boxed_here() {
-    let (mut limiter, mut slots) = (limiter(rules(&json!([boxing()])), Some(1)), LocalSlots::new(4));
+fn a_client_banned_elsewhere_is_banned_here() {
+    let (mut limiter, mut slots) = (limiter(rules(&json!([penalized()])), Some(1)), LocalSlots::new(4));
     let report = limiter.report(&mut slots, true, T0).unwrap();
-    let boxed = vec![
-        Boxed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], for_ms: 60_000 },
-        Boxed { rule: 1, value: vec![4, 32, 192, 0, 2, 2], for_ms: 60_000 },
+    let bans = vec![
+        Ban { rule: 0, value: vec![4, 32, 192, 0, 2, 1], for_ms: 60_000 },
+        Ban { rule: 1, value: vec![4, 32, 192, 0, 2, 2], for_ms: 60_000 },
     ];
     let names = vec!["r".into(), "unknown".into()];
     let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: true, rules: names, boxed, ..Reply::default() };
+        Reply { sequence: report.sequence, pops: 1, settled: true, rules: names, bans, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 59 * SECOND_NS));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0));
@@ -311,7 +311,7 @@ fn a_log_stays_with_its_cells_whatever_fills_the_slot() {
 }
 
 #[test]
-fn a_client_that_leaves_the_box_may_be_boxed_again() {
+fn a_client_whose_ban_is_over_may_be_banned_again() {
     let rule = with(&json!({"rate": "1/h", "penalty": {"after": 3, "within": "1h", "deny_for": "1m"}}));
     let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
     for minute in 0..3 {
