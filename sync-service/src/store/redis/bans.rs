@@ -9,7 +9,7 @@ use redis::Pipeline;
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
 use weir_wire::messages::BAN_MS_MAX;
 
-use super::with_maxima;
+use super::script::with_maxima;
 
 /// The list, and when its keys were last banned; in one slot of a cluster.
 const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];

@@ -1,14 +1,17 @@
 //! Strict budgets in Redis: one hash each, drawn on by one script.
 
 use redis::Pipeline;
-use weir_budget::budget::DEFICIT_NS_MAX;
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX};
 use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
     WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
 };
 use weir_wire::messages::Leased;
 
-use super::{COUNT_MAX, StoreError, deficit, escrow_key, with_maxima};
+use super::charge::deficit;
+use super::keys::escrow_key;
+use super::script::with_maxima;
+use crate::store::StoreError;
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `lease_ms`, `left`,
 /// and for each claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait

@@ -3,9 +3,11 @@
 use redis::Pipeline;
 use weir_budget::pops::PopNote;
 
-use super::{Redis, with_maxima};
+use super::script::{Lua, with_maxima};
+use super::send::send;
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
+use crate::store::link::Link;
 
 /// The sorted set of the notes.
 const NOTES_KEY: &str = "weir:fleet";
@@ -15,28 +17,34 @@ pub(super) fn script() -> String {
     with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
 }
 
-pub(super) async fn note(redis: &Redis, member: &str, pops: &[PopNote]) -> Result<(), StoreError> {
+pub(super) async fn note(
+    link: &Link,
+    script: &Lua,
+    ttl_us: u64,
+    member: &str,
+    pops: &[PopNote],
+) -> Result<(), StoreError> {
     if pops.is_empty() {
         return Ok(());
     }
     let mut pipeline = Pipeline::new();
-    let command = pipeline.cmd("EVALSHA").arg(redis.fleet.get_hash()).arg(1).arg(NOTES_KEY);
-    command.arg(redis.pop_ttl_us);
+    let command = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(NOTES_KEY);
+    command.arg(ttl_us);
     for pop in pops {
         command.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
     }
-    redis.send::<(u64,)>(&pipeline, &redis.fleet).await.map(|_| ())
+    send::<(u64,)>(link, &pipeline, script).await.map(|_| ())
 }
 
-pub(super) async fn read(redis: &Redis) -> Result<Vec<Seen>, StoreError> {
+pub(super) async fn read(link: &Link, script: &Lua, ttl_us: u64) -> Result<Vec<Seen>, StoreError> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("TIME");
     pipeline.cmd("ZRANGE").arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
-    let ((s, us), rows): ((u64, u64), Vec<(String, f64)>) = redis.send(&pipeline, &redis.fleet).await?;
+    let ((s, us), rows): ((u64, u64), Vec<(String, f64)>) = send(link, &pipeline, script).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);
     // What cannot be read was put there by a newer version, or by another program.
     let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
-    Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= redis.pop_ttl_us), now_us))
+    Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= ttl_us), now_us))
 }
 
 fn note_of(text: &str, at_us: f64) -> Option<Note<'_>> {

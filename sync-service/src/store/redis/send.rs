@@ -3,40 +3,13 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind};
+use redis::{ErrorKind, FromRedisValue, Pipeline, ServerErrorKind};
 use tokio::time::timeout;
 
+use super::script::Lua;
 use crate::store::StoreError;
 use crate::store::link::Link;
 use crate::store::trouble::explain;
-
-/// A script, and what Redis knows it by.
-#[derive(Debug)]
-pub(super) struct Lua {
-    script: Script,
-    text: String,
-}
-
-impl Lua {
-    pub(super) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), text: text.into() }
-    }
-
-    /// What `EVALSHA` names it by.
-    pub(super) fn get_hash(&self) -> &str {
-        self.script.get_hash()
-    }
-
-    /// The same calls, after the script itself: one trip, and as many answers as without it.
-    fn before(&self, calls: &Pipeline) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(calls.len() + 1);
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(&self.text).ignore();
-        for call in calls.cmd_iter() {
-            pipeline.add_command(call.clone());
-        }
-        pipeline
-    }
-}
 
 /// Why there is no answer.
 enum Failed {

@@ -1,0 +1,37 @@
+//! The scripts that Redis runs.
+
+use redis::{Pipeline, Script};
+
+/// A script, and what Redis knows it by.
+#[derive(Debug)]
+pub(super) struct Lua {
+    script: Script,
+    text: String,
+}
+
+impl Lua {
+    pub(super) fn new(text: &str) -> Self {
+        Self { script: Script::new(text), text: text.into() }
+    }
+
+    /// What `EVALSHA` names it by.
+    pub(super) fn get_hash(&self) -> &str {
+        self.script.get_hash()
+    }
+
+    /// The same calls, after the script itself: one trip, and as many answers as without it.
+    pub(super) fn before(&self, calls: &Pipeline) -> Pipeline {
+        let mut pipeline = Pipeline::with_capacity(calls.len() + 1);
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(&self.text).ignore();
+        for call in calls.cmd_iter() {
+            pipeline.add_command(call.clone());
+        }
+        pipeline
+    }
+}
+
+/// A script's text, with these maxima in front.
+pub(super) fn with_maxima(maxima: &[(&str, u64)], text: &str) -> String {
+    let lines = maxima.iter().map(|(name, value)| format!("local {name} = {value}\n"));
+    lines.chain([text.to_owned()]).collect()
+}
