@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::rule_index::RuleIndex;
+
 /// Something that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -116,23 +118,23 @@ impl Counters {
         }
     }
 
-    pub(crate) fn allowed(&mut self, rule: u16) {
+    pub(crate) fn allowed(&mut self, rule: RuleIndex) {
         self.count(rule, |counts| &mut counts.allowed);
     }
 
-    pub(crate) fn limited(&mut self, rule: u16) {
+    pub(crate) fn limited(&mut self, rule: RuleIndex) {
         self.count(rule, |counts| &mut counts.limited);
     }
 
-    pub(crate) fn denied(&mut self, rule: u16) {
+    pub(crate) fn denied(&mut self, rule: RuleIndex) {
         self.count(rule, |counts| &mut counts.denied);
     }
 
-    pub(crate) fn shadow_limited(&mut self, rule: u16) {
+    pub(crate) fn shadow_limited(&mut self, rule: RuleIndex) {
         self.count(rule, |counts| &mut counts.shadow_limited);
     }
 
-    fn count(&mut self, rule: u16, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
+    fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
             let count = which(counts);
             *count = count.saturating_add(1);

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::limiter::Afterwards;
+pub use crate::rule_index::RuleIndex;
 pub use crate::standing::Standing;
 use weir_wire::messages::Report;
 
@@ -28,7 +29,7 @@ pub enum Decision {
     /// Let it through.
     Allow {
         /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
-        strictest: Option<(u16, Standing)>,
+        strictest: Option<(RuleIndex, Standing)>,
         /// How long to hold it until its turn in a leaky bucket, in nanoseconds.
         hold_ns: u64,
         /// What to do when it ends, each once.
@@ -39,7 +40,7 @@ pub enum Decision {
         /// Why.
         reason: Reason,
         /// The rule.
-        rule: u16,
+        rule: RuleIndex,
         /// How the client stands with that rule.
         standing: Standing,
         /// Seconds to add to its `Retry-After`, so that refused clients do not all return at once.
@@ -74,7 +75,7 @@ impl Decision {
     }
 
     /// The rule that the client is told about, and how it stands with that; none if no rule made the decision.
-    pub fn strictest(&self) -> Option<(u16, Standing)> {
+    pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,
             Self::Refuse { rule, standing, .. } => Some((*rule, *standing)),

@@ -44,6 +44,7 @@ pub mod key;
 pub mod ladder;
 pub mod limiter;
 pub mod response;
+mod rule_index;
 pub mod share;
 pub mod slot;
 mod standing;

@@ -9,6 +9,7 @@ mod key;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::rule_index::RuleIndex;
 use crate::slot::Tag;
 use key::WatchedKey;
 use weir_rules::key::KeyValue;
@@ -37,7 +38,14 @@ pub(crate) struct WatchList {
 impl WatchList {
     /// Adds a watched key that was not asked for here, with something to report since `now`.
     /// False if there is no room.
-    pub(crate) fn learn(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> bool {
+    pub(crate) fn learn(
+        &mut self,
+        tag: Tag,
+        rule: RuleIndex,
+        value: &KeyValue,
+        slot: u32,
+        now: Time,
+    ) -> bool {
         let has_room = self.has_room(tag);
         if has_room {
             self.entry(tag, rule, value, slot, now).soil(now);
@@ -50,7 +58,7 @@ impl WatchList {
     pub(crate) fn touch(
         &mut self,
         tag: Tag,
-        rule: u16,
+        rule: RuleIndex,
         value: &KeyValue,
         slot: u32,
         cost: u32,
@@ -67,7 +75,14 @@ impl WatchList {
         self.keys.len() < WATCH_MAX || self.keys.contains_key(&tag.bits()) || self.make_room(tag)
     }
 
-    fn entry(&mut self, tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> &mut WatchedKey {
+    fn entry(
+        &mut self,
+        tag: Tag,
+        rule: RuleIndex,
+        value: &KeyValue,
+        slot: u32,
+        now: Time,
+    ) -> &mut WatchedKey {
         self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey::new(tag, rule, value, slot, now))
     }
 
@@ -135,7 +150,7 @@ impl WatchList {
     }
 
     /// Gives each key's rule the index that `to` says, and forgets keys of rules without one.
-    pub(crate) fn renumber(&mut self, to: impl Fn(u16) -> Option<u16>) {
+    pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
     }
 
@@ -224,6 +239,8 @@ mod tests {
     use proptest::prelude::*;
     use weir_rules::address::Prefixes;
 
+    const RULE: RuleIndex = RuleIndex::new(0);
+
     fn value() -> KeyValue {
         KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default())
     }
@@ -232,10 +249,10 @@ mod tests {
     fn the_list_is_bounded() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO));
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
         }
-        assert!(!list.touch(Tag::of_key(1 << 40, 0), 0, &value(), 0, 1, Time::ZERO));
-        assert!(list.touch(Tag::of_key(1, 0), 0, &value(), 0, 1, Time::ZERO));
+        assert!(!list.touch(Tag::of_key(1 << 40, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(list.touch(Tag::of_key(1, 0), RULE, &value(), 0, 1, Time::ZERO));
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
 
@@ -243,12 +260,12 @@ mod tests {
     fn a_key_with_nothing_to_say_makes_room() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::ZERO));
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
         }
         list.get_mut(102).unwrap().dirty = false;
-        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, 1, Time::ZERO));
+        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
         list.get_mut(3).unwrap().dirty = false;
-        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), 0, &value(), 0, 1, Time::ZERO));
+        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
         assert!(list.get_mut(3).is_none());
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
@@ -273,7 +290,7 @@ mod tests {
     fn met(keys: u64) -> WatchList {
         let mut list = WatchList::default();
         for n in 1..=keys {
-            assert!(list.touch(Tag::of_key(n, 0), 0, &value(), 0, 1, Time::from_nanos(n)));
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::from_nanos(n)));
         }
         list
     }
@@ -313,7 +330,7 @@ mod tests {
             let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
             let mut admitted = 0u32;
             for _ in 0..requests {
-                list.touch(tag, 0, &value(), 0, 1, Time::ZERO);
+                list.touch(tag, RULE, &value(), 0, 1, Time::ZERO);
                 let due = list.is_due(tag, ratio);
                 list.settle(tag, due);
                 admitted += u32::from(due);

@@ -163,7 +163,12 @@ fn a_long_run_of_decisions() {
         let decision = worker.decide(&mut From(request), &mut slots, now);
         limited += u32::from(decision.outcome() == Outcome::Limit);
         let (rule, standing) = decision.strictest().unwrap();
-        for part in [u64::from(rule), u64::from(standing.remaining), standing.more_ns, standing.full_ns] {
+        for part in [
+            u64::try_from(usize::from(rule)).unwrap(),
+            u64::from(standing.remaining),
+            standing.more_ns,
+            standing.full_ns,
+        ] {
             digest = digest.rotate_left(5) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         if i % 50 == 0 {

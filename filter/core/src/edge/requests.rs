@@ -11,6 +11,7 @@ use super::site::Site;
 use super::state::Edge;
 use crate::decision::{Decision, Reason, Standing};
 use crate::limiter::{Afterwards, What};
+use crate::rule_index::RuleIndex;
 use weir_rules::after::After;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, REPORT_PATH, Report};
@@ -25,7 +26,7 @@ pub struct Open {
     /// The host's number for the request.
     id: u32,
     /// The strictest rule, and how the client stands with it, for the response of an allowed request.
-    standing: Option<(RuleIndex, Standing)>,
+    standing: Option<(RuleRef, Standing)>,
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
     /// The call that it waits for, and the generation of rules under which the call was made.
@@ -35,9 +36,9 @@ pub struct Open {
 }
 
 /// Names a rule until the rules are replaced.
-struct RuleIndex {
+struct RuleRef {
     generation: u32,
-    index: u16,
+    index: RuleIndex,
 }
 
 impl Open {
@@ -207,14 +208,14 @@ impl Edge {
 
     fn let_through(
         &mut self,
-        strictest: Option<(u16, Standing)>,
+        strictest: Option<(RuleIndex, Standing)>,
         hold_ns: u64,
         open: &mut Open,
         now: Time,
     ) -> Decided<'_> {
         let Some((index, standing)) = strictest else { return Decided::CONTINUE };
         if self.rules().rules().get(usize::from(index)).is_some_and(|rule| rule.response.on_allowed) {
-            open.standing = Some((RuleIndex { generation: self.limiter.generation(), index }, standing));
+            open.standing = Some((RuleRef { generation: self.limiter.generation(), index }, standing));
         }
         let is_held = hold_ns > 0 && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { Step::Hold } else { Step::Continue };
@@ -235,7 +236,7 @@ impl Edge {
     fn refuse(
         &mut self,
         reason: Reason,
-        index: u16,
+        index: RuleIndex,
         standing: &Standing,
         jitter_s: u32,
         asking: &mut Asking<'_>,
@@ -258,7 +259,7 @@ impl Edge {
 
     /// What access logs say about a decision, if the configuration says so. Noting it is a good part of a request's
     /// cost, and a refusal names its rule in the response's details anyway.
-    fn note(&self, decision: &'static str, rule: Option<u16>) -> Option<Note<'_>> {
+    fn note(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<Note<'_>> {
         if !self.notes_decisions {
             return None;
         }

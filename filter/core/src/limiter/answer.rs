@@ -8,6 +8,7 @@ use super::state::{Hit, Limiter};
 use crate::counters::Event;
 use crate::decision::{Outcome, Standing};
 use crate::deny_cache::Denial;
+use crate::rule_index::RuleIndex;
 use crate::slot::Slot;
 use crate::table::Slots;
 use weir_rules::algorithm::Algorithm;
@@ -18,7 +19,7 @@ const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
     pub(super) fn allow(&mut self, hits: &[Hit]) -> Ruling {
-        let mut strictest: Option<(u16, Standing)> = None;
+        let mut strictest: Option<(RuleIndex, Standing)> = None;
         let mut hold_ns = 0;
         for hit in hits {
             self.counters.allowed(hit.rule);
@@ -35,7 +36,7 @@ impl Limiter {
     }
 
     /// Whether the first has a smaller part of its burst left than the second.
-    fn is_stricter(&self, first: (u16, Standing), second: (u16, Standing)) -> bool {
+    fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
         let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
@@ -48,7 +49,7 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) -> Ruling {
-        let mut longest: Option<(u16, Standing)> = None;
+        let mut longest: Option<(RuleIndex, Standing)> = None;
         let mut unpaid = None;
         for hit in hits {
             let (wait_ns, full_ns) = match hit.judged.verdict {
@@ -91,25 +92,30 @@ impl Limiter {
 
     /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
     /// in flight, which may end at any time, or has a penalty, which counts refusals.
-    fn may_remember(&self, rule: u16) -> bool {
+    fn may_remember(&self, rule: RuleIndex) -> bool {
         let rule = self.rule(rule);
         rule.is_some_and(|rule| {
             !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
         })
     }
 
-    fn denied(&mut self, rule: u16) -> Ruling {
+    fn denied(&mut self, rule: RuleIndex) -> Ruling {
         self.counters.denied(rule);
         Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
     }
 
-    pub(super) fn refused(&mut self, rule: u16, standing: Standing) -> Ruling {
+    pub(super) fn refused(&mut self, rule: RuleIndex, standing: Standing) -> Ruling {
         self.counters.limited(rule);
         Ruling::refused(Outcome::Limit, rule, standing)
     }
 }
 
 /// The refusal that lasts longer.
-fn longer(known: Option<(u16, Standing)>, rule: u16, wait_ns: u64, full_ns: u64) -> Option<(u16, Standing)> {
+fn longer(
+    known: Option<(RuleIndex, Standing)>,
+    rule: RuleIndex,
+    wait_ns: u64,
+    full_ns: u64,
+) -> Option<(RuleIndex, Standing)> {
     known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
 }

@@ -19,6 +19,7 @@ use super::state::{Asked, Hit, Limiter};
 use super::wish::chunk_of;
 use crate::counters::Event;
 use crate::decision::Decision;
+use crate::rule_index::RuleIndex;
 use crate::slot::{Cold, Unheard, Watched};
 use crate::table::Slots;
 use weir_rules::request::Request;
@@ -137,7 +138,7 @@ impl Limiter {
     }
 
     /// Gives the rules of ended epochs the indices that `to` says; epochs of rules without one are dropped.
-    pub(super) fn renumber_ended(&mut self, to: impl Fn(u16) -> Option<u16>) {
+    pub(super) fn renumber_ended(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 

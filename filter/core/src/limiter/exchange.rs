@@ -6,6 +6,7 @@ use super::calls::{Calls, Purpose, UnderWay};
 use super::reporter::Reporter;
 use super::versions::Versions;
 use crate::ladder::{FALLBACK_NS, Ladder};
+use crate::rule_index::RuleIndex;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::Time;
@@ -18,7 +19,7 @@ const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 /// A key that was banned here, and that no answered report has named yet.
 #[derive(Clone, Debug)]
 pub(super) struct BannedHere {
-    rule: u16,
+    rule: RuleIndex,
     value: KeyValue,
     until: Time,
     /// The first report that may have named it.
@@ -170,7 +171,7 @@ impl Exchange {
 }
 
 impl Exchange {
-    pub(super) fn tell_of_ban(&mut self, rule: u16, value: KeyValue, until: Time) {
+    pub(super) fn tell_of_ban(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
         if self.bans.len() < BANS_MAX {
             let first_said = self.sequence() + 1;
             self.bans.push(BannedHere { rule, value, until, first_said });
@@ -178,7 +179,7 @@ impl Exchange {
     }
 
     /// Gives the rules new indices; keys of rules without one are dropped.
-    pub(super) fn renumber_bans(&mut self, to: impl Fn(u16) -> Option<u16>) {
+    pub(super) fn renumber_bans(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.bans.retain_mut(|ban| match to(ban.rule) {
             Some(rule) => {
                 ban.rule = rule;
@@ -193,14 +194,16 @@ impl Exchange {
         self.bans.retain(|ban| ban.first_said > sequence);
     }
 
-    /// The banned keys for a report made at `now`, each with its rule's index in the limiter.
-    pub(super) fn bans(&mut self, now: Time) -> Vec<Ban> {
+    /// The banned keys for a report made at `now`. `refer` gives a rule's index in the report.
+    pub(super) fn bans(&mut self, now: Time, mut refer: impl FnMut(RuleIndex) -> Option<u16>) -> Vec<Ban> {
         self.bans.retain(|ban| now < ban.until);
-        let say = |ban: &BannedHere| Ban {
-            rule: ban.rule,
-            value: ban.value.as_bytes().to_vec(),
-            for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+        let say = |ban: &BannedHere| {
+            Some(Ban {
+                rule: refer(ban.rule)?,
+                value: ban.value.as_bytes().to_vec(),
+                for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+            })
         };
-        self.bans.iter().map(say).collect()
+        self.bans.iter().filter_map(say).collect()
     }
 }

@@ -10,6 +10,7 @@ use super::state::{Hit, Limiter};
 use crate::algorithm::{self, Cell};
 use crate::bucket::Bucket;
 use crate::counters::Event;
+use crate::rule_index::RuleIndex;
 use crate::slot::{Cold, Entry, Slot, Unheard};
 use crate::table::Slots;
 use weir_rules::algorithm::Algorithm;
@@ -59,7 +60,7 @@ impl Limiter {
             return;
         }
         let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
-        let rule = rule.and_then(|rule| u16::try_from(rule).ok()).filter(|_| self.exchange.is_some());
+        let rule = rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some());
         let unheard = rule.and_then(|rule| self.unheard(rule));
         let charged = self.change_slot(done.slot, slots, |slot| match done.algorithm {
             Algorithm::TokenBucket(_) => charge_bucket(&done, unheard.as_ref(), cost, slot, now),

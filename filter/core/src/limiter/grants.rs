@@ -7,10 +7,10 @@ use super::saying::Told;
 use super::state::Limiter;
 use super::wish::rest_until;
 use crate::counters::Event;
+use crate::rule_index::RuleIndex;
 use crate::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::Slots;
 use crate::watch::WatchList;
-use weir_rules::NO_RULE;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
 use weir_wire::quota::Quota;
@@ -91,7 +91,7 @@ impl Limiter {
         }
         self.apply_bans(reply, slots, now);
         let said = told.iter().zip(&reply.grants);
-        for (told, allowance) in said.filter(|(told, _)| told.rule != NO_RULE) {
+        for (told, allowance) in said.filter(|(told, _)| told.rule != RuleIndex::NONE) {
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
                 Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),
@@ -225,17 +225,22 @@ impl Limiter {
 
     /// The rule of this name, and the key with these canonical bytes and its place under that rule. None if the
     /// rule is not in force here, or the bytes are not a key's.
-    pub(super) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<(u16, KeyValue, Place)> {
+    pub(super) fn find(
+        &self,
+        name: &str,
+        value: &[u8],
+        slot_count: u32,
+    ) -> Option<(RuleIndex, KeyValue, Place)> {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
         let slot = super::state::slot_of(hash.place, slot_count);
         let place = Place { tag: Tag::of_key(hash.tag, terms.salt), slot };
-        Some((u16::try_from(index).ok()?, value, place))
+        Some((RuleIndex::of(index)?, value, place))
     }
 
     /// The quota of a rule that is shared and not strict.
-    fn bounded(&self, rule: u16) -> Option<Quota> {
+    fn bounded(&self, rule: RuleIndex) -> Option<Quota> {
         self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 

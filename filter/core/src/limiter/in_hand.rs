@@ -1,6 +1,7 @@
 //! What a draw brought for its own request.
 
 use super::saying::Told;
+use crate::rule_index::RuleIndex;
 use crate::slot::Tag;
 use weir_rules::key::KeyValue;
 use weir_wire::time::Time;
@@ -21,7 +22,7 @@ pub(super) struct InHand {
 /// An epoch that a request drew for itself alone, and that is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    pub(super) rule: u16,
+    pub(super) rule: RuleIndex,
     pub(super) value: KeyValue,
     pub(super) epoch: u32,
     /// What the request spent of it.

@@ -1,6 +1,7 @@
 //! Spreads the times at which refused clients are told to return.
 
 use super::state::{Hit, Limiter};
+use crate::rule_index::RuleIndex;
 use weir_wire::time::{SECOND_NS, Time};
 
 impl Limiter {
@@ -10,7 +11,7 @@ impl Limiter {
     /// It depends on the key and on the time, in windows as long as the largest jitter: a client that asks again within
     /// a window is told the same, different keys are told different values, and each key gets a new one every window.
     #[inline]
-    pub(super) fn jitter_s(&self, rule: u16, hits: &[Hit], now: Time) -> u32 {
+    pub(super) fn jitter_s(&self, rule: RuleIndex, hits: &[Hit], now: Time) -> u32 {
         let most_s = self.terms.get(usize::from(rule)).map_or(0, |terms| terms.retry_after_jitter_s);
         if most_s == 0 {
             return 0;

@@ -7,6 +7,7 @@ use super::state::{Asked, Hit, Limiter, Scratch, slot_of};
 use crate::counters::Event;
 use crate::decision::Standing;
 use crate::key::KeyHash;
+use crate::rule_index::RuleIndex;
 use crate::slot::Tag;
 use weir_rules::Listed;
 use weir_rules::key_spec::{Missing, MissingPart};
@@ -21,11 +22,11 @@ pub(super) enum Met {
     /// Refuse it, whatever its rate: it is on the `deny` list.
     Blocked,
     /// Limit it by this rule: it lacks a part of the rule's key, or has one more than once.
-    Lacking(u16),
+    Lacking(RuleIndex),
 }
 
 impl Hit {
-    fn of(rule: u16, key: KeyId, hash: KeyHash, salt: u64, slot_count: u32, cost: u32) -> Self {
+    fn of(rule: RuleIndex, key: KeyId, hash: KeyHash, salt: u64, slot_count: u32, cost: u32) -> Self {
         Self {
             rule,
             key,
@@ -58,7 +59,8 @@ impl Limiter {
         let mut listed = self.rules.allowed(request, conditions);
         if listed == Listed::No && self.deny_cache.is_worth_asking(now) {
             // If rules that are cheap to match are known to refuse the client, the others need not be looked at.
-            for &i in self.rules.meet_cheaply(request, conditions, met).unwrap_or_default() {
+            let cheap = self.rules.meet_cheaply(request, conditions, met).unwrap_or_default();
+            for i in cheap.iter().copied().map(RuleIndex::new) {
                 let place = usize::from(i);
                 let rule_terms = self.rules.rules().get(place).zip(self.terms.get(place));
                 let Some((rule, terms)) = rule_terms.filter(|(_, terms)| terms.is_enforced()) else {
@@ -91,15 +93,15 @@ impl Limiter {
             }
         }
         let met = self.rules.meet(request, conditions, met);
-        let is_unlimited = |i: &u16| {
+        let is_unlimited = |i: &RuleIndex| {
             let terms = self.terms.get(usize::from(*i));
             terms.is_some_and(|terms| terms.is_unlimited && terms.enforcement.mode != Mode::Off)
         };
         if self.rules.has_unlimited() {
-            unlimited.extend(met.iter().copied().filter(is_unlimited));
+            unlimited.extend(met.iter().copied().map(RuleIndex::new).filter(is_unlimited));
         }
         let mut is_address_missing = false;
-        for &i in met {
+        for i in met.iter().copied().map(RuleIndex::new) {
             let place = usize::from(i);
             let (Some(rule), Some(terms)) = (self.rules.rules().get(place), self.terms.get(place)) else {
                 continue;
@@ -141,7 +143,7 @@ impl Limiter {
     }
 
     /// Refuses a request that lacks a part of the rule's key, or has one more than once; it waits for one token's time.
-    pub(super) fn refused_for_lacking(&mut self, rule: u16) -> Ruling {
+    pub(super) fn refused_for_lacking(&mut self, rule: RuleIndex) -> Ruling {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
         self.refused(rule, Standing::refused(wait_ns, wait_ns))
     }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::state::Limiter;
 use super::terms::Terms;
+use crate::rule_index::RuleIndex;
 use weir_rules::{NO_RULE, RuleSet};
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
@@ -20,12 +21,12 @@ impl Limiter {
     pub fn replace_rules(&mut self, rules: RuleSet) {
         let (keys, terms) = Terms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));
-        let moved: Vec<Option<u16>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
-        let to = |rule: u16| moved.get(usize::from(rule)).copied().flatten();
+        let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
+        let to = |rule: RuleIndex| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
         self.renumber_ended(to);
         for told in self.exchange.iter_mut().flat_map(|exchange| exchange.calls.told_mut()) {
-            told.rule = to(told.rule).unwrap_or(NO_RULE);
+            told.rule = to(told.rule).unwrap_or(RuleIndex::NONE);
         }
         let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
         let before = self.rules.rules();
@@ -70,16 +71,16 @@ impl Limiter {
 }
 
 /// Finds a rule's index by its salt or name.
-struct Indices<T>(Vec<(T, u16)>);
+struct Indices<T>(Vec<(T, RuleIndex)>);
 
 impl<T: Ord> Indices<T> {
     /// From the rules' salts or names, in the rules' order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
         // A heap's sort is a fraction of the code of a map.
-        Self(rules.zip(0..NO_RULE).collect::<BinaryHeap<_>>().into_sorted_vec())
+        Self(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect::<BinaryHeap<_>>().into_sorted_vec())
     }
 
-    fn get(&self, what: &T) -> Option<u16> {
+    fn get(&self, what: &T) -> Option<RuleIndex> {
         let at = self.0.binary_search_by(|(known, _)| known.cmp(what)).ok()?;
         self.0.get(at).map(|(_, rule)| *rule)
     }

@@ -14,6 +14,7 @@ use super::saying::{Said, Saying, Told};
 use super::state::Limiter;
 use super::wish::{Want, Wish, chunk_of};
 use crate::counters::Event;
+use crate::rule_index::RuleIndex;
 use crate::slot::Tag;
 use crate::table::Slots;
 use crate::watch::bytes_of;
@@ -43,7 +44,7 @@ impl Limiter {
         if saying.len() + self.ended.len() <= KEYS_MAX {
             self.say_ended(&mut saying, now);
         }
-        saying.bans = self.exchange.as_mut()?.bans(now);
+        saying.bans = self.exchange.as_mut()?.bans(now, |rule| saying.refer(rule));
         if saying.is_empty() && saying.bans.is_empty() && !greet {
             return None;
         }
@@ -70,8 +71,7 @@ impl Limiter {
     }
 
     /// Makes a report of `saying`; the report is under way from now on.
-    pub(super) fn say(&mut self, mut saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
-        saying.refer_bans();
+    pub(super) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
         let exchange = self.exchange.as_mut()?;
         let report = exchange.next(rules, saying.keys, saying.bans, now);
@@ -81,7 +81,7 @@ impl Limiter {
         Some(report)
     }
 
-    fn wire_rule(&self, rule: u16) -> Option<messages::Rule> {
+    fn wire_rule(&self, rule: RuleIndex) -> Option<messages::Rule> {
         self.rule(rule).map(|rule| messages::Rule {
             name: rule.name.clone(),
             quota: rule.quota,

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::place::Place;
+use crate::rule_index::RuleIndex;
 use crate::slot::{Tag, Watched};
-use weir_rules::NO_RULE;
 use weir_wire::messages::{self, Ban};
 use weir_wire::time::Time;
 
@@ -12,8 +12,8 @@ use weir_wire::time::Time;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) place: Place,
-    /// The rule's index; [`NO_RULE`] if it is not in force any more, or if the answer is to change nothing.
-    pub(super) rule: u16,
+    /// The rule's index; [`RuleIndex::NONE`] if it is not in force any more, or if the answer is to change nothing.
+    pub(super) rule: RuleIndex,
     pub(super) epoch: u32,
     pub(super) admitted: u32,
     /// Tokens that this worker was asked for, and those of them that no earlier report had said.
@@ -28,7 +28,7 @@ pub(super) struct Told {
 
 impl Told {
     /// For the key at `place` under `rule`, with something to report since `dirty_since`; all counts are zero.
-    pub(super) fn of(place: Place, rule: u16, dirty_since: Time) -> Self {
+    pub(super) fn of(place: Place, rule: RuleIndex, dirty_since: Time) -> Self {
         Self {
             place,
             rule,
@@ -47,10 +47,9 @@ impl Told {
 #[derive(Default)]
 pub(super) struct Saying {
     /// The rules that keys refer to.
-    pub(super) rules: Vec<u16>,
+    pub(super) rules: Vec<RuleIndex>,
     pub(super) keys: Vec<messages::Key>,
     pub(super) told: Vec<Told>,
-    /// Bans, with their rules' indices in the limiter.
     pub(super) bans: Vec<Ban>,
 }
 
@@ -71,18 +70,18 @@ impl Saying {
     }
 
     /// Adds an epoch that one request drew on and that is over. The answer to it changes nothing.
-    pub(super) fn add_ended(&mut self, rule: u16, value: &[u8], watched: &Watched, now: Time) {
+    pub(super) fn add_ended(&mut self, rule: RuleIndex, value: &[u8], watched: &Watched, now: Time) {
         let nowhere = Place { tag: Tag::from_bits(0), slot: 0 };
         self.add_to(
             rule,
-            Told::of(nowhere, NO_RULE, now),
+            Told::of(nowhere, RuleIndex::NONE, now),
             &Said { value, watched, missing: 0, ahead: 0 },
             now,
         );
     }
 
     /// Adds it under the limiter's `rule`, whatever rule the answer is for.
-    fn add_to(&mut self, rule: u16, told: Told, said: &Said<'_>, now: Time) {
+    fn add_to(&mut self, rule: RuleIndex, told: Told, said: &Said<'_>, now: Time) {
         let &Said { value, watched, missing, ahead } = said;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);
@@ -111,20 +110,12 @@ impl Saying {
     }
 
     /// The report's index for a rule of the limiter; the rule is added if need be.
-    fn refer(&mut self, rule: u16) -> Option<u16> {
+    pub(super) fn refer(&mut self, rule: RuleIndex) -> Option<u16> {
         let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             self.rules.push(rule);
             self.rules.len() - 1
         });
         u16::try_from(index).ok()
-    }
-
-    pub(super) fn refer_bans(&mut self) {
-        let mut bans = core::mem::take(&mut self.bans);
-        for ban in &mut bans {
-            ban.rule = self.refer(ban.rule).unwrap_or(NO_RULE);
-        }
-        self.bans = bans;
     }
 
     pub(super) fn is_empty(&self) -> bool {

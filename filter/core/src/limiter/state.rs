@@ -13,6 +13,7 @@ use super::terms::Terms;
 use crate::counters::Counters;
 use crate::deny_cache::DenyCache;
 use crate::key::Secret;
+use crate::rule_index::RuleIndex;
 use crate::slot::{Slot, Tag};
 use crate::table::Loaded;
 use crate::watch::WatchList;
@@ -76,7 +77,7 @@ pub(super) struct Scratch {
     /// Rules that the request meets.
     pub(super) met: Vec<u16>,
     /// Those of them that are tiers without a limit.
-    pub(super) unlimited: Vec<u16>,
+    pub(super) unlimited: Vec<RuleIndex>,
     pub(super) hits: Vec<Hit>,
     /// Hits of rules that are not enforced for their keys.
     pub(super) shadow: Vec<Hit>,
@@ -87,7 +88,7 @@ pub(super) struct Scratch {
 
 /// A rule that counts the request, and the bucket it names.
 pub(super) struct Hit {
-    pub(super) rule: u16,
+    pub(super) rule: RuleIndex,
     pub(super) key: KeyId,
     pub(super) tag: Tag,
     pub(super) slot: u32,
@@ -146,7 +147,7 @@ impl Limiter {
         &mut self.counters
     }
 
-    pub(super) fn rule(&self, rule: u16) -> Option<&Rule> {
+    pub(super) fn rule(&self, rule: RuleIndex) -> Option<&Rule> {
         self.rules.rules().get(usize::from(rule))
     }
 }

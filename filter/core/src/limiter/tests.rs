@@ -23,6 +23,7 @@ use crate::counters::Event;
 use crate::decision::Outcome;
 use crate::decision::{Decision, Standing};
 use crate::key::Secret;
+use crate::rule_index::RuleIndex;
 use crate::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Version};
 use crate::table::{Slots, WriteError};
@@ -114,7 +115,10 @@ fn admits_the_burst_then_tells_when_to_come_back() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
     let standing = Standing { remaining: 0, more_ns: 400 * MS, full_ns: 1_400 * MS };
-    assert_eq!((refused.outcome(), refused.strictest()), (Outcome::Limit, Some((0, standing))));
+    assert_eq!(
+        (refused.outcome(), refused.strictest()),
+        (Outcome::Limit, Some((RuleIndex::new(0), standing)))
+    );
     // From the deny cache now, and no less true.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);
@@ -142,7 +146,7 @@ fn takes_from_all_rules_or_from_none() {
     // Four refused requests took nothing from the net, so it has 7 - 5 left.
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 9, T0), 2);
     // And the net's refusals took nothing from the second host: 60 s give the net one token.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.3", T0).strictest().unwrap().0, 1);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.3", T0).strictest().unwrap().0, RuleIndex::new(1));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.3", 9, T0 + 120 * SECOND_NS), 2);
 }
 
@@ -154,7 +158,7 @@ fn the_strictest_rule_speaks() {
     ]);
     let (mut limiter, mut slots) = (limiter(rules(&both), None), LocalSlots::new(4));
     let allowed = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap();
-    assert_eq!((allowed.0, allowed.1.remaining), (1, 1));
+    assert_eq!((allowed.0, allowed.1.remaining), (RuleIndex::new(1), 1));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::exchange::Exchange;
 use super::place::{Place, Updated};
 use super::state::Limiter;
 use crate::counters::Event;
+use crate::rule_index::RuleIndex;
 use crate::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{Loaded, Slots};
 use weir_wire::time::Time;
@@ -40,7 +41,7 @@ impl Limiter {
     }
 
     /// What this POP may give of the quota of `rule` before the fleet has heard of a key.
-    pub(super) fn unheard(&self, rule: u16) -> Option<Unheard> {
+    pub(super) fn unheard(&self, rule: RuleIndex) -> Option<Unheard> {
         let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
         self.terms.get(usize::from(rule)).map(|terms| terms.unheard(parts))
     }

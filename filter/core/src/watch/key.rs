@@ -1,5 +1,6 @@
 //! One watched key, as one worker knows it: what it was asked for, how much of that is reported, and when more is due.
 
+use crate::rule_index::RuleIndex;
 use crate::slot::Tag;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::AdmitRatio;
@@ -15,7 +16,7 @@ const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 /// A watched key, as one worker knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedKey {
-    pub(crate) rule: u16,
+    pub(crate) rule: RuleIndex,
     pub(crate) value: KeyValue,
     pub(crate) slot: u32,
     /// Tokens asked for that are not yet added to the shared entry's `asked`.
@@ -66,7 +67,7 @@ struct Warm {
 
 impl WatchedKey {
     /// A key that has not been asked for.
-    pub(super) fn new(tag: Tag, rule: u16, value: &KeyValue, slot: u32, now: Time) -> Self {
+    pub(super) fn new(tag: Tag, rule: RuleIndex, value: &KeyValue, slot: u32, now: Time) -> Self {
         Self {
             rule,
             value: *value,

@@ -1,6 +1,7 @@
 //! Keys of many parts, requests that lack one, and wider prefixes.
 
 use super::*;
+use crate::rule_index::RuleIndex;
 use std::format;
 use std::string::ToString;
 
@@ -80,7 +81,7 @@ fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
     let (mut limiter, mut slots) = (limiter(rules(&by_both("limit")), None), LocalSlots::new(64));
     let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
     let standing = Standing { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
-    assert_eq!(refused.strictest(), Some((0, standing)));
+    assert_eq!(refused.strictest(), Some((RuleIndex::new(0), standing)));
     // It took nothing, of no rule.
     assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), Outcome::Allow);
 }

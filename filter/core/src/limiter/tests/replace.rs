@@ -1,6 +1,7 @@
 //! Rules that are replaced while requests come, reports are under way and requests wait.
 
 use super::*;
+use crate::rule_index::RuleIndex;
 use weir_wire::messages::{Leased, Pushed, Running};
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
@@ -41,7 +42,10 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
     limiter.replace_rules(rules(&json!([rule("new", "1/h", 9), rule("a", "1/h", 5)])));
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!(decision.strictest().map(|(rule, standing)| (rule, standing.remaining)), Some((1, 1)));
+    assert_eq!(
+        decision.strictest().map(|(rule, standing)| (rule, standing.remaining)),
+        Some((RuleIndex::new(1), 1))
+    );
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
     // Another quota is another bucket.
     limiter.replace_rules(rules(&json!([rule("a", "1/h", 6)])));

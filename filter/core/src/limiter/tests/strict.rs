@@ -1,6 +1,7 @@
 //! Strict rules: only tokens that were paid for are spent.
 
 use super::*;
+use crate::rule_index::RuleIndex;
 use weir_wire::messages::Leased;
 
 fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
@@ -340,7 +341,7 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     assert_eq!(other.outcome(), Outcome::Allow);
     // The net has nothing left: what is on hand for the first client stays on hand.
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!((decision.outcome(), decision.strictest().unwrap().0), (Outcome::Limit, 1));
+    assert_eq!((decision.outcome(), decision.strictest().unwrap().0), (Outcome::Limit, RuleIndex::new(1)));
     let report = limiter.report(&mut slots, true, T0).unwrap();
     let given_back = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
     let given_back: Vec<_> = given_back.map(|key| (key.admitted, key.ahead)).collect();
