@@ -209,6 +209,22 @@ fn a_pop_holds_of_a_resting_key_what_has_refilled_since_it_was_looked_at() {
 }
 
 #[test]
+fn a_hot_key_that_nobody_names_any_more_rests() {
+    let mut region = region();
+    region.grant(at(BEGIN), &[entry(1)], &[account(0, 4)]);
+    assert_eq!(pushed(&mut region, BEGIN + 500, "fra1", 1).len(), 1);
+    let later = pushed(&mut region, BEGIN + 1_500, "fra2", 1);
+    assert_eq!(
+        later.len(),
+        1,
+        "a client that comes to a POP which has not heard of it finds its part of the burst"
+    );
+    assert!(later[0].grant.burst < quota().burst());
+    let looked_at = region.peeks(at(BEGIN + 2_000), &[]);
+    assert_eq!(looked_at.len(), 1, "its account tells whether it rests or is warm");
+}
+
+#[test]
 fn a_pop_that_alone_is_asked_now_and_then_is_told_what_has_refilled_since() {
     let told = |askers| {
         let mut region = region();

@@ -231,7 +231,9 @@ impl HotKeys {
             return;
         }
         self.swept_at = now;
-        self.hot.retain(|_, known| now.nanos_since(known.at) < HOT_NS);
+        // Nobody names it any more, though what it was last asked for has not faded: it rests, and is looked at as such.
+        let lost = self.hot.extract_if(.., |_, known| now.nanos_since(known.at) >= HOT_NS);
+        self.resting.extend(lost.map(|(id, known)| (id, Known { look_ns: RESTING_NS, ..known })));
         self.resting.retain(|_, known| now.nanos_since(known.at) < known.lost_ns(false));
         self.told.sweep(now, |held| held.sweep(now));
     }
