@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use weir_limiter::counters::{Counters, Event};
-use weir_limiter::ladder::Step;
+use weir_limiter::fleet::ladder::Step;
 use weir_rules::RuleSet;
 use weir_wire::messages::{RULES_MAX, Running};
 

@@ -1,7 +1,7 @@
 //! Estimates how full the table is, from a few slots that are looked at in each tick.
 
-use weir_limiter::slot::Slot;
 use weir_limiter::table::Slots;
+use weir_limiter::table::slot::Slot;
 use weir_wire::time::Time;
 
 /// Slots looked at in a tick; this takes some ten microseconds.

@@ -8,7 +8,7 @@ use weir_limiter::edge::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::slot::{SLOT_BYTES, Slot};
+use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;

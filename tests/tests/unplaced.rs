@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{Claim, Draw, Escrow, Law};
-use weir_limiter::decision::{Decision, Outcome};
+use weir_limiter::decide::{Decision, Outcome};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
-use weir_limiter::slot::Slot;
+use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
 use weir_rules::config::Config;
 use weir_rules::request::{Attribute, Request};

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::rule_index::RuleIndex;
+use crate::RuleIndex;
 
 /// Something that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

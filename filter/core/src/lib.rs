@@ -5,10 +5,10 @@
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`edge::Edge`] is all of a worker except its IO; [`bucket::Bucket`] is what it counts in:
+//! [`edge::Edge`] is all of a worker except its IO; [`buckets::Bucket`] is what it counts in:
 //!
 //! ```
-//! use weir_limiter::bucket::{Bucket, Take};
+//! use weir_limiter::buckets::{Bucket, Take};
 //! use weir_wire::quota::Quota;
 //! use weir_wire::time::Time;
 //!
@@ -34,19 +34,16 @@ extern crate std;
 /// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
 pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 
-pub mod algorithm;
-pub mod bucket;
+pub mod buckets;
 pub mod counters;
-pub mod decision;
-mod deny_cache;
+pub mod decide;
 pub mod edge;
+pub mod fleet;
 pub mod key;
-pub mod ladder;
 pub mod limiter;
+mod local;
 pub mod response;
 mod rule_index;
-pub mod share;
-pub mod slot;
-mod standing;
 pub mod table;
-mod watch;
+
+pub use rule_index::RuleIndex;

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_limiter::decision::Outcome;
+use weir_limiter::decide::Outcome;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;

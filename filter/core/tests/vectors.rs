@@ -3,8 +3,8 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::bucket::{Bucket, Take};
-use weir_limiter::decision::Outcome;
+use weir_limiter::buckets::{Bucket, Take};
+use weir_limiter::decide::Outcome;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::LocalSlots;

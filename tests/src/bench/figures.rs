@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_limiter::slot::{KEYS_PER_SLOT, SLOT_BYTES};
+use weir_limiter::table::slot::{KEYS_PER_SLOT, SLOT_BYTES};
 
 use crate::bench::case::Case;
 use crate::bench::memory::Memory;

@@ -3,9 +3,9 @@
 use std::hint::black_box;
 
 use serde_json::{Value, json};
-use weir_limiter::decision::Outcome;
+use weir_limiter::decide::Outcome;
 use weir_limiter::edge::{Decided, Edge, HostRules, LocalSite, Open, Step};
-use weir_limiter::slot::KEYS_PER_SLOT;
+use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_wire::time::Time;
 
 use super::host::Post;

@@ -1,6 +1,6 @@
 //! What a case is to the limiter: all that it implements of the limiter's traits.
 
-use weir_limiter::slot::Slot;
+use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_rules::request::{Attribute, Request};
 

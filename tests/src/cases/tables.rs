@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 
-use weir_limiter::decision::Outcome;
+use weir_limiter::decide::Outcome;
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::slot::KEYS_PER_SLOT;
+use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_rules::config::Config;
 use weir_wire::time::Time;
 

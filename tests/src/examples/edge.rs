@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_limiter::decision::Outcome;
+use weir_limiter::decide::Outcome;
 use weir_limiter::edge::{
     Answered, Call, Decided, Edge, Effect, HostRules, LocalSite, Open, Response, Step as Then, Unread,
 };

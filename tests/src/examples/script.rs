@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use weir_limiter::decision::Outcome;
+use weir_limiter::decide::Outcome;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]

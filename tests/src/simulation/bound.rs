@@ -1,7 +1,7 @@
 //! How far a fleet may overshoot: how much more than burst + rate x t it may admit, in tokens, in any span of time.
 
 use weir_budget::bound;
-use weir_limiter::ladder::FALLBACK_NS;
+use weir_limiter::fleet::ladder::FALLBACK_NS;
 use weir_wire::quota::Quota;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 use weir_wire::time::SECOND_NS;

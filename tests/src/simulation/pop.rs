@@ -8,7 +8,7 @@ use weir_limiter::counters::Event;
 use weir_limiter::edge::{
     Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread,
 };
-use weir_limiter::slot::Entry;
+use weir_limiter::table::slot::Entry;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 

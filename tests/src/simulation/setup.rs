@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use weir_budget::divide::Terms;
-use weir_limiter::slot::KEYS_PER_SLOT;
+use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_rules::RuleSet;
 use weir_rules::config::Config;
 use weir_wire::time::SECOND_NS;

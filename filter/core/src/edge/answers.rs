@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::effect::Answer;
 use super::site::Site;
-use crate::decision::Standing;
+use crate::buckets::Standing;
 use crate::response::{
     Answers, BLOCKED_BODY, BLOCKED_MESSAGE, BLOCKED_STATUS, DENIED_STATUS, blocked_headers, is_grpc,
 };

@@ -11,7 +11,7 @@ use super::reports;
 use super::site::{HostRules, Site};
 use super::state::{Edge, Pace, Pushed, texts};
 use crate::limiter::{Limiter, Reporter};
-use crate::slot::slots_for;
+use crate::table::slot::slots_for;
 use weir_rules::config::{Config, SyncConfig};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::time::Time;

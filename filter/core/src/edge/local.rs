@@ -7,7 +7,7 @@ use super::site::{Heard, RulesWord, Shared, Site, is_time_to_greet};
 use crate::key::Secret;
 use crate::limiter::TableIdentity;
 use crate::response::Header;
-use crate::slot::Slot;
+use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_wire::time::Time;
 

@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use super::effect::{Answered, Effect, Level, Turn, Unread};
 use super::site::{Heard, Site};
 use super::state::Edge;
-use crate::ladder::{Ladder, Step};
-use crate::limiter::{Limiter, Purpose};
+use crate::fleet::Purpose;
+use crate::fleet::ladder::{Ladder, Step};
+use crate::limiter::Limiter;
 use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
 use weir_wire::time::Time;
 

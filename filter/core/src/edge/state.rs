@@ -7,7 +7,7 @@ use super::answers::{Blocked, GrpcSigns, RuleAnswers};
 use super::holding::Holding;
 use super::site::{HostRules, RulesWord};
 use crate::counters::Counters;
-use crate::ladder::Step as LadderStep;
+use crate::fleet::ladder::Step as LadderStep;
 use crate::limiter::Limiter;
 use weir_rules::RuleSet;
 use weir_rules::config::SyncConfig;

@@ -1,7 +1,8 @@
 //! Looking at a key's local state without changing it: for simulations and tests.
 
-use super::state::{Limiter, slot_of};
-use crate::slot::{Entry, Slot, Tag};
+use super::state::Limiter;
+use crate::decide::slot_of;
+use crate::table::slot::{Entry, Slot, Tag};
 use crate::table::{Loaded, Slots};
 use weir_rules::key::KeyValue;
 

@@ -4,8 +4,8 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
 use super::state::Limiter;
-use super::terms::Terms;
-use crate::rule_index::RuleIndex;
+use crate::RuleIndex;
+use crate::decide::RuleTerms;
 use weir_rules::{NO_RULE, RuleSet};
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
@@ -19,7 +19,7 @@ impl Limiter {
     ///
     /// Counters are kept for rules whose name stays; a caller that needs the others' takes them before.
     pub fn replace_rules(&mut self, rules: RuleSet) {
-        let (keys, terms) = Terms::of(&rules, &self.secret, self.exchange.is_some());
+        let (keys, terms) = RuleTerms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));
         let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: RuleIndex| moved.get(usize::from(rule)).copied().flatten();

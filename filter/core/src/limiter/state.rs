@@ -3,55 +3,46 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::afterwards::Afterwards;
-use super::exchange::Exchange;
-use super::in_hand::{Ended, InHand};
-use super::judged::Judged;
-use super::keys::{KeyId, Keys};
-use super::reporter::{Reporter, TableIdentity};
-use super::terms::Terms;
+use super::identity::{Reporter, TableIdentity};
+use crate::RuleIndex;
 use crate::counters::Counters;
-use crate::deny_cache::DenyCache;
+use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
+use crate::fleet::{Ended, Exchange, InHand};
 use crate::key::Secret;
-use crate::rule_index::RuleIndex;
-use crate::slot::{Slot, Tag};
-use crate::table::Loaded;
-use crate::watch::WatchList;
+use crate::local::{DenyCache, WatchList};
 use weir_rules::fleet_secret::FleetSecret;
-use weir_rules::matching::Bits;
-use weir_rules::request::Values;
 use weir_rules::{Rule, RuleSet};
 
 /// The limiter of one worker.
 pub struct Limiter {
-    pub(super) rules: RuleSet,
+    pub(crate) rules: RuleSet,
     /// What decisions need of each rule.
-    pub(super) terms: Vec<Terms>,
+    pub(crate) terms: Vec<RuleTerms>,
     /// Counts the rule sets that were in force; a rule's index is valid in one of them only.
-    pub(super) generation: u32,
-    pub(super) secret: Secret,
-    pub(super) keys: Keys,
+    pub(crate) generation: u32,
+    pub(crate) secret: Secret,
+    pub(crate) keys: Keys,
     /// What hides the parts of keys that leave the POP.
-    pub(super) fleet_secret: FleetSecret,
-    pub(super) deny_cache: DenyCache,
-    pub(super) watch: WatchList,
+    pub(crate) fleet_secret: FleetSecret,
+    pub(crate) deny_cache: DenyCache,
+    pub(crate) watch: WatchList,
     /// The budget loop; none if the POP is on its own.
-    pub(super) exchange: Option<Exchange>,
+    pub(crate) exchange: Option<Exchange>,
     /// Whether the POP is in touch with weir-sync, as far as the current request goes.
-    pub(super) touch: Touch,
+    pub(crate) touch: Touch,
     /// What the last draw brought for its own request.
-    pub(super) in_hand: Vec<InHand>,
+    pub(crate) in_hand: Vec<InHand>,
     /// Epochs drawn for one request that are over, but not reported as over yet.
-    pub(super) ended: Vec<Ended>,
-    pub(super) counters: Counters,
-    pub(super) afterwards: Vec<Afterwards>,
+    pub(crate) ended: Vec<Ended>,
+    pub(crate) counters: Counters,
+    pub(crate) afterwards: Vec<Afterwards>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
-    pub(super) scratch: Option<Box<Scratch>>,
+    pub(crate) scratch: Option<Box<Scratch>>,
 }
 
 /// Whether weir-sync was asked to debit a strict rule's budget for the current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Drawn {
     NotYet,
     Answered,
     /// It did not answer, or has no store.
@@ -60,54 +51,19 @@ pub(super) enum Asked {
 
 /// Whether the POP is in touch with weir-sync: looked up once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Touch {
+pub(crate) struct Touch {
     /// Bounded rules apply their `when_unsynced`.
-    pub(super) is_lost: bool,
+    pub(crate) is_lost: bool,
     /// Strict rules do.
-    pub(super) is_lost_for_strict: bool,
-    pub(super) asked: Asked,
-}
-
-/// Buffers that every request uses again.
-#[derive(Default)]
-pub(super) struct Scratch {
-    pub(super) values: Values,
-    /// Conditions that the request may meet.
-    pub(super) conditions: Bits,
-    /// Rules that the request meets.
-    pub(super) met: Vec<u16>,
-    /// Those of them that are tiers without a limit.
-    pub(super) unlimited: Vec<RuleIndex>,
-    pub(super) hits: Vec<Hit>,
-    /// Hits of rules that are not enforced for their keys.
-    pub(super) shadow: Vec<Hit>,
-    pub(super) loaded: Vec<Loaded>,
-    /// Slots to read into.
-    pub(super) rooms: Vec<Slot>,
-}
-
-/// A rule that counts the request, and the bucket it names.
-pub(super) struct Hit {
-    pub(super) rule: RuleIndex,
-    pub(super) key: KeyId,
-    pub(super) tag: Tag,
-    pub(super) slot: u32,
-    /// Tokens that the request takes.
-    pub(super) cost: u32,
-    /// Whether the rule is in shadow for this key.
-    pub(super) is_shadow: bool,
-    /// Whether the watch list has counted this request already.
-    pub(super) watched: bool,
-    /// Whether the key's admit ratio was already applied to this request.
-    pub(super) thinned: bool,
-    pub(super) judged: Judged,
+    pub(crate) is_lost_for_strict: bool,
+    pub(crate) drawn: Drawn,
 }
 
 impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden with this process's
     /// secret; with one, they are hashed without a secret until [`Limiter::hide_keys_with`] gives one.
     pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
-        let (keys, terms) = Terms::of(&rules, &identity.secret, reporter.is_some());
+        let (keys, terms) = RuleTerms::of(&rules, &identity.secret, reporter.is_some());
         Self {
             counters: Counters::new(rules.rules().len()),
             terms,
@@ -123,7 +79,7 @@ impl Limiter {
             deny_cache: DenyCache::new(),
             watch: WatchList::default(),
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
-            touch: Touch { is_lost: true, is_lost_for_strict: true, asked: Asked::NotYet },
+            touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
             in_hand: Vec::new(),
             ended: Vec::new(),
             afterwards: Vec::new(),
@@ -147,14 +103,7 @@ impl Limiter {
         &mut self.counters
     }
 
-    pub(super) fn rule(&self, rule: RuleIndex) -> Option<&Rule> {
+    pub(crate) fn rule(&self, rule: RuleIndex) -> Option<&Rule> {
         self.rules.rules().get(usize::from(rule))
     }
-}
-
-/// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in
-/// an interval", 2019, section 3).
-pub(super) fn slot_of(place: u64, count: u32) -> u32 {
-    let spread = (u128::from(place) * u128::from(count)) >> 64;
-    u32::try_from(spread).unwrap_or(0)
 }

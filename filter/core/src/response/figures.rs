@@ -1,6 +1,6 @@
 //! The figures in an answer: whole seconds, what is left, and its unit.
 
-use crate::decision::Standing;
+use crate::buckets::Standing;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
@@ -22,6 +22,7 @@ pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
     let end_us = rule.sharing.calendar?.window(unix_ns / 1_000).end_us;
     Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
+
 pub(super) fn retry_after_s(standing: &Standing, jitter_s: u32) -> u64 {
     seconds_up(standing.more_ns).max(1).saturating_add(jitter_s.into())
 }

@@ -5,8 +5,8 @@
 //! `until:word` in decimal and hexadecimal.
 
 use serde_json::Value;
-use weir_limiter::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS, Receipt};
-use weir_limiter::decision::Standing;
+use weir_limiter::buckets::Standing;
+use weir_limiter::buckets::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;

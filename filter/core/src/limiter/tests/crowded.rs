@@ -1,7 +1,7 @@
 //! More keys that owe something than the table has places for.
 
 use super::*;
-use crate::bucket::Take;
+use crate::buckets::Take;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
 use weir_wire::messages::Leased;

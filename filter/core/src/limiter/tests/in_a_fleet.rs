@@ -1,8 +1,8 @@
 //! What a POP does with what the fleet tells it, and without.
 
 use super::*;
-use crate::bucket::Take;
-use crate::ladder::{FALLBACK_NS, STALE_NS, Step};
+use crate::buckets::Take;
+use crate::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::POPS_MAX;

@@ -1,7 +1,7 @@
 //! Keys of many parts, requests that lack one, and wider prefixes.
 
 use super::*;
-use crate::rule_index::RuleIndex;
+use crate::RuleIndex;
 use std::format;
 use std::string::ToString;
 

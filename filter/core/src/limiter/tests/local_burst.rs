@@ -83,7 +83,7 @@ proptest! {
             if hears { limiter.note_heard(pops, now); }
             for _ in 0..asks {
                 all += u64::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
-                let is_watched = matches!(limiter.entry(0, &[4, 32, 192, 0, 2, 1], &mut slots), Some(crate::slot::Entry::Watched(_)));
+                let is_watched = matches!(limiter.entry(0, &[4, 32, 192, 0, 2, 1], &mut slots), Some(crate::table::slot::Entry::Watched(_)));
                 if !is_watched { cold = all; }
             }
             if let Some(key) = limiter.report(&mut slots, false, now).and_then(|mut report| report.keys.pop()) {

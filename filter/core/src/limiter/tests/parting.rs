@@ -1,7 +1,7 @@
 //! What a worker that ends leaves to the others.
 
 use super::*;
-use crate::limiter::PARTING_BYTES_MAX;
+use crate::fleet::PARTING_BYTES_MAX;
 
 /// A worker of a POP among so many that a key is watched from its second request on, with a burst of 10.
 fn worker(number: u64) -> Limiter {

@@ -1,7 +1,7 @@
 //! Rules that are replaced while requests come, reports are under way and requests wait.
 
 use super::*;
-use crate::rule_index::RuleIndex;
+use crate::RuleIndex;
 use weir_wire::messages::{Leased, Pushed, Running};
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {

@@ -1,8 +1,8 @@
 //! What a rule may say beside a rate: other algorithms, shadow, a penalty, costs told by the response.
 
 use super::*;
-use crate::limiter::What;
-use crate::slot::Slot;
+use crate::decide::What;
+use crate::table::slot::Slot;
 use std::format;
 use weir_wire::messages::Ban;
 

@@ -1,7 +1,7 @@
 //! Requests that several rules count, by two keys: what one worker decides, and what several let through together.
 
 use super::*;
-use crate::bucket::Take;
+use crate::buckets::Take;
 use weir_wire::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].

@@ -1,7 +1,7 @@
 //! Strict rules: only tokens that were paid for are spent.
 
 use super::*;
-use crate::rule_index::RuleIndex;
+use crate::RuleIndex;
 use weir_wire::messages::Leased;
 
 fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
@@ -189,7 +189,7 @@ fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
     {
         let (mut limiter, mut slots) = hourly("1/h", 1, policy);
         in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
-        let lost = T0 + crate::ladder::FALLBACK_NS;
+        let lost = T0 + crate::fleet::ladder::FALLBACK_NS;
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome(), expected, "{policy}");
     }
 }
@@ -209,7 +209,7 @@ fn a_key_that_waits_makes_room_for_others() {
     assert_eq!(limiter.counters().take_event(Event::Overflowed), 0);
     assert!(matches!(
         limiter.entry(0, &[4, 32, 198, 51, 100, 40], &mut slots),
-        Some(crate::slot::Entry::Watched(_))
+        Some(crate::table::slot::Entry::Watched(_))
     ));
 }
 

@@ -142,7 +142,7 @@ fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     assert_eq!(net.outcome(), Outcome::Allow);
     assert_eq!(workers.end(&first, T0), Outcome::Limit);
     let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
-    let Some(crate::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
+    let Some(crate::table::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
     assert_eq!((watched.on_hand(T0), watched.spare(T0)), (1, 1));
 }
 

@@ -1,0 +1,208 @@
+//! One interface for every algorithm: over a key's cells, with a receipt for what was taken.
+//!
+//! A bucket is the `until` of its cell; the cell's word is not touched.
+
+use weir_rules::algorithm::Algorithm;
+
+use super::cell::{Answer, Cell, NEVER_NS};
+use super::concurrency::{self, Generation};
+use super::{debt, fixed_window, leaky_bucket, sliding_log, sliding_window};
+use crate::buckets::{Bucket, Standing, Take};
+use weir_wire::time::Time;
+
+/// Names what was taken, to give it back: the time at which it comes back by itself, or at which its window ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt(Time);
+
+impl Receipt {
+    /// The receipt with this number.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(Time::from_nanos(bits))
+    }
+
+    /// Its number.
+    pub const fn bits(self) -> u64 {
+        self.0.as_nanos()
+    }
+}
+
+/// What a request that fits gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// To give it back with; for [`Algorithm::Concurrency`], to release it with.
+    pub receipt: Receipt,
+    /// Nanoseconds to hold the request; more than zero only for [`Algorithm::LeakyBucket`].
+    pub hold_ns: u64,
+}
+
+/// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are as many as [`Algorithm::cells`] says. If
+/// there is no room, they are unchanged.
+pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::take(log, cells, n, now)
+            .map(|back_at| Taken { receipt: Receipt(back_at), hold_ns: 0 });
+    }
+    let Some(cell) = cells.first_mut() else { return Answer::Short { wait_ns: NEVER_NS } };
+    let taken = take_from(algorithm, *cell, hash, n, now);
+    taken.map(|(after, hold_ns)| {
+        *cell = after;
+        Taken { receipt: Receipt(after.until), hold_ns }
+    })
+}
+
+/// Takes `n` at `now`, whether there is room or not: what a request turned out to cost.
+pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return Receipt(sliding_log::charge(log, cells, n, now));
+    }
+    let Some(cell) = cells.first_mut() else { return Receipt(Time::ZERO) };
+    let bucket = Bucket::full_at(cell.until);
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
+        Algorithm::FixedWindow(window) => fixed_window::charge(window, *cell, hash, n, now),
+        Algorithm::SlidingWindow(window) => sliding_window::charge(window, *cell, hash, n, now),
+        Algorithm::LeakyBucket(leaky) => {
+            Cell { until: leaky_bucket::charge(leaky, bucket, n, now).refilled(), ..*cell }
+        }
+        Algorithm::Concurrency(concurrency) => concurrency::charge(concurrency, *cell, hash, n, now).after,
+        Algorithm::SlidingLog(_) => *cell,
+    };
+    Receipt(cell.until)
+}
+
+/// Gives back at `now` the `n` that a take or charge took. This also releases a request in flight.
+pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::give_back(log, cells, receipt.0, n);
+    }
+    let Some(cell) = cells.first_mut() else { return };
+    let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.give_back(quota, n).refilled(), ..*cell },
+        Algorithm::FixedWindow(_) => fixed_window::give_back(*cell, taken, n),
+        Algorithm::SlidingWindow(window) => sliding_window::give_back(window, *cell, taken, n),
+        Algorithm::LeakyBucket(leaky) => {
+            let after = leaky_bucket::give_back(leaky, bucket, Bucket::full_at(receipt.0), n);
+            Cell { until: after.refilled(), ..*cell }
+        }
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::release(concurrency, *cell, Generation(receipt.0), n, now)
+        }
+        Algorithm::SlidingLog(_) => *cell,
+    };
+}
+
+/// What is left at `now`.
+pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
+    let cell = cells.first().copied().unwrap_or(Cell::NEW);
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => debt::standing(bucket, quota, now),
+        Algorithm::FixedWindow(window) => fixed_window::standing(window, cell, now),
+        Algorithm::SlidingWindow(window) => sliding_window::standing(window, cell, now),
+        Algorithm::SlidingLog(log) => sliding_log::standing(log, cells, now),
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::standing(leaky, bucket, now),
+        Algorithm::Concurrency(concurrency) => concurrency::standing(concurrency, cell, now),
+    }
+}
+
+/// The cell after `n` are taken from it, and how long to hold the request.
+fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
+            Take::Taken(after) => Answer::Taken((Cell { until: after.refilled(), ..cell }, 0)),
+            Take::Short { .. } if n > quota.burst() => Answer::Short { wait_ns: NEVER_NS },
+            Take::Short { wait_ns } => Answer::Short { wait_ns },
+        },
+        Algorithm::FixedWindow(window) => {
+            fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0))
+        }
+        Algorithm::SlidingWindow(window) => {
+            sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0))
+        }
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::take(leaky, bucket, n, now)
+            .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::acquire(concurrency, cell, hash, n, now).map(|acquired| (acquired.after, 0))
+        }
+        Algorithm::SlidingLog(_) => Answer::Short { wait_ns: NEVER_NS },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, Window};
+    use weir_wire::quota::Quota;
+    use weir_wire::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+    const LIMIT: u32 = 10;
+
+    /// Ten at once, and a second until one or all of them are back.
+    fn all() -> [Algorithm; 6] {
+        [
+            Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
+            Algorithm::FixedWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingLog(SlidingLog::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::LeakyBucket(LeakyBucket::new(SECOND_NS / 10, LIMIT - 1).unwrap()),
+            Algorithm::Concurrency(Concurrency::new(LIMIT, SECOND_NS).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn each_gives_its_limit_and_takes_back_what_it_gave() {
+        for algorithm in all() {
+            let mut cells = std::vec![Cell::NEW; algorithm.cells()];
+            assert_eq!(algorithm.limit(), LIMIT);
+            let asks = |cells: &mut [Cell], n| match take(&algorithm, cells, 7, n, T0) {
+                Answer::Taken(taken) => Some(taken.receipt),
+                Answer::Short { .. } => None,
+            };
+            asks(&mut cells, 6).unwrap();
+            let receipt = asks(&mut cells, 4).unwrap();
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            assert_eq!(asks(&mut cells, 1), None, "{algorithm:?}");
+            give_back(&algorithm, &mut cells, receipt, 4, T0);
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 4, "{algorithm:?}");
+            let never = take(&algorithm, &mut cells, 7, LIMIT + 1, T0);
+            assert_eq!(never, Answer::Short { wait_ns: NEVER_NS }, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn each_charges_beyond_its_limit_and_forgets_within_a_day_or_two_windows() {
+        for algorithm in all() {
+            let mut cells = std::vec![Cell::NEW; algorithm.cells()];
+            for _ in 0..3 {
+                charge(&algorithm, &mut cells, 7, u32::MAX, T0);
+            }
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            let later = T0 + 86_400 * SECOND_NS + SECOND_NS;
+            assert!(cells.iter().all(|cell| cell.is_spent(later)), "{algorithm:?}");
+            assert_eq!(standing(&algorithm, &cells, later).remaining, LIMIT, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_leaves_the_word_beside_it_alone() {
+        for algorithm in [all()[0], all()[4]] {
+            let mut cells = [Cell { word: 42, ..Cell::NEW }];
+            take(&algorithm, &mut cells, 0, 1, T0);
+            let receipt = charge(&algorithm, &mut cells, 0, 1, T0);
+            give_back(&algorithm, &mut cells, receipt, 1, T0);
+            assert_eq!(cells, [Cell { until: T0 + SECOND_NS / 10, word: 42 }]);
+        }
+    }
+
+    #[test]
+    fn without_a_cell_there_is_no_room() {
+        for algorithm in all() {
+            let never = Answer::Short { wait_ns: NEVER_NS };
+            assert_eq!(take(&algorithm, &mut [], 0, 1, T0), never);
+            give_back(&algorithm, &mut [], charge(&algorithm, &mut [], 0, 1, T0), 1, T0);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What a key's use is counted in: the token bucket, a POP's even share of it, and the other algorithms.
+//!
+//! All are values: parameters, state and time go in, the state after comes out.
+
+pub mod algorithm;
+mod bucket;
+mod share;
+mod standing;
+
+pub use bucket::{Bucket, Take};
+pub use share::EvenShare;
+pub use standing::Standing;

@@ -1,0 +1,53 @@
+//! How a client stands with a rule, as far as it is told.
+
+use crate::buckets::Bucket;
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
+
+/// How a client stands with a rule after the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whole tokens left.
+    pub remaining: u32,
+    /// Nanoseconds until there is one more token than now; zero when the bucket is full.
+    pub more_ns: u64,
+    /// Nanoseconds until the bucket is full.
+    pub full_ns: u64,
+}
+
+impl Standing {
+    /// After a request that was let through.
+    pub(crate) fn allowed(bucket: Bucket, quota: &Quota, now: Time) -> Self {
+        let full_ns = bucket.fill_ns(now);
+        let more_ns = match full_ns % quota.token_ns() {
+            0 => full_ns.min(quota.token_ns()),
+            part => part,
+        };
+        Self { remaining: bucket.tokens(quota, now), more_ns, full_ns }
+    }
+
+    /// After a request that was refused: the client has nothing before `wait_ns` have passed.
+    pub(crate) fn refused(wait_ns: u64, full_ns: u64) -> Self {
+        Self { remaining: 0, more_ns: wait_ns, full_ns: full_ns.max(wait_ns) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buckets::Take;
+    use weir_wire::quota::{Period, Rate};
+
+    #[test]
+    fn the_next_token_is_told_to_the_nanosecond() {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 3).unwrap();
+        let t0 = Time::from_nanos(1_000);
+        let Take::Taken(bucket) = Bucket::FULL.take(&quota, 1, t0) else { panic!("full") };
+        let standing = Standing::allowed(bucket, &quota, t0);
+        assert_eq!(standing, Standing { remaining: 2, more_ns: 100_000_000, full_ns: 100_000_000 });
+        let standing = Standing::allowed(bucket, &quota, t0 + 30_000_000);
+        assert_eq!(standing, Standing { remaining: 2, more_ns: 70_000_000, full_ns: 70_000_000 });
+        let full = Standing::allowed(bucket, &quota, t0 + 100_000_000);
+        assert_eq!(full, Standing { remaining: 3, more_ns: 0, full_ns: 0 });
+    }
+}

@@ -1,0 +1,123 @@
+//! Turning judged hits into a decision.
+
+use alloc::vec::Vec;
+
+use super::decision::Outcome;
+use super::hit::Hit;
+use super::judged::Verdict;
+use super::ruling::Ruling;
+use crate::RuleIndex;
+use crate::buckets::Standing;
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::local::Denial;
+use crate::table::Slots;
+use crate::table::slot::Slot;
+use weir_rules::algorithm::Algorithm;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The wait for clients that are refused because the POP is out of touch, in nanoseconds.
+const DENIED_WAIT_NS: u64 = SECOND_NS;
+
+impl Limiter {
+    pub(crate) fn allow(&mut self, hits: &[Hit]) -> Ruling {
+        let mut strictest: Option<(RuleIndex, Standing)> = None;
+        let mut hold_ns = 0;
+        for hit in hits {
+            self.counters.allowed(hit.rule);
+            self.counters.add(Event::Evicted, hit.judged.evicted);
+            self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
+            self.note_afterwards(hit);
+            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
+            let Verdict::Fits(standing) = hit.judged.verdict else { continue };
+            if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
+                strictest = Some((hit.rule, standing));
+            }
+        }
+        Ruling { outcome: Outcome::Allow, strictest, hold_ns }
+    }
+
+    /// Whether the first has a smaller part of its burst left than the second.
+    fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
+        let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
+        u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
+    }
+
+    /// Remembers which keys are out of tokens, and answers for the rule that refuses the longest.
+    pub(crate) fn refuse(
+        &mut self,
+        hits: &[Hit],
+        slots: &mut dyn Slots,
+        rooms: &mut Vec<Slot>,
+        now: Time,
+    ) -> Ruling {
+        let mut longest: Option<(RuleIndex, Standing)> = None;
+        let mut unpaid = None;
+        for hit in hits {
+            let (wait_ns, full_ns) = match hit.judged.verdict {
+                Verdict::Fits(_) => continue,
+                Verdict::Unpaid => {
+                    unpaid.get_or_insert(hit.rule);
+                    continue;
+                }
+                Verdict::Denied => return self.denied(hit.rule),
+                Verdict::Banned { wait_ns } => {
+                    let until = now + wait_ns;
+                    self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
+                    longest = longer(longest, hit.rule, wait_ns, wait_ns);
+                    continue;
+                }
+                Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
+                Verdict::Short { wait_ns, full_ns } => {
+                    if self.may_remember(hit.rule) {
+                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
+                        self.deny_cache.remember(hit.tag, denial, now);
+                    }
+                    self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
+                    (wait_ns, full_ns)
+                }
+            };
+            if !hit.watched && hit.judged.tag == hit.tag {
+                self.watch_refused(hit, slots, rooms, now);
+            }
+            if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
+                self.strike(hit, &penalty, slots, now);
+            }
+            longest = longer(longest, hit.rule, wait_ns, full_ns);
+        }
+        match (longest, unpaid) {
+            (Some((rule, standing)), _) => self.refused(rule, standing),
+            (None, Some(rule)) => Ruling::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
+            (None, None) => Ruling::UNCOUNTED,
+        }
+    }
+
+    /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
+    /// in flight, which may end at any time, or has a penalty, which counts refusals.
+    fn may_remember(&self, rule: RuleIndex) -> bool {
+        let rule = self.rule(rule);
+        rule.is_some_and(|rule| {
+            !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
+        })
+    }
+
+    fn denied(&mut self, rule: RuleIndex) -> Ruling {
+        self.counters.denied(rule);
+        Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
+    }
+
+    pub(crate) fn refused(&mut self, rule: RuleIndex, standing: Standing) -> Ruling {
+        self.counters.limited(rule);
+        Ruling::refused(Outcome::Limit, rule, standing)
+    }
+}
+
+/// The refusal that lasts longer.
+fn longer(
+    known: Option<(RuleIndex, Standing)>,
+    rule: RuleIndex,
+    wait_ns: u64,
+    full_ns: u64,
+) -> Option<(RuleIndex, Standing)> {
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
+}

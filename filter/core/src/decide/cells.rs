@@ -1,0 +1,140 @@
+//! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in cells,
+//! in the same slots.
+
+use super::hit::Hit;
+use super::judged::{Judged, Verdict};
+use super::terms::RuleTerms;
+use crate::buckets::algorithm::{self, Answer, CELLS_MAX, Cell};
+use crate::limiter::Limiter;
+use crate::table::slot::{Cold, Entry, Slot, Tag};
+use weir_rules::algorithm::Algorithm;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// What a client is told to wait if there is no room for its cells, in nanoseconds.
+const ROOM_WAIT_NS: u64 = SECOND_NS;
+
+/// A key's cells, and where they are.
+pub(crate) struct Cells {
+    /// The tag of the first cell; the others are beside it (`Tag::beside`).
+    pub(crate) tag: Tag,
+    list: [Cell; CELLS_MAX],
+    len: usize,
+}
+
+impl Cells {
+    /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them.
+    ///
+    /// While the overflow cell holds something, keys without cells keep using it: a client that drained it does not get
+    /// a fresh cell when room appears.
+    fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
+        let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
+        if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
+            return Self::at(slot, tag, algorithm.cells());
+        }
+        Self::at(slot, overflow, 1)
+    }
+
+    /// Whether the slot has any cell of the key; a log's first may be spent while others are not.
+    fn is_known(slot: &Slot, tag: Tag, algorithm: &Algorithm) -> bool {
+        (0u8..).take(algorithm.cells()).any(|i| slot.get(tag.beside(i)).is_some())
+    }
+
+    /// The `len` cells at `tag`, as the slot holds them; new where it holds none.
+    pub(crate) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
+        let mut list = [Cell::NEW; CELLS_MAX];
+        for (i, cell) in (0u8..).zip(list.iter_mut().take(len)) {
+            if let Some(Entry::Cold(cold)) = slot.get(tag.beside(i)) {
+                *cell = cold.cell();
+            }
+        }
+        Self { tag, list, len }
+    }
+
+    pub(crate) fn all(&self) -> &[Cell] {
+        self.list.get(..self.len).unwrap_or_default()
+    }
+
+    pub(crate) fn all_mut(&mut self) -> &mut [Cell] {
+        self.list.get_mut(..self.len).unwrap_or_default()
+    }
+
+    /// Stores the cells that hold something, or did. Returns how many spent entries it dropped for them, or `None`
+    /// if there is not room for all; the slot may then hold some of them.
+    pub(crate) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
+        let mut dropped = 0;
+        for (i, cell) in (0u8..).zip(self.all()) {
+            let tag = self.tag.beside(i);
+            if *cell != Cell::NEW || slot.get(tag).is_some() {
+                dropped += slot.put(tag, &Entry::Cold(Cold::of_cell(*cell)), now)?;
+            }
+        }
+        Some(dropped)
+    }
+}
+
+impl Limiter {
+    /// Judges a hit whose rule counts by `algorithm`.
+    pub(crate) fn judge_cells(
+        hit: &Hit,
+        terms: &RuleTerms,
+        algorithm: &Algorithm,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Judged {
+        let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
+        let (tag, before) = (own.tag, slot.clone());
+        if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
+            return judged;
+        }
+        // A log has to grow, and there is no room. A key that has cells of its own keeps to these.
+        *slot = before;
+        let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
+        if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
+            return Judged::refused(no_room, tag);
+        }
+        let shared = Cells::at(slot, terms.overflow, 1);
+        let judged = Self::take_cells(shared, hit, algorithm, slot, now);
+        judged.unwrap_or(Judged::refused(no_room, terms.overflow))
+    }
+
+    /// Takes the hit's cost from `cells`; none if the slot has no room for the result.
+    fn take_cells(
+        mut cells: Cells,
+        hit: &Hit,
+        algorithm: &Algorithm,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Option<Judged> {
+        let algorithm = &algorithm_at(cells.tag, algorithm);
+        let taken = algorithm::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
+        let standing = algorithm::standing(algorithm, cells.all(), now);
+        match taken {
+            Answer::Taken(taken) => {
+                let evicted = cells.store(slot, now)?;
+                let verdict = Verdict::Fits(standing);
+                let is_shared = cells.tag.is_overflow();
+                Some(Judged { evicted, is_shared, taken: Some(taken), ..Judged::refused(verdict, cells.tag) })
+            }
+            Answer::Short { wait_ns } => {
+                let full_ns = standing.full_ns.max(wait_ns);
+                let is_shared = cells.tag.is_overflow();
+                Some(Judged { is_shared, ..Judged::refused(Verdict::Short { wait_ns, full_ns }, cells.tag) })
+            }
+        }
+    }
+
+    /// Gives back in the slot's copy what `hit` took.
+    pub(crate) fn give_back_cells(hit: &Hit, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
+        let Some(taken) = hit.judged.taken else { return };
+        let algorithm = &algorithm_at(hit.judged.tag, algorithm);
+        let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
+        algorithm::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);
+        // The cells were there, so there is room.
+        let _ = cells.store(slot, now);
+    }
+}
+
+/// The algorithm that counts at `tag`: an overflow cell is one cell for all keys, so a log counts as a window there.
+pub(crate) fn algorithm_at(tag: Tag, algorithm: &Algorithm) -> Algorithm {
+    if tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm }
+}

@@ -1,0 +1,85 @@
+//! The outcome for a request, and what the client may be told about it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::afterwards::Afterwards;
+use crate::RuleIndex;
+use crate::buckets::Standing;
+use weir_wire::messages::Report;
+
+/// The outcome for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Let it through.
+    Allow,
+    /// Answer in place of the upstream: a rule has no token for it.
+    Limit,
+    /// Answer in place of the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
+    Deny,
+    /// Answer in place of the upstream: the request is on the rule set's `deny` list.
+    Block,
+    /// A strict rule's tokens must be paid for first: ask weir-sync, and decide again.
+    Wait,
+}
+
+/// The outcome for a request, and all that follows from it.
+#[derive(Debug)]
+pub enum Decision {
+    /// Let it through.
+    Allow {
+        /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
+        strictest: Option<(RuleIndex, Standing)>,
+        /// How long to hold it until its turn in a leaky bucket, in nanoseconds.
+        hold_ns: u64,
+        /// What to do when it ends, each once.
+        afterwards: Vec<Afterwards>,
+    },
+    /// Answer in place of the upstream: a rule refuses it.
+    Refuse {
+        /// Why.
+        reason: Reason,
+        /// The rule.
+        rule: RuleIndex,
+        /// How the client stands with that rule.
+        standing: Standing,
+        /// Seconds to add to its `Retry-After`, so that refused clients do not all return at once.
+        jitter_s: u32,
+    },
+    /// Answer in place of the upstream: the request is on the rule set's `deny` list.
+    Block,
+    /// A strict rule's tokens must be paid for first: send this report to weir-sync, give its answer to
+    /// [`crate::limiter::Limiter::drawn`] (or a failure to `draw_failed`), and decide again.
+    Wait(Box<Report>),
+}
+
+/// Why a rule refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It has no token for it.
+    Limit,
+    /// The POP is out of touch with weir-sync, and the rule fails closed.
+    Deny,
+}
+
+impl Decision {
+    /// The outcome alone.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Allow { .. } => Outcome::Allow,
+            Self::Refuse { reason: Reason::Limit, .. } => Outcome::Limit,
+            Self::Refuse { reason: Reason::Deny, .. } => Outcome::Deny,
+            Self::Block => Outcome::Block,
+            Self::Wait(_) => Outcome::Wait,
+        }
+    }
+
+    /// The rule that the client is told about, and how it stands with that; none if no rule made the decision.
+    pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
+        match self {
+            Self::Allow { strictest, .. } => *strictest,
+            Self::Refuse { rule, standing, .. } => Some((*rule, *standing)),
+            Self::Block | Self::Wait(_) => None,
+        }
+    }
+}

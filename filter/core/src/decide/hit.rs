@@ -1,0 +1,77 @@
+//! A rule that counts the request at hand, and the buffers that every request uses again.
+
+use alloc::vec::Vec;
+
+use super::judged::Judged;
+use super::keys::KeyId;
+use crate::RuleIndex;
+use crate::key::KeyHash;
+use crate::table::Loaded;
+use crate::table::slot::{Slot, Tag};
+use weir_rules::matching::Bits;
+use weir_rules::request::Values;
+
+/// Buffers that every request uses again.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) values: Values,
+    /// Conditions that the request may meet.
+    pub(crate) conditions: Bits,
+    /// Rules that the request meets.
+    pub(crate) met: Vec<u16>,
+    /// Those of them that are tiers without a limit.
+    pub(crate) unlimited: Vec<RuleIndex>,
+    pub(crate) hits: Vec<Hit>,
+    /// Hits of rules that are not enforced for their keys.
+    pub(crate) shadow: Vec<Hit>,
+    pub(crate) loaded: Vec<Loaded>,
+    /// Slots to read into.
+    pub(crate) rooms: Vec<Slot>,
+}
+
+/// A rule that counts the request, and the bucket it names.
+pub(crate) struct Hit {
+    pub(crate) rule: RuleIndex,
+    pub(crate) key: KeyId,
+    pub(crate) tag: Tag,
+    pub(crate) slot: u32,
+    /// Tokens that the request takes.
+    pub(crate) cost: u32,
+    /// Whether the rule is in shadow for this key.
+    pub(crate) is_shadow: bool,
+    /// Whether the watch list has counted this request already.
+    pub(crate) watched: bool,
+    /// Whether the key's admit ratio was already applied to this request.
+    pub(crate) thinned: bool,
+    pub(crate) judged: Judged,
+}
+
+impl Hit {
+    pub(crate) fn of(
+        rule: RuleIndex,
+        key: KeyId,
+        hash: KeyHash,
+        salt: u64,
+        slot_count: u32,
+        cost: u32,
+    ) -> Self {
+        Self {
+            rule,
+            key,
+            tag: Tag::of_key(hash.tag, salt),
+            slot: slot_of(hash.place, slot_count),
+            cost,
+            is_shadow: false,
+            watched: false,
+            thinned: false,
+            judged: Judged::NOT_YET,
+        }
+    }
+}
+
+/// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in
+/// an interval", 2019, section 3).
+pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
+    let spread = (u128::from(place) * u128::from(count)) >> 64;
+    u32::try_from(spread).unwrap_or(0)
+}

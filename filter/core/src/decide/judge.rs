@@ -1,0 +1,235 @@
+//! Judging hits on a copy of a slot: each takes its tokens there.
+
+use super::hit::Hit;
+use super::judged::{Judged, Verdict};
+use super::penalty::banned_until;
+use super::terms::RuleTerms;
+use crate::buckets::{Bucket, Standing, Take};
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::table::Loaded;
+use crate::table::slot::{Cold, Entry, Lodging, Slot, Unheard, Watched};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// What a thinned key is told to wait on top of what its ratio implies: until its demand has left the
+/// measuring window (0.5 s) and the next grant has come (0.25 s).
+const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
+/// The longest wait for a key that found no place to be watched in, in nanoseconds: by then there may be one.
+const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
+
+impl Limiter {
+    /// Judges every hit whose bucket lies in `loaded`, and takes from the copy as it goes. Returns whether
+    /// all fit; if not, the copy must not be written.
+    pub(crate) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
+        // Taken out, so that the rest of the limiter can be borrowed meanwhile.
+        let all_terms = core::mem::take(&mut self.terms);
+        let mut fits = true;
+        for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
+            let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
+            // Before, for a key that is watched; again below, for one that just became so.
+            self.count_if_watched(hit, &loaded.slot, now);
+            let until = if terms.has_penalty { banned_until(&loaded.slot, hit.tag, now) } else { None };
+            match until {
+                Some(until) => {
+                    let wait_ns = until.nanos_since(now);
+                    hit.judged = Judged::refused(Verdict::Banned { wait_ns }, hit.tag);
+                }
+                // If the response tells the cost, nothing is taken yet.
+                None if terms.is_charged_after => self.judge(hit, terms, &mut loaded.slot.clone(), now),
+                None => self.judge(hit, terms, &mut loaded.slot, now),
+            }
+            self.count_if_watched(hit, &loaded.slot, now);
+            fits &= matches!(hit.judged.verdict, Verdict::Fits(_));
+        }
+        self.terms = all_terms;
+        fits
+    }
+
+    /// The rule's `when_unsynced`, if the POP is out of touch with weir-sync.
+    fn alone(&self, hit: &Hit, terms: &RuleTerms) -> Option<WhenUnsynced> {
+        // No request waits for a rule that is not enforced.
+        if terms.is_strict && hit.is_shadow {
+            return Some(WhenUnsynced::Local);
+        }
+        let is_lost = if terms.is_strict { self.touch.is_lost_for_strict } else { self.touch.is_lost };
+        is_lost.then_some(terms.when_unsynced)
+    }
+
+    #[inline]
+    fn judge(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
+        if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
+            hit.judged = Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
+            return;
+        }
+        let quota = &terms.quota;
+        let mut lodging = slot.lodge(hit.tag, now);
+        let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
+        if let (Some(unheard), Entry::Cold(cold), false) =
+            (&unheard, &mut lodging.entry, lodging.owed.is_full(now))
+        {
+            cold.share = unheard.share_of_debt(lodging.owed, now);
+        }
+        let judged = |hit: &mut Hit, verdict| {
+            hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
+        };
+        if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
+            return judged(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
+        }
+        let alone = self.alone(hit, terms);
+        if alone == Some(WhenUnsynced::Deny) {
+            return judged(hit, Verdict::Denied);
+        }
+        if terms.is_strict && alone.is_none() {
+            hit.judged = self.spend(hit, lodging, terms, slot, now);
+            return;
+        }
+        let is_share = alone == Some(WhenUnsynced::Share);
+        if let Entry::Watched(watched) = &mut lodging.entry
+            && !is_share
+            && !terms.is_strict
+        {
+            watched.forgive_share(quota);
+        }
+        let dearest = if matches!(terms.cost, Cost::Header { .. }) {
+            self.watch.dearest(hit.tag).max(hit.cost)
+        } else {
+            hit.cost
+        };
+        let burst = most_of(&lodging.entry, dearest, terms, now);
+        let parts = parts_of(&lodging.entry, hit.cost, now);
+        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
+        let full_ns = bucket.fill_ns(now);
+        let taken = match alone {
+            Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
+            _ => bucket.take_slowly(quota, hit.cost, parts, now),
+        };
+        // A strict rule's entry holds no admit ratio.
+        let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
+        if let Some(ratio) = ratio {
+            // The wait covers the bucket's debt, too.
+            let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
+            return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
+        }
+        let after = match taken {
+            Take::Taken(after) => after,
+            Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
+        };
+        let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
+        if is_share && let Entry::Watched(watched) = &mut entry {
+            self.note_share(watched, hit.cost, terms);
+        }
+        let put = slot.put_back(&lodging, &entry, now).ok_or(0);
+        let evicted =
+            match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
+                Ok(evicted) => evicted,
+                Err(wait_ns) => return judged(hit, Verdict::Short { wait_ns, full_ns }),
+            };
+        let standing = Standing::allowed(after, quota, now);
+        judged(hit, Verdict::Fits(standing));
+        hit.judged.evicted = evicted;
+    }
+
+    /// Notes an even share's charge of more than a burst: it is owed only while out of touch.
+    fn note_share(&self, watched: &mut Watched, cost: u32, terms: &RuleTerms) {
+        let pops = self.pops().unwrap_or(1);
+        if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
+            watched.owe_share(cost, pops);
+        }
+    }
+
+    /// Takes for a key that should become `watched` but finds no room in its slot. Within its even share it
+    /// stays cold; beyond that it takes the place of a watched key with less to report. Returns how many
+    /// entries were evicted, or, if there is no such key, how long this one waits.
+    fn crowd(
+        &mut self,
+        lodging: &Lodging,
+        watched: &Entry,
+        unheard: Option<&Unheard>,
+        cost: u32,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Result<u32, u64> {
+        self.counters.add(Event::SyncDropped, 1);
+        let (Entry::Cold(cold), Entry::Watched(watched)) = (lodging.entry, watched) else { return Ok(0) };
+        let Some(Unheard { quota, parts, .. }) = unheard else { return Ok(0) };
+        match cold.share.take_unheard(quota, cost, *parts, now) {
+            Ok(share) => {
+                let entry = Entry::Cold(Cold { bucket: watched.bucket, share });
+                Ok(slot.put(lodging.tag, &entry, now).unwrap_or(0))
+            }
+            Err(wait_ns) => {
+                slot.watch_instead(lodging.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
+            }
+        }
+    }
+
+    /// The key's admit ratio, if it refuses this request.
+    fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
+        let Entry::Watched(watched) = entry else { return None };
+        let ratio = watched.ratio_at(now);
+        // When judged again after a conflict, the request was already counted against the ratio.
+        if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
+            return None;
+        }
+        (!self.watch.is_due(hit.tag, ratio)).then_some(ratio)
+    }
+}
+
+/// The entry after `cost` tokens are taken: a cold key that goes beyond its share of `unheard` becomes watched.
+/// Without `unheard`, nothing is ever reported, and keys stay cold.
+#[inline]
+pub(crate) fn after_taking(
+    entry: Entry,
+    after: Bucket,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    now: Time,
+) -> Entry {
+    match entry {
+        Entry::Watched(mut watched) => {
+            watched.bucket = after;
+            watched.count_admitted(cost, now);
+            Entry::Watched(watched)
+        }
+        Entry::Cold(cold) => {
+            let Some(unheard) = unheard else { return Entry::Cold(Cold { bucket: after, ..cold }) };
+            if let Some(share) = cold.share.take(&unheard.quota, cost, unheard.parts, now) {
+                return Entry::Cold(Cold { bucket: after, share });
+            }
+            let begun = Watched::begin(&cold, unheard, cost, now);
+            Entry::Watched(Watched { bucket: after, ..begun })
+        }
+    }
+}
+
+/// How long a calendar quota is known to have no tokens for the key of `entry`, if so.
+fn barred_ns(entry: &Entry, terms: &RuleTerms, now: Time) -> Option<u64> {
+    let Entry::Watched(watched) = entry else { return None };
+    Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
+}
+
+/// The most tokens that the entry's bucket may hold at `now`. If it may hold any, it may hold enough for the
+/// `dearest` of its requests: otherwise the fleet's shares would never let that through.
+fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
+    let held = entry.hold_at(now).filter(|_| !terms.is_strict);
+    let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
+    if burst == 0 { 0 } else { burst.max(dearest) }
+}
+
+/// Into how many parts the rate is cut for a request of `cost` tokens: fewer for a dear one, so that it waits as long
+/// as a request of one token would, or as it would at the whole rate if that is longer.
+pub(crate) fn parts_of(entry: &Entry, cost: u32, now: Time) -> u32 {
+    entry.hold_at(now).map_or(1, |(_, parts)| (parts / cost.max(1)).max(1))
+}
+
+/// What a key with this admit ratio is told to wait, if it is not in debt: if its client stops, the budget
+/// lets everything through again by then. A budget's surplus or lack is made up over one second, so a ratio
+/// near 0 needs that whole second and one near 1 hardly any of it.
+fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
+    let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
+    THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
+}

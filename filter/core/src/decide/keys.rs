@@ -1,0 +1,118 @@
+//! The keys of the current request: each is made and hashed once, however many rules count by it.
+
+use core::net::IpAddr;
+
+use alloc::vec::Vec;
+
+use crate::key::{KeyHash, Secret};
+use weir_rules::RuleSet;
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::KeyValue;
+use weir_rules::key_spec::{KeySpec, MissingPart};
+use weir_rules::request::Fetched;
+
+/// Names one of the keys that a rule set counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyId(u16);
+
+impl KeyId {
+    /// The key of requests that lack a part.
+    pub(crate) const LACKING: Self = Self(0);
+}
+
+/// The value of each key, for the last request that needed it.
+pub(crate) struct Keys {
+    list: Vec<CachedKey>,
+    /// The current request's number.
+    request: u64,
+}
+
+struct CachedKey {
+    /// Made of the client's address alone: still valid for the next request from the same address.
+    is_address: bool,
+    /// The address it was made of, if so.
+    address: Option<IpAddr>,
+    /// The number of the last request that it is valid for; from 1 on.
+    request: u64,
+    value: KeyValue,
+    hash: KeyHash,
+}
+
+impl Keys {
+    /// The keys of `rules`, and which of them each rule counts by, in the rules' order.
+    pub(crate) fn of(rules: &RuleSet, secret: &Secret) -> (Self, Vec<KeyId>) {
+        let mut specs: Vec<&KeySpec> = Vec::new();
+        let mut ids = Vec::with_capacity(rules.rules().len());
+        for rule in rules.rules() {
+            let known = specs.iter().position(|spec| **spec == rule.key);
+            if known.is_none() {
+                specs.push(&rule.key);
+            }
+            let place = known.map_or(specs.len(), |place| place + 1);
+            // There are no more keys than rules, and fewer than 2^16 rules.
+            ids.push(u16::try_from(place).map_or(KeyId::LACKING, KeyId));
+        }
+        let lacking = KeyValue::LACKING;
+        let hash = secret.hash(lacking.as_bytes());
+        let known = |is_address| CachedKey { is_address, address: None, request: 0, value: lacking, hash };
+        let of_specs = specs.iter().map(|spec| known(spec.is_address()));
+        (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
+    }
+
+    /// Begins the next request.
+    pub(crate) fn next_request(&mut self) {
+        self.request = self.request.wrapping_add(1);
+    }
+
+    /// Forgets all values, because a secret has changed.
+    pub(crate) fn forget(&mut self) {
+        self.list.iter_mut().for_each(|known| (known.address, known.request) = (None, 0));
+    }
+
+    /// The hash of the request's key, or the part that it lacks.
+    #[inline]
+    pub(crate) fn hash(
+        &mut self,
+        id: KeyId,
+        spec: &KeySpec,
+        request: &mut Fetched<'_>,
+        secrets: (&FleetSecret, &Secret),
+    ) -> Result<KeyHash, MissingPart> {
+        let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
+        if known.request != self.request {
+            let address = if known.is_address { request.client_address() } else { None };
+            if address.is_none() || known.address != address {
+                known.make(spec, request, secrets)?;
+                known.address = address;
+            }
+            known.request = self.request;
+        }
+        Ok(known.hash)
+    }
+
+    /// The hash of [`KeyId::LACKING`].
+    pub(crate) fn hash_of_lacking(&self) -> KeyHash {
+        self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
+    }
+
+    /// The value that was made last.
+    pub(crate) fn value(&self, id: KeyId) -> &KeyValue {
+        self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
+    }
+}
+
+impl CachedKey {
+    #[inline(never)]
+    fn make(
+        &mut self,
+        spec: &KeySpec,
+        request: &mut Fetched<'_>,
+        (fleet_secret, secret): (&FleetSecret, &Secret),
+    ) -> Result<(), MissingPart> {
+        // If a part is missing, what is stored belongs to no request.
+        (self.address, self.request) = (None, 0);
+        self.value = spec.value(request, fleet_secret)?;
+        self.hash = secret.hash(self.value.as_bytes());
+        Ok(())
+    }
+}

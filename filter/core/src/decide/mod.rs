@@ -1,0 +1,36 @@
+//! The decision: a request goes in, an outcome comes out.
+//!
+//! ```text
+//! request -> rules it meets -> keys -> [deny cache] -> slots -> judge -> commit -> decision
+//! ```
+//!
+//! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
+//! Buckets in one slot change together, by one compare-and-swap. The limiter commits several slots
+//! one after the other, and gives back what it took if a later one turns out short.
+
+mod afterwards;
+mod answer;
+mod cells;
+mod counting;
+mod decision;
+mod finish;
+mod give_back;
+mod hit;
+mod jitter;
+mod judge;
+mod judged;
+mod keys;
+mod meet;
+mod penalty;
+mod ruling;
+mod shadow;
+mod spend;
+mod steps;
+mod terms;
+
+pub use afterwards::{Afterwards, What};
+pub use decision::{Decision, Outcome, Reason};
+pub(crate) use hit::{Hit, Scratch, slot_of};
+pub(crate) use judged::Verdict;
+pub(crate) use keys::Keys;
+pub(crate) use terms::RuleTerms;

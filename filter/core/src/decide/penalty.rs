@@ -1,0 +1,81 @@
+//! Penalties: counting a key's limited requests, and refusing it for a time.
+//!
+//! Both are cells beside the key's own, in its slot, so that all workers count together and no eviction ends
+//! a ban. A key that is banned here goes on the next reports until one is answered; weir-sync tells
+//! all POPs.
+
+use super::hit::Hit;
+use crate::buckets::algorithm::{Answer, Cell, fixed_window};
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::table::slot::{Cold, Entry, Slot, Tag};
+use crate::table::{EntryPlace, Slots, Updated};
+use weir_rules::penalty::Penalty;
+use weir_wire::messages::Reply;
+use weir_wire::time::Time;
+
+/// Which of a key's tags counts its limited requests; the tags before it are for a log's cells.
+const STRIKES: u8 = 8;
+/// Which of a key's tags says that it is banned.
+const BAN: u8 = 9;
+
+/// When the ban of the key `tag` ends, if it is banned at `now`.
+pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
+    let until = slot.get(tag.beside(BAN))?.bucket().refilled();
+    (now < until).then_some(until)
+}
+
+fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+    let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
+    let cell = Cell { until, word: 0 };
+    slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
+}
+
+impl Limiter {
+    /// Counts a limited request of a key whose rule has a penalty, and bans the key if that was one too many.
+    pub(crate) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
+        let until = now + penalty.deny_for_ns();
+        let changed = self.change_slot(hit.slot, slots, |slot| {
+            let tag = hit.tag.beside(STRIKES);
+            let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
+            let Answer::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
+            else {
+                return None;
+            };
+            let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
+            // Once the ban is over, the key starts again from zero.
+            let after = if is_over { Cell::NEW } else { after };
+            slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
+            if is_over {
+                put_ban(slot, hit.tag, until, now)?;
+            }
+            Some(is_over)
+        });
+        if matches!(changed, Updated::Written(true)) {
+            self.counters.add(Event::Banned, 1);
+            if let Some(exchange) = &mut self.exchange {
+                exchange.tell_of_ban(hit.rule, *self.keys.value(hit.key), until);
+            }
+        }
+    }
+
+    /// Takes in the keys that were banned elsewhere.
+    pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
+        for ban in &reply.bans {
+            let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
+            let Some((rule, _, EntryPlace { tag, slot })) = self.find(name, &ban.value, slots.count()) else {
+                continue;
+            };
+            if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {
+                continue;
+            }
+            let until = now + u64::from(ban.for_ms) * 1_000_000;
+            // If the slot has no room, this POP bans the key when it is limited too often here.
+            let _ = self.change_slot(slot, slots, |slot| put_ban(slot, tag, until, now));
+        }
+    }
+}
+
+fn entry_cell(entry: &Entry) -> Cell {
+    if let Entry::Cold(cold) = entry { cold.cell() } else { Cell::NEW }
+}

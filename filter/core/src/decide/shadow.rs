@@ -1,0 +1,37 @@
+//! Rules in shadow: judged after the decision, each by itself.
+
+use super::hit::Scratch;
+use super::judged::Verdict;
+use crate::limiter::Limiter;
+use crate::table::Slots;
+use weir_wire::time::Time;
+
+impl Limiter {
+    /// Judges what the rules in shadow would have said about a request that is allowed. The result changes neither
+    /// the decision nor other rules' buckets.
+    pub(crate) fn judge_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
+        self.look_up_touch(now);
+        let Scratch { shadow, rooms, .. } = scratch;
+        for i in 0..shadow.len() {
+            let Some(one) = shadow.get_mut(i..=i) else { break };
+            let Some(index) = one.first().map(|hit| hit.slot) else { break };
+            let mut loaded = self.load(slots, index, rooms);
+            let fits =
+                self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, rooms, now);
+            rooms.push(loaded.slot);
+            let Some(hit) = one.first() else { break };
+            if hit.thinned {
+                self.watch.settle(hit.tag, fits);
+            }
+            if fits {
+                self.counters.allowed(hit.rule);
+                self.note_afterwards(hit);
+                continue;
+            }
+            self.counters.shadow_limited(hit.rule);
+            if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, Verdict::Denied) {
+                self.watch_refused(hit, slots, rooms, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Spending the tokens of a strict rule, which were paid for in advance, or saying how long there are none.
+
+use super::hit::Hit;
+use super::judged::{Judged, Verdict};
+use super::terms::RuleTerms;
+use crate::buckets::{Bucket, Standing};
+use crate::limiter::{Drawn, Limiter};
+use crate::table::slot::{BAR_STEP_NS, Entry, Lodging, Slot};
+use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// If weir-sync had no token for a strict rule's key and did not say when it will, the client waits for the time that
+/// its tokens take to refill, but at most for this, in nanoseconds.
+const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
+/// After this, weir-sync is asked again about a strict rule's key without tokens, in nanoseconds, so that a change
+/// made to its budget by hand is noticed. A calendar quota is not asked about again until its window ends.
+const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
+
+impl Limiter {
+    /// Spends tokens that were paid for, if there are enough.
+    pub(crate) fn spend(
+        &self,
+        hit: &Hit,
+        lodging: Lodging,
+        terms: &RuleTerms,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Judged {
+        let (quota, cost) = (&terms.quota, hit.cost);
+        let refused = |verdict| Judged::refused(verdict, hit.tag);
+        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
+        let (on_hand, elsewhere, awaited) = match lodging.entry {
+            Entry::Watched(w) => {
+                // Others' awaited tokens are reserved; one that has waited finds enough for all that were answered.
+                let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
+                let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(now) };
+                // What a calendar quota's budget had left as of the last answer.
+                let elsewhere = if terms.is_calendar { w.left() } else { 0 };
+                (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
+            }
+            Entry::Cold(_) => (0, 0, 0),
+        };
+        // What clients are told they have left.
+        let told = |left: u32| {
+            let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
+            refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
+        };
+        if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
+            watched.spend(cost, now);
+            watched.end_waiting(awaited);
+            // The bucket is used only out of touch, by `when_unsynced`. The entry keeps its place until the bucket is
+            // full; for a calendar quota that could take a month.
+            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
+                watched.bucket = watched.bucket.charged(quota, cost, now);
+            }
+            // The entry is there, so it has its room.
+            let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
+            return told(watched.spare(now));
+        }
+        let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
+        if drawn >= cost {
+            return told(0);
+        }
+        let (barred_ns, since_ns) = match lodging.entry {
+            Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
+            Entry::Cold(_) => (0, 0),
+        };
+        if self.touch.drawn == Drawn::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
+            return refused(Verdict::Unpaid);
+        }
+        // Missing tokens come one after another.
+        let missing = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens.saturating_sub(1)));
+        let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
+        let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
+            0 => (missing(cost.saturating_add(1)).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
+            more_ns => {
+                let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn);
+                (more_ns.saturating_add(missing(lacks)), more_ns.saturating_add(missing(quota.burst())))
+            }
+        };
+        refused(Verdict::Short { wait_ns, full_ns })
+    }
+}

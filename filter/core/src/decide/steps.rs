@@ -1,0 +1,185 @@
+//! The decision: look up, judge, commit, in this order.
+
+use alloc::vec::Vec;
+
+use super::decision::{Decision, Outcome, Reason};
+use super::hit::{Hit, Scratch};
+use super::meet::Met;
+use super::ruling::Ruling;
+use crate::buckets::Standing;
+use crate::counters::Event;
+use crate::fleet::ladder::Step;
+use crate::limiter::{Drawn, Limiter, Touch};
+use crate::table::slot::Slot;
+use crate::table::{Loaded, Slots, WriteError};
+use weir_rules::request::Request;
+use weir_wire::time::Time;
+
+/// How often a write that conflicts with another worker's is retried. Each retry means that some other
+/// request was decided, so only a slot under absurd contention comes near this.
+pub(crate) const WRITES_MAX: u32 = 32;
+
+impl Limiter {
+    /// Decides one request at `now`.
+    pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        self.decide_at(Drawn::NotYet, request, slots, now)
+    }
+
+    pub(crate) fn decide_at(
+        &mut self,
+        drawn: Drawn,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.touch.drawn = drawn;
+        // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let met = self.meet(request, &mut scratch, slots.count(), now);
+        let ruling = if let Met::Blocked = met {
+            Ruling::BLOCKED
+        } else if let Met::Lacking(rule) = met {
+            self.refused_for_lacking(rule)
+        } else if scratch.hits.is_empty() {
+            Ruling::UNCOUNTED
+        } else if let Some(refused) = self.remembered(&scratch.hits, now) {
+            refused
+        } else {
+            self.settle(&mut scratch, slots, now)
+        };
+        let is_allowed = ruling.outcome == Outcome::Allow;
+        if is_allowed {
+            if !scratch.shadow.is_empty() {
+                self.judge_shadows(&mut scratch, slots, now);
+            }
+            scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
+        }
+        if !self.in_hand.is_empty() {
+            self.end_in_hand(&scratch.hits, is_allowed, slots, now);
+        }
+        let Ruling { outcome, strictest, hold_ns } = ruling;
+        let decision = match (outcome, strictest) {
+            (Outcome::Allow, _) => {
+                Decision::Allow { strictest, hold_ns, afterwards: core::mem::take(&mut self.afterwards) }
+            }
+            (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
+                let reason = if outcome == Outcome::Limit { Reason::Limit } else { Reason::Deny };
+                let jitter_s = self.jitter_s(rule, &scratch.hits, now);
+                Decision::Refuse { reason, rule, standing, jitter_s }
+            }
+            (Outcome::Wait, Some(_)) => {
+                self.scratch = Some(scratch);
+                return self.wait(request, slots, now);
+            }
+            _ => Decision::Block,
+        };
+        self.scratch = Some(scratch);
+        decision
+    }
+
+    /// Looks up whether the POP is in touch with weir-sync, before the request is judged.
+    pub(crate) fn look_up_touch(&mut self, now: Time) {
+        let (drawn, ladder) = (self.touch.drawn, self.ladder());
+        let is_lost = ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback);
+        let is_lost_for_strict = drawn == Drawn::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now));
+        self.touch = Touch { is_lost, is_lost_for_strict, drawn };
+    }
+
+    /// The deny cache's answer: of the refusals that it remembers for these hits, the one that lasts longest.
+    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
+        let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
+        let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
+        for hit in hits {
+            self.watch.touch_known(hit.tag, hit.cost, now);
+        }
+        self.counters.add(Event::DenyCacheAnswered, 1);
+        let full_ns = denial.full_at.nanos_since(now);
+        Some(self.refused(hit.rule, Standing::refused(denial.until.nanos_since(now), full_ns)))
+    }
+
+    /// Judges the hits on the table, and commits what they take.
+    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Ruling {
+        self.look_up_touch(now);
+        let Scratch { hits, loaded, rooms, .. } = scratch;
+        while let Some(loaded) = loaded.pop() {
+            rooms.push(loaded.slot);
+        }
+        for i in 0..hits.len() {
+            let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };
+            if !loaded.iter().any(|l| l.index == index) {
+                loaded.push(self.load(slots, index, rooms));
+            }
+        }
+        let mut fits = true;
+        for loaded in loaded.iter_mut() {
+            fits &= self.judge_slot(loaded, hits, now);
+        }
+        if fits {
+            for i in 0..loaded.len() {
+                let (done, rest) = loaded.split_at_mut(i);
+                let Some(next) = rest.first_mut() else { break };
+                if !self.commit(next, hits, slots, rooms, now) {
+                    self.give_back(done, hits, slots, rooms, now);
+                    fits = false;
+                    break;
+                }
+            }
+        }
+        for hit in hits.iter().filter(|hit| hit.thinned) {
+            self.watch.settle(hit.tag, fits);
+        }
+        if !fits {
+            return self.refuse(hits, slots, rooms, now);
+        }
+        self.allow(hits)
+    }
+
+    pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
+        let (loaded, mishap) = Loaded::read(slots, index, rooms.pop().unwrap_or_default());
+        if let Some(mishap) = mishap {
+            self.counters.add(mishap, 1);
+        }
+        loaded
+    }
+
+    /// Writes a judged slot; on a conflict, reads and judges it again. False if a hit no longer fits then.
+    pub(crate) fn commit(
+        &mut self,
+        loaded: &mut Loaded,
+        hits: &mut [Hit],
+        slots: &mut dyn Slots,
+        rooms: &mut Vec<Slot>,
+        now: Time,
+    ) -> bool {
+        for _ in 0..WRITES_MAX {
+            if !loaded.is_known() {
+                forget_taken(hits, loaded);
+                return true;
+            }
+            match loaded.write(slots) {
+                Ok(()) => return true,
+                Err(WriteError::Unavailable) => {
+                    self.counters.add(Event::Unavailable, 1);
+                    forget_taken(hits, loaded);
+                    return true;
+                }
+                Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
+            }
+            *loaded = self.load(slots, loaded.index, rooms);
+            if !self.judge_slot(loaded, hits, now) {
+                return false;
+            }
+        }
+        self.counters.add(Event::CasGaveUp, 1);
+        forget_taken(hits, loaded);
+        true
+    }
+}
+
+/// Notes that this slot was not written, so its hits have nothing to give back or to release.
+fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
+    loaded.give_up();
+    for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
+        hit.judged.taken = None;
+    }
+}

@@ -1,0 +1,210 @@
+//! Strict rules: a request that waits while weir-sync debits the budget for it.
+//!
+//! The POP spends only tokens that were debited beforehand. If it has none on hand, the request
+//! waits for one exchange at most, bounded by a time-out, and is then decided again.
+//!
+//! The tokens of a draw go into the key's entry, for whatever requests come. If the slot has no place for the
+//! entry, the request draws for itself alone: so a slot full of debtors locks no newcomer out.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::calls::Purpose;
+use super::exchange::Exchange;
+use super::in_hand::Ended;
+use super::saying::{Said, Saying, Told};
+use super::wish::chunk_of;
+use crate::RuleIndex;
+use crate::counters::Event;
+use crate::decide::{Decision, Hit, Verdict};
+use crate::limiter::{Drawn, Limiter};
+use crate::table::slot::{Cold, Unheard, Watched};
+use crate::table::{EntryPlace, Slots, Updated};
+use weir_rules::request::Request;
+use weir_wire::messages::{Message, Reply, Report, WireError};
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The most ended epochs of requests without a place that wait to be reported. The budget counts an epoch that is not
+/// reported as spent when its lease ends.
+const ENDED_MAX: usize = 256;
+
+/// How long a key keeps its place for a draw under way, in nanoseconds. A later answer may find it gone.
+const AWAITED_NS_MAX: u64 = SECOND_NS;
+
+impl Limiter {
+    /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
+    fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
+        if self.touch.drawn != Drawn::NotYet || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
+            return None;
+        }
+        let scratch = self.scratch.take()?;
+        let mut saying = Saying::default();
+        self.say_ended(&mut saying, now);
+        let ended = saying.len();
+        for hit in scratch.hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
+            self.want(hit, &mut saying, slots, now);
+        }
+        self.scratch = Some(scratch);
+        if saying.len() == ended {
+            return None;
+        }
+        self.counters.add(Event::Paused, 1);
+        self.say(saying, Purpose::Draw, now)
+    }
+
+    /// Asks for the tokens of this request and of all that wait for the key of `hit` already, at any worker; under a
+    /// calendar quota, also for a few in advance.
+    fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+        let Some(unheard) = self.unheard(hit.rule) else { return };
+        let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
+        let place = EntryPlace { tag: hit.tag, slot: hit.slot };
+        let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
+            // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
+            // have been admitted than was leased.
+            let is_overspent = watched.admitted > watched.charged;
+            if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
+                watched.begin_epoch(now);
+            }
+            watched.await_lease(now + AWAITED_NS_MAX);
+            watched.await_tokens(hit.cost, now);
+        });
+        let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
+        if placed.is_some() && !hit.watched {
+            self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+        }
+        let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
+        let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
+            if let Some(watched) = placed {
+                self.end_waiting(&Told { epoch: watched.epoch, ..told }, slots, now);
+            }
+            return self.want_unplaced(hit, told, &unheard, saying, now);
+        };
+        let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
+        let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
+        let ahead = watched.awaited(now).saturating_add(chunk);
+        let value = self.keys.value(hit.key).as_bytes();
+        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead }, now);
+    }
+
+    /// Asks for tokens for this request alone, because its key has no place in its slot or in this worker's list. They
+    /// get an epoch of their own: the request spends it at once and reports it as over. If that report is lost, the
+    /// budget counts the tokens as spent.
+    fn want_unplaced(&mut self, hit: &Hit, told: Told, unheard: &Unheard, saying: &mut Saying, now: Time) {
+        let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
+        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
+        let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
+        let value = self.keys.value(hit.key).as_bytes();
+        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
+    }
+
+    /// Ends what was in hand for a request that has been decided again: its `hits` spent it, if it `is_allowed`.
+    pub(crate) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
+        while let Some(in_hand) = self.in_hand.pop() {
+            let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
+            // If it was allowed, spending has ended its waiting.
+            if !is_allowed || hit.is_none() {
+                self.end_waiting(&in_hand.told, slots, now);
+            }
+            if let Some(hit) = hit.filter(|_| in_hand.tokens > 0 && self.ended.len() < ENDED_MAX) {
+                let spent = if is_allowed { in_hand.tokens } else { 0 };
+                let (value, epoch) = (*self.keys.value(hit.key), in_hand.told.epoch);
+                self.ended.push(Ended { rule: hit.rule, value, epoch, spent });
+            }
+        }
+    }
+
+    /// The request of `told` waits no more: its tokens are for any request from now on.
+    fn end_waiting(&mut self, told: &Told, slots: &mut dyn Slots, now: Time) {
+        if told.awaited > 0 {
+            self.update_watched(told.place, None, slots, now, |watched| {
+                if watched.epoch == told.epoch {
+                    watched.end_waiting(told.awaited);
+                }
+            });
+        }
+    }
+
+    /// Says which epochs are over, so that their budgets get back what was not spent. It is said once, even if the
+    /// report is lost.
+    pub(crate) fn say_ended(&mut self, saying: &mut Saying, now: Time) {
+        for Ended { rule, value, epoch, spent } in core::mem::take(&mut self.ended) {
+            let Some(unheard) = self.unheard(rule) else { continue };
+            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let watched = Watched { epoch, admitted: spent, charged: spent, ..begun };
+            saying.add_ended(rule, value.as_bytes(), &watched, now);
+        }
+    }
+
+    /// Gives the rules of ended epochs the indices that `to` says; epochs of rules without one are dropped.
+    pub(crate) fn renumber_ended(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
+    }
+
+    /// Applies the answer to draw `number`. Returns whether the budgets were asked; if not, or on an error, the
+    /// request is to be decided as unanswered.
+    pub fn drawn(
+        &mut self,
+        number: u64,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<bool, WireError> {
+        let answered = Reply::decode(bytes)
+            .and_then(|reply| Ok((self.end_answered(number, Purpose::Draw, &reply)?, reply)));
+        match answered {
+            Ok((draw, reply)) => {
+                self.hear(&reply, &draw.told, draw.sent_at, slots, now);
+                for told in &draw.told {
+                    if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
+                        self.end_waiting(told, slots, now);
+                    }
+                }
+                Ok(reply.settled)
+            }
+            Err(error) => {
+                self.draw_failed(number, slots, now);
+                Err(error)
+            }
+        }
+    }
+
+    /// No request waits for draw `number` any more. The next report's answer brings what it drew.
+    pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
+        let draw = self.exchange.as_mut().and_then(|exchange| exchange.give_up(number, Purpose::Draw));
+        if let Some(draw) = draw {
+            draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
+        }
+    }
+
+    /// Draw `number` failed.
+    pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
+        self.draw_abandoned(number, slots, now);
+        self.counters.add(Event::SyncFailed, 1);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.ladder.miss();
+        }
+    }
+
+    /// Decides a request that has waited; `answered` says whether weir-sync asked the budgets. It never waits
+    /// again.
+    pub fn decide_again(
+        &mut self,
+        answered: bool,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.decide_at(if answered { Drawn::Answered } else { Drawn::InVain }, request, slots, now)
+    }
+
+    /// Draws for a request that was told to wait. Call it before any other request is decided.
+    #[inline(never)]
+    pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        match self.draw(slots, now) {
+            Some(report) => Decision::Wait(Box::new(report)),
+            None if self.touch.drawn == Drawn::NotYet => self.decide_again(false, request, slots, now),
+            // A request that has waited is not told to again. If it should be, let it through.
+            None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
+        }
+    }
+}

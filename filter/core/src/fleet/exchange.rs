@@ -1,0 +1,209 @@
+//! A worker's exchange with weir-sync: its calls under way, how much it may report, and how well it is in touch.
+
+use alloc::vec::Vec;
+
+use super::calls::{Calls, Purpose, UnderWay};
+use super::versions::Versions;
+use crate::RuleIndex;
+use crate::fleet::ladder::{FALLBACK_NS, Ladder};
+use crate::limiter::Reporter;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_wire::time::Time;
+
+/// The most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
+const REPORT_BYTES_PER_S: u64 = 40_000;
+/// 2^32 over the golden ratio, to the nearest odd number: multiples of it are spread evenly.
+const FIBONACCI_HALF: u32 = 0x9e37_79b1;
+
+/// A key that was banned here, and that no answered report has named yet.
+#[derive(Clone, Debug)]
+pub(crate) struct BannedHere {
+    rule: RuleIndex,
+    value: KeyValue,
+    until: Time,
+    /// The first report that may have named it.
+    first_said: u64,
+}
+
+/// The state of one worker's exchange with weir-sync.
+pub(crate) struct Exchange {
+    reporter: Reporter,
+    table_id: u32,
+    sequence: u64,
+    /// Live POPs, as weir-sync last said or guessed.
+    pops: u32,
+    /// Live POPs, as weir-sync last said when it knew; 0 if it never did.
+    known_pops: u32,
+    pub(crate) ladder: Ladder,
+    pub(crate) versions: Versions,
+    pub(crate) calls: Calls,
+    /// The number of the latest report or draw that was given up.
+    lost: u64,
+    /// Workers of this POP that report keys, as weir-sync last said; at least 1.
+    workers: u32,
+    /// The bytes of keys that it may report, as of `refilled_at`.
+    bytes: u64,
+    refilled_at: Time,
+    /// Keys that were banned here; at most [`messages::BANS_MAX`].
+    pub(crate) bans: Vec<BannedHere>,
+    /// Counts the epochs drawn for requests whose keys have no place.
+    epochs: u32,
+}
+
+impl Exchange {
+    pub(crate) fn new(reporter: Reporter, table_id: u32) -> Self {
+        let ladder = Ladder::new(FALLBACK_NS);
+        Self {
+            reporter,
+            table_id,
+            sequence: 0,
+            pops: 1,
+            known_pops: 0,
+            ladder,
+            versions: Versions::default(),
+            calls: Calls::default(),
+            lost: 0,
+            workers: 1,
+            bytes: REPORT_BYTES_PER_S,
+            refilled_at: Time::ZERO,
+            bans: Vec::new(),
+            epochs: 0,
+        }
+    }
+
+    /// Live POPs, at least 1.
+    pub(crate) fn pops(&self) -> u32 {
+        self.pops
+    }
+
+    /// weir-sync answered at `at`, and said how many POPs are live. A guess only ever raises a number that was known.
+    pub(crate) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
+        let pops = pops.clamp(1, POPS_MAX);
+        self.ladder.hear(at);
+        if !is_guess {
+            self.known_pops = pops;
+        }
+        self.pops = if is_guess { self.known_pops.max(pops) } else { pops };
+        self.ladder.guess(self.known_pops == 0);
+    }
+
+    /// weir-sync said how many workers of this POP report keys; 0 says nothing.
+    pub(crate) fn hear_of_workers(&mut self, workers: u32) {
+        if workers > 0 {
+            self.workers = workers.min(WORKERS_MAX);
+        }
+    }
+
+    /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm
+    /// keys: weir-sync lets half a quota pass without a grant.
+    pub(crate) fn cold_parts(&self) -> u32 {
+        if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
+    }
+
+    /// How many bytes of keys it may report at `now`.
+    pub(crate) fn bytes_at(&mut self, now: Time) -> u64 {
+        let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
+        let part = REPORT_BYTES_PER_S / u64::from(self.workers.max(1));
+        let more = since_us.saturating_mul(part) / 1_000_000;
+        self.bytes = self.bytes.saturating_add(more).min(part);
+        self.bytes
+    }
+
+    /// It has reported `said` bytes of keys.
+    pub(crate) fn spend_bytes(&mut self, said: u64) {
+        self.bytes = self.bytes.saturating_sub(said);
+    }
+
+    /// Names an epoch that is in no entry; this worker never repeats a name. The first name is random, so that another
+    /// worker does not use the same one for the same key during the seconds that the budget remembers it.
+    pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let worker = self.reporter.worker;
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+        let begin = (worker ^ worker >> 32) as u32;
+        // The factor is odd, so every name comes once before any repeats.
+        begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
+    }
+
+    /// The number of the latest call.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The number of the next call; for a report, this is its sequence.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Ends call `number`, if it is under way for `purpose`: its answer will be ignored.
+    pub(crate) fn give_up(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
+        let call = self.calls.end(number, purpose)?;
+        self.lost = self.lost.max(number);
+        Some(call)
+    }
+
+    /// The next report, of these keys.
+    pub(crate) fn next(
+        &mut self,
+        rules: Vec<messages::Rule>,
+        keys: Vec<messages::Key>,
+        bans: Vec<Ban>,
+        now: Time,
+    ) -> Report {
+        let Reporter { pop, worker } = self.reporter.clone();
+        let done = self.calls.first().map_or(self.sequence, |first| first.saturating_sub(1));
+        Report {
+            pop,
+            worker,
+            sequence: self.next_number(),
+            table: self.table_id,
+            made_ms: now.as_nanos() / 1_000_000,
+            pops: self.known_pops,
+            running: self.versions.running(),
+            replies: Replies { done, lost: self.lost },
+            rules,
+            keys,
+            bans,
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) fn tell_of_ban(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
+        if self.bans.len() < BANS_MAX {
+            let first_said = self.sequence() + 1;
+            self.bans.push(BannedHere { rule, value, until, first_said });
+        }
+    }
+
+    /// Gives the rules new indices; keys of rules without one are dropped.
+    pub(crate) fn renumber_bans(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        self.bans.retain_mut(|ban| match to(ban.rule) {
+            Some(rule) => {
+                ban.rule = rule;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Report `sequence` was answered: the banned keys that it named need not be reported again.
+    pub(crate) fn bans_told(&mut self, sequence: u64) {
+        self.bans.retain(|ban| ban.first_said > sequence);
+    }
+
+    /// The banned keys for a report made at `now`. `refer` gives a rule's index in the report.
+    pub(crate) fn bans(&mut self, now: Time, mut refer: impl FnMut(RuleIndex) -> Option<u16>) -> Vec<Ban> {
+        self.bans.retain(|ban| now < ban.until);
+        let say = |ban: &BannedHere| {
+            Some(Ban {
+                rule: refer(ban.rule)?,
+                value: ban.value.as_bytes().to_vec(),
+                for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+            })
+        };
+        self.bans.iter().filter_map(say).collect()
+    }
+}

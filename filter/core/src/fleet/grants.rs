@@ -1,0 +1,274 @@
+//! Applying weir-sync's answers.
+
+use super::calls::{Purpose, UnderWay};
+use super::in_hand::InHand;
+use super::saying::Told;
+use super::wish::rest_until;
+use crate::RuleIndex;
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::local::WatchList;
+use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
+use crate::table::{EntryPlace, Slots, Updated};
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+use weir_wire::quota::Quota;
+use weir_wire::time::Time;
+
+/// The longest wait for tokens that is accepted, in milliseconds: more than any month.
+const WAIT_MS_MAX: u64 = 32 * 86_400_000;
+
+impl Limiter {
+    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report counts
+    /// as failed; it is an error, too, if the report was given up before.
+    pub fn apply(
+        &mut self,
+        sequence: u64,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<(), WireError> {
+        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(sequence, &reply, slots, now));
+        if applied.is_err() {
+            self.report_failed(sequence);
+        }
+        applied
+    }
+
+    fn apply_reply(
+        &mut self,
+        sequence: u64,
+        reply: &Reply,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<(), WireError> {
+        let sent = self.end_answered(sequence, Purpose::Report, reply)?;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.bans_told(sequence);
+        }
+        self.hear(reply, &sent.told, sent.sent_at, slots, now);
+        if reply.grants.is_empty() {
+            take_back(&mut self.watch, &sent.told);
+        } else if !reply.settled {
+            unsay(&mut self.watch, &sent.told);
+        }
+        Ok(())
+    }
+
+    /// Ends the call `number`, if this is its answer: one that covers all of its keys, or none.
+    pub(crate) fn end_answered(
+        &mut self,
+        number: u64,
+        purpose: Purpose,
+        reply: &Reply,
+    ) -> Result<UnderWay, WireError> {
+        let calls = self.exchange.as_mut().map(|exchange| &mut exchange.calls);
+        let fits = |sent: &UnderWay| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
+        let sent = calls.filter(|calls| reply.sequence == number && calls.get(number).is_some_and(fits));
+        sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
+    }
+
+    /// Applies a reply to a report or draw that was sent at `sent_at` and said `told`.
+    pub(crate) fn hear(
+        &mut self,
+        reply: &Reply,
+        told: &[Told],
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        if let Some(exchange) = self.exchange.as_mut() {
+            exchange.hear(reply.pops, reply.is_guess, now);
+            exchange.hear_of_workers(reply.workers);
+            exchange.versions.hear(reply.rule_set, reply.sequence, now);
+        }
+        self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);
+        for pushed in &reply.pushed {
+            if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
+                self.learn(rule, pushed, slots, now);
+            }
+        }
+        self.apply_bans(reply, slots, now);
+        let said = told.iter().zip(&reply.grants);
+        for (told, allowance) in said.filter(|(told, _)| told.rule != RuleIndex::NONE) {
+            match allowance {
+                Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
+                Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),
+                Allowance::Leased(leased) if reply.settled => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Leased(_) => {}
+            }
+            if told.is_unplaced {
+                continue;
+            }
+            let quota = self.rule(told.rule).map(|rule| rule.quota);
+            let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
+            let is_report = told.awaited == 0;
+            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                if is_report {
+                    key.reported(told.asked);
+                }
+                key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
+            }
+        }
+    }
+
+    /// Holds the grant that answers a report sent at `sent_at`: what was admitted since is subtracted from
+    /// its level, and what refilled since is added. Without a grant, ends what the key holds.
+    fn hold(
+        &mut self,
+        told: &Told,
+        grant: Option<&Grant>,
+        is_settled: bool,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        let Some(quota) = self.bounded(told.rule) else { return };
+        let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
+        let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
+        self.update_watched(told.place, None, slots, now, |watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            if is_settled {
+                watched.confirm(told.admitted, sent_at);
+            }
+            let Some(grant) = grant else { return watched.release(now) };
+            let since = i64::from(watched.admitted.saturating_sub(told.admitted));
+            let level_milli = grant.level_milli.saturating_add(refilled_milli);
+            watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
+        });
+        self.deny_cache.forget(told.place.tag);
+    }
+
+    /// Takes in tokens that a strict rule's budget was debited for. Here their lease begins when the report
+    /// was made, so it ends before it ends at weir-sync.
+    fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
+        let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
+        let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
+        let (is_strict, is_calendar) =
+            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.calendar.is_some()));
+        // Too late: the budget counts this lease as spent by now.
+        if !is_strict || leased.lease_ms > 0 && until <= now {
+            return;
+        }
+        let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
+        let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        // Another request for the key may have got nothing and been refused meanwhile.
+        self.deny_cache.forget(told.place.tag);
+        let tokens = if told.is_unplaced { charged } else { 0 };
+        let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at };
+        if told.is_unplaced {
+            return self.in_hand.push(in_hand);
+        }
+        let updated = self.update_watched(told.place, None, slots, now, |watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            if leased.lease_ms == 0 {
+                // For the budget, this epoch is over.
+                watched.begin_epoch(now);
+            } else {
+                watched.lease(charged, until);
+                // The request is going to be refused.
+                if watched.on_hand(now) < told.awaited {
+                    watched.end_waiting(told.awaited);
+                }
+                if is_calendar {
+                    watched.note_left(leased.left);
+                }
+                // A shorter wait is not noted: the epoch would end with it.
+                if leased.wait_ms > 0 && (is_calendar || more_at > until) {
+                    // A client that returns when it was told to must not find the key barred still; but a calendar's
+                    // window is not asked for before it begins.
+                    let early_ns = if is_calendar { 0 } else { BAR_STEP_NS };
+                    watched.bar(Time::from_nanos(more_at.as_nanos().saturating_sub(early_ns)), now);
+                }
+            }
+        });
+        if told.awaited > 0 {
+            let is_refused = |w: &Watched| w.epoch != told.epoch || w.on_hand(now) < told.awaited;
+            let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
+            let awaited = if has_ended { 0 } else { told.awaited };
+            self.in_hand.push(InHand { told: Told { awaited, ..*told }, ..in_hand });
+        }
+        // What is not spent soon is given back with the next report, or with a later one for a calendar quota.
+        if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
+            && watched.on_hand(now) > 0
+        {
+            key.soil(now);
+            if is_calendar {
+                key.rest(rest_until(watched.until), now);
+            }
+        }
+    }
+
+    /// Takes in a pushed grant; this POP may not know its key yet.
+    fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
+        let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
+        let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
+        let unheard = self.unheard(rule);
+        let updated = self.update_watched(place, unheard, slots, now, |watched| {
+            watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
+        });
+        // Without room in the slot, the key stays as it was.
+        let Updated::Written(watched) = updated else { return };
+        self.deny_cache.forget(place.tag);
+        if watched.admitted > watched.charged && !self.watch.learn(place.tag, rule, &value, place.slot, now) {
+            self.counters.add(Event::SyncDropped, 1);
+        }
+        if let Some(key) = self.watch.get_mut(place.tag.bits()) {
+            key.heat();
+        }
+    }
+
+    /// The rule of this name, and the key with these canonical bytes and its place under that rule. None if the
+    /// rule is not in force here, or the bytes are not a key's.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        value: &[u8],
+        slot_count: u32,
+    ) -> Option<(RuleIndex, KeyValue, EntryPlace)> {
+        let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
+        let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
+        let hash = self.secret.hash(value.as_bytes());
+        let slot = crate::decide::slot_of(hash.place, slot_count);
+        let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot };
+        Some((RuleIndex::of(index)?, value, place))
+    }
+
+    /// The quota of a rule that is shared and not strict.
+    fn bounded(&self, rule: RuleIndex) -> Option<Quota> {
+        self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
+    }
+
+    /// Report `sequence` failed: what it said is reported again.
+    pub fn report_failed(&mut self, sequence: u64) {
+        let Some(exchange) = &mut self.exchange else { return };
+        if let Some(sent) = exchange.give_up(sequence, Purpose::Report) {
+            exchange.ladder.miss();
+            self.counters.add(Event::SyncFailed, 1);
+            take_back(&mut self.watch, &sent.told);
+        }
+    }
+}
+
+/// What a report said about these keys is to be reported again.
+pub(crate) fn unsay(watch: &mut WatchList, keys: &[Told]) {
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.soil(told.dirty_since);
+        }
+    }
+}
+
+/// The report that said this about these keys counts as never made.
+fn take_back(watch: &mut WatchList, keys: &[Told]) {
+    unsay(watch, keys);
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.unsay_asked(told.asked.wrapping_sub(told.asked_recently));
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What a draw brought for its own request.
+
+use super::saying::Told;
+use crate::RuleIndex;
+use crate::table::slot::Tag;
+use weir_rules::key::KeyValue;
+use weir_wire::time::Time;
+
+/// What a draw brought for the next decision of its request, and for nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InHand {
+    pub(crate) tag: Tag,
+    /// What the draw said about its key. The tokens that the request waits for are reserved until that decision.
+    pub(crate) told: Told,
+    /// If the key has no place, the tokens of its epoch: that decision spends them, or nothing does.
+    pub(crate) tokens: u32,
+    pub(crate) until: Time,
+    /// When the budget has another token.
+    pub(crate) more_at: Time,
+}
+
+/// An epoch that a request drew for itself alone, and that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) rule: RuleIndex,
+    pub(crate) value: KeyValue,
+    pub(crate) epoch: u32,
+    /// What the request spent of it.
+    pub(crate) spent: u32,
+}

@@ -1,0 +1,24 @@
+//! A worker's part in the fleet: it reports what its keys admitted, and keeps to what weir-sync answers.
+//!
+//! ```text
+//! reporting -> saying -> a report -> weir-sync -> a reply -> grants
+//! draw      -> a report that one request waits for        -> in_hand
+//! ```
+
+mod calls;
+mod draw;
+mod exchange;
+mod grants;
+mod in_hand;
+pub mod ladder;
+mod parting;
+mod reporting;
+mod saying;
+mod touch;
+mod versions;
+mod wish;
+
+pub use calls::{DRAWS_MAX, Purpose, REPORTS_MAX};
+pub(crate) use exchange::Exchange;
+pub(crate) use in_hand::{Ended, InHand};
+pub use parting::PARTING_BYTES_MAX;

@@ -1,0 +1,142 @@
+//! Making reports: what the POP's keys admitted and were asked for.
+//!
+//! Counts are cumulative, in shared data, so a report may be lost, repeated or made by two workers.
+//! Nothing waits for a report that is not answered by the next tick: the next one says the same again,
+//! and whatever answers come are applied.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use super::calls::{Purpose, UnderWay};
+use super::grants::unsay;
+use super::saying::{Said, Saying, Told};
+use super::wish::{Want, Wish, chunk_of};
+use crate::RuleIndex;
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::local::bytes_of;
+use crate::table::slot::Tag;
+use crate::table::{EntryPlace, Slots, Updated};
+use weir_wire::messages::{self, KEYS_MAX, Report};
+use weir_wire::time::{SECOND_NS, Time};
+
+/// A report that gets neither an answer nor a failure is given up after this, in nanoseconds.
+const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+
+impl Limiter {
+    /// The report to send now; `None` if [`super::REPORTS_MAX`] are under way, or if there is nothing to say and no
+    /// need to `greet`. A greeting keeps the POP among the live ones, and its answer brings pushes; one worker of
+    /// a POP sends it each interval.
+    ///
+    /// The caller sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
+        if !self.may_report(now) {
+            return None;
+        }
+        self.watch.forget_idle(now);
+        let bytes = self.exchange.as_mut()?.bytes_at(now);
+        let tags = self.watch.due(bytes, now);
+        let mut saying = Saying::default();
+        for tag in tags {
+            self.tell(tag, &mut saying, slots, now);
+        }
+        if saying.len() + self.ended.len() <= KEYS_MAX {
+            self.say_ended(&mut saying, now);
+        }
+        saying.bans = self.exchange.as_mut()?.bans(now, |rule| saying.refer(rule));
+        if saying.is_empty() && saying.bans.is_empty() && !greet {
+            return None;
+        }
+        let report = self.say(saying, Purpose::Report, now)?;
+        let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
+        self.exchange.as_mut()?.spend_bytes(said);
+        Some(report)
+    }
+
+    /// Whether one more report may be sent. Marks what the unanswered reports under way said, to be said
+    /// again.
+    fn may_report(&mut self, now: Time) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over = exchange.calls.of(Purpose::Report).filter(is_over);
+        for number in over.map(|sent| sent.number).collect::<Vec<_>>() {
+            self.report_failed(number);
+        }
+        let Some(exchange) = &self.exchange else { return false };
+        for sent in exchange.calls.of(Purpose::Report) {
+            unsay(&mut self.watch, &sent.told);
+        }
+        exchange.calls.have_room(Purpose::Report)
+    }
+
+    /// Makes a report of `saying`; the report is under way from now on.
+    pub(crate) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
+        let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
+        let exchange = self.exchange.as_mut()?;
+        let report = exchange.next(rules, saying.keys, saying.bans, now);
+        let (number, told) = (report.sequence, saying.told);
+        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
+        self.counters.add(Event::Reported, 1);
+        Some(report)
+    }
+
+    fn wire_rule(&self, rule: RuleIndex) -> Option<messages::Rule> {
+        self.rule(rule).map(|rule| messages::Rule {
+            name: rule.name.clone(),
+            quota: rule.quota,
+            sharing: rule.sharing.clone(),
+        })
+    }
+
+    /// Adds what this worker was asked for to the shared entry, and says what the entry counts.
+    fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
+        let (asked, unanswered) = (key.asked, key.asked_recently());
+        let place = EntryPlace { tag: Tag::from_bits(tag), slot };
+        let asked_since_report = key.asked_since_report();
+        let is_crowded = self.watch.is_crowded();
+        let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
+        let wish = strict.map(|rule| Wish {
+            asked: if rule.sharing.calendar.is_some() { unanswered } else { asked_since_report },
+            usual_cost: rule.cost.usual(),
+            is_crowded,
+            chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
+        });
+        let is_strict = wish.is_some();
+        let told = Cell::new(None);
+        let updated = self.update_watched(place, None, slots, now, |watched| {
+            // A strict rule's entry uses `asked` for waiting tokens, and its budget does not need this count.
+            if !is_strict {
+                watched.count_asked(unadded, now);
+            }
+            told.set(Some(*watched));
+            if wish.is_some_and(|wish| wish.ends(watched, now)) {
+                watched.end_epoch(now);
+            }
+        });
+        let watched = match (updated, told.get()) {
+            (Updated::Written(_), Some(told)) => told,
+            (Updated::Gone, _) => return self.watch.remove(tag),
+            // It stays dirty, and is reported next time.
+            _ => return,
+        };
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        (key.asked_unadded, key.dirty) = (0, false);
+        let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
+        let asked_recently = key.say_asked();
+        let ahead = match wish.map(|wish| wish.of(&watched, now)) {
+            None => 0,
+            Some(Want::Ahead(ahead)) => ahead,
+            Some(Want::Nothing) => return key.reported(asked),
+            Some(Want::Later(at)) => return key.rest(at, now),
+        };
+        let (epoch, admitted) = (watched.epoch, watched.admitted);
+        let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
+        // Only for warm keys: others are reported every interval, and a grant may have made their bucket lack
+        // more than it gave.
+        let unheard = self.unheard(rule).filter(|_| is_warm);
+        let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
+        saying.add(told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
+    }
+}

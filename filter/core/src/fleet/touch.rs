@@ -1,0 +1,69 @@
+//! How well this worker is in touch with weir-sync, and its fetches of rules.
+
+use alloc::vec::Vec;
+
+use super::calls::{Purpose, UnderWay};
+use super::exchange::Exchange;
+use crate::fleet::ladder::Ladder;
+use crate::limiter::Limiter;
+use weir_wire::time::Time;
+
+impl Limiter {
+    /// Falls back to each rule's `when_unsynced` after `fallback_ns` nanoseconds without word from weir-sync,
+    /// instead of [`FALLBACK_NS`](crate::fleet::ladder::FALLBACK_NS).
+    pub fn fall_back_after(&mut self, fallback_ns: u64) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.ladder = Ladder::new(fallback_ns);
+        }
+    }
+
+    /// How well this worker is in touch with weir-sync; none if nothing is ever reported.
+    pub fn ladder(&self) -> Option<&Ladder> {
+        self.exchange.as_ref().map(|exchange| &exchange.ladder)
+    }
+
+    /// The number of live POPs as far as this worker knows, at least 1; none if nothing is ever reported.
+    pub fn pops(&self) -> Option<u32> {
+        self.exchange.as_ref().map(Exchange::pops)
+    }
+
+    /// Another worker heard from weir-sync at `at`, and how many POPs are live.
+    pub fn note_heard(&mut self, pops: u32, at: Time) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.hear(pops, false, at);
+        }
+    }
+
+    /// The same, if weir-sync only guessed how many POPs are live.
+    pub fn note_guessed(&mut self, pops: u32, at: Time) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.hear(pops, true, at);
+        }
+    }
+
+    /// What call `number` is for, if it is under way.
+    pub fn purpose(&self, number: u64) -> Option<Purpose> {
+        self.exchange.as_ref()?.calls.get(number).map(|call| call.purpose)
+    }
+
+    /// A fetch of a rule set begins; returns its number. An earlier fetch still under way is given up.
+    pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
+        let exchange = self.exchange.as_mut()?;
+        let number = exchange.next_number();
+        let purpose = Purpose::Rules(version);
+        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told: Vec::new() });
+        Some(number)
+    }
+
+    /// The fetch `number`, of `version`, has ended.
+    pub fn end_fetch(&mut self, number: u64, version: u64) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.calls.end(number, Purpose::Rules(version));
+        }
+    }
+
+    /// When the fetch under way began.
+    pub fn fetching_since(&self) -> Option<Time> {
+        self.exchange.as_ref()?.calls.fetching_since()
+    }
+}

@@ -1,0 +1,85 @@
+//! Which rule set the fleet is to run, and which one this worker runs.
+
+use weir_wire::messages::Running;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// How long a worker ignores older versions after it began to run one, in nanoseconds: a weir-sync that
+/// has not heard of the newer version yet must not take the POP back.
+const STEP_BACK_NS: u64 = SECOND_NS;
+
+/// What a worker runs, and what it heard that it should run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Versions {
+    running: Running,
+    /// Since when it runs that version.
+    since: Time,
+    wanted: u64,
+    /// Replies to reports up to this one must not change `wanted`.
+    heard_in: u64,
+}
+
+impl Versions {
+    pub(crate) fn running(&self) -> Running {
+        self.running
+    }
+
+    /// What the fleet is to run; 0 if no rule set was heard of.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted
+    }
+
+    /// The answer to report `sequence` says that the fleet is to run `version`. 0 changes nothing: that
+    /// weir-sync knows of no rule set, and the last one stays in force.
+    pub(crate) fn hear(&mut self, version: u64, sequence: u64, now: Time) {
+        let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
+        if version > 0 && sequence > self.heard_in && !is_step_back {
+            self.hear_of(version, sequence);
+        }
+    }
+
+    /// Another worker heard it, after this one's report `sequence`.
+    pub(crate) fn hear_of(&mut self, version: u64, sequence: u64) {
+        (self.wanted, self.heard_in) = (version, sequence);
+    }
+
+    pub(crate) fn run(&mut self, running: Running, now: Time) {
+        if running.version != self.running.version {
+            self.since = now;
+        }
+        self.running = running;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+
+    #[test]
+    fn the_answer_to_the_latest_report_counts_and_nothing_is_no_word() {
+        let mut versions = Versions::default();
+        versions.hear(5, 2, T0);
+        versions.hear(4, 1, T0);
+        versions.hear(0, 3, T0);
+        assert_eq!(versions.wanted(), 5);
+        versions.hear(4, 4, T0);
+        assert_eq!(versions.wanted(), 4, "a version may be taken back");
+        versions.hear_of(9, 6);
+        versions.hear(4, 6, T0);
+        assert_eq!(versions.wanted(), 9, "that report was made before the other worker's word");
+    }
+
+    #[test]
+    fn one_that_has_not_heard_of_the_newer_yet_takes_nothing_back() {
+        let mut versions = Versions::default();
+        versions.hear(5, 1, T0);
+        versions.run(Running { version: 5, refused: 0 }, T0);
+        versions.hear(4, 2, T0 + (STEP_BACK_NS - 1));
+        assert_eq!(versions.wanted(), 5);
+        versions.hear(6, 3, T0 + 1);
+        assert_eq!(versions.wanted(), 6);
+        versions.hear(4, 4, T0 + STEP_BACK_NS);
+        assert_eq!(versions.wanted(), 4);
+    }
+}

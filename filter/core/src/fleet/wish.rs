@@ -1,0 +1,98 @@
+//! What a report wants for a strict rule's key: tokens ahead of its requests, or to give back what it has.
+//!
+//! Under a token bucket, only a key that is asked for often is worth a lease: a token that is not used soon is
+//! given back, and the next request waits for its own. A calendar quota has long leases, and a small part of it
+//! stays on hand while the key is asked for at all, so that a steady client hardly ever waits. That part is given
+//! back shortly before the lease ends, if the key was not asked for.
+
+use crate::table::slot::Watched;
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// A strict rule's key that is asked for this often between two reports is paid for in advance. Below
+/// that, tokens that expire unused would cost more than the pauses they save.
+const AHEAD_MIN: u64 = 4;
+/// A key that is asked for has one part in this many of its calendar quota on hand, at least one token.
+const CHUNK_PART: u32 = 1_000;
+/// How long before the lease ends tokens of a calendar quota are given back, in nanoseconds.
+const REST_NS: u64 = 30 * SECOND_NS;
+
+/// How a strict rule's key was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// Tokens asked for that no answered report has said; for a calendar quota, no answered draw either, because
+    /// drawn tokens are on hand already.
+    pub(crate) asked: u64,
+    /// Tokens that a request takes if it does not state its cost.
+    pub(crate) usual_cost: u32,
+    /// Whether the worker has too many keys to hold tokens for one that is not asked for.
+    pub(crate) is_crowded: bool,
+    /// What is to be on hand of a calendar's quota.
+    pub(crate) chunk: Option<u32>,
+}
+
+/// What to say about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Nothing, because it holds nothing. A POP that needs a token draws it.
+    Nothing,
+    /// Nothing before this time, unless it is asked for.
+    Later(Time),
+    /// It wants this many tokens beyond those it spent; 0 gives back the rest of its epoch, which has ended here.
+    Ahead(u32),
+}
+
+/// What is to be on hand of a calendar's quota.
+pub(crate) fn chunk_of(quota: Quota) -> u32 {
+    (quota.burst() / CHUNK_PART).max(1)
+}
+
+/// When a key of a calendar quota must be reported again if its lease ends at `until`.
+pub(crate) fn rest_until(until: Time) -> Time {
+    Time::from_nanos(until.as_nanos().saturating_sub(REST_NS))
+}
+
+impl Wish {
+    /// What to say about `watched`, in its state before an epoch that [`Wish::ends`] was ended.
+    pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
+        if watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now) {
+            return Want::Nothing;
+        }
+        if self.gives_back(watched, now) {
+            return Want::Ahead(0);
+        }
+        match self.chunk {
+            Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.until)),
+            chunk => Want::Ahead(
+                u32::try_from(self.asked)
+                    .unwrap_or(u32::MAX)
+                    .max(watched.on_hand(now))
+                    .max(chunk.unwrap_or_default())
+                    .max(self.usual_cost),
+            ),
+        }
+    }
+
+    /// Whether the epoch ends with this report, or has ended.
+    pub(crate) fn ends(&self, watched: &Watched, now: Time) -> bool {
+        !self.is_closed(watched, now) && (self.gives_back(watched, now) || watched.is_over(now))
+    }
+
+    /// Whether its calendar window has no tokens left. An empty token bucket refills, so its key goes on being paid
+    /// for ahead.
+    fn is_closed(&self, watched: &Watched, now: Time) -> bool {
+        self.chunk.is_some() && watched.barred_ns(now) > 0
+    }
+
+    fn gives_back(&self, watched: &Watched, now: Time) -> bool {
+        if self.chunk.is_none() {
+            return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && watched.awaited(now) == 0;
+        }
+        let is_late = rest_until(watched.until) <= now;
+        self.is_idle(watched, now) && (is_late || self.is_crowded)
+    }
+
+    fn is_idle(&self, watched: &Watched, now: Time) -> bool {
+        self.asked == 0 && watched.awaited(now) == 0
+    }
+}

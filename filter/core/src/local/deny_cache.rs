@@ -1,0 +1,136 @@
+//! A worker's own memory of which keys cannot have a token yet.
+//!
+//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed
+//! array: two keys at the same place displace each other, which costs look-ups and nothing else.
+
+use alloc::vec::Vec;
+
+use crate::table::slot::Tag;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The most keys remembered.
+const KEYS: usize = 4_096;
+/// How long an entry is valid at most, in nanoseconds: a change that this worker does not hear of (another
+/// may have reset the bucket) is missed no longer than this.
+const BELIEVED_NS_MAX: u64 = SECOND_NS;
+
+/// A refusal of a key, for requests of this cost or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// What the refused request asked for. A cheaper one may fit sooner.
+    pub(crate) cost: u32,
+    /// When that many tokens are there.
+    pub(crate) until: Time,
+    /// When the bucket is full.
+    pub(crate) full_at: Time,
+}
+
+#[derive(Clone, Copy)]
+struct Remembered {
+    tag: u64,
+    believed_until: Time,
+    denial: Denial,
+}
+
+pub(crate) struct DenyCache {
+    entries: Vec<Remembered>,
+    /// The greatest `believed_until` of them all.
+    believed_until: Time,
+}
+
+impl DenyCache {
+    pub(crate) fn new() -> Self {
+        let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
+        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
+        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO }
+    }
+
+    /// Whether any denial may be in force at `now`.
+    pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
+        now < self.believed_until
+    }
+
+    /// The denial in force at `now` for a request of `tag` that costs `cost`.
+    pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
+        let entry = self.entries.get(place(tag))?;
+        let is_it = entry.tag == tag.bits() && now < entry.believed_until && cost >= entry.denial.cost;
+        is_it.then_some(entry.denial)
+    }
+
+    /// Forgets what is remembered about `tag`: its bucket has changed.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        if let Some(entry) = self.entries.get_mut(place(tag)).filter(|entry| entry.tag == tag.bits()) {
+            entry.believed_until = Time::ZERO;
+        }
+    }
+
+    /// Forgets everything: other rules are in force.
+    pub(crate) fn clear(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.believed_until = Time::ZERO);
+    }
+
+    pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
+        if let Some(entry) = self.entries.get_mut(place(tag)) {
+            let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
+            self.believed_until = self.believed_until.max(believed_until);
+            *entry = Remembered { tag: tag.bits(), believed_until, denial };
+        }
+    }
+}
+
+/// The place of `tag`: tags are hashes already, so their low bits will do.
+fn place(tag: Tag) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
+    let low = tag.bits() as usize;
+    low % KEYS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::from_nanos(SECOND_NS);
+
+    fn denial(ns: u64) -> Denial {
+        Denial { cost: 1, until: T0 + ns, full_at: T0 + 2 * ns }
+    }
+
+    #[test]
+    fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
+        let mut cache = DenyCache::new();
+        let tag = Tag::of_key(9, 0);
+        assert!(!cache.is_worth_asking(Time::ZERO));
+        cache.remember(tag, denial(100), T0);
+        cache.remember(Tag::of_key(8, 0), denial(50), T0);
+        assert_eq!(cache.get(tag, 1, T0 + 99), Some(denial(100)));
+        assert_eq!(cache.get(tag, 1, T0 + 100), None);
+        assert_eq!([99, 100].map(|ns| cache.is_worth_asking(T0 + ns)), [true, false]);
+    }
+
+    #[test]
+    fn believes_nothing_for_longer_than_a_second() {
+        let mut cache = DenyCache::new();
+        let tag = Tag::of_key(9, 0);
+        cache.remember(tag, denial(3_600 * SECOND_NS), T0);
+        assert!(cache.get(tag, 1, T0 + (SECOND_NS - 1)).is_some());
+        assert_eq!(cache.get(tag, 1, T0 + SECOND_NS), None);
+    }
+
+    #[test]
+    fn keys_that_meet_displace_and_never_answer_for_each_other() {
+        let mut cache = DenyCache::new();
+        let (a, b) = (Tag::of_key(5, 0), Tag::of_key(5 + KEYS as u64, 0));
+        cache.remember(a, denial(100), T0);
+        assert_eq!(cache.get(b, 1, T0), None);
+        cache.remember(b, denial(100), T0);
+        assert_eq!(cache.get(a, 1, T0), None);
+        assert!(cache.get(b, 1, T0).is_some());
+    }
+
+    #[test]
+    fn a_denial_says_nothing_of_what_costs_less() {
+        let (mut cache, tag) = (DenyCache::new(), Tag::of_key(9, 0));
+        cache.remember(tag, Denial { cost: 5, ..denial(100) }, T0);
+        assert_eq!([4, 5, 6].map(|cost| cache.get(tag, cost, T0).is_some()), [false, true, true]);
+    }
+}

@@ -1,0 +1,342 @@
+//! The watched keys that a worker has met: what is still to be reported, and the credit for thinning.
+//!
+//! Shared data cannot be enumerated, so each worker remembers for itself which watched keys it
+//! touched. Two workers may both report a key: counts are cumulative, and the receiver takes the
+//! maximum.
+
+mod key;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::table::slot::Tag;
+use key::WatchedKey;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::{AdmitRatio, KEYS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The most watched keys that a worker remembers.
+const WATCH_MAX: usize = 4_096;
+/// How many keys are looked at to find one that may make room.
+const NEIGHBOURS_MAX: usize = 8;
+/// The bytes that a key takes in a report besides its value, about the maximum: an epoch, and counts.
+const KEY_BYTES: u64 = 20;
+/// A key that is untouched for this long is forgotten, in nanoseconds.
+const FORGET_NS: u64 = 60 * SECOND_NS;
+
+/// The watched keys of one worker.
+#[derive(Default)]
+pub(crate) struct WatchList {
+    keys: BTreeMap<u64, WatchedKey>,
+    /// The credit of all keys that found no room in the list.
+    shared_credit: u32,
+    /// When the list was last searched for keys that are due.
+    looked_at: Time,
+}
+
+impl WatchList {
+    /// Adds a watched key that was not asked for here, with something to report since `now`.
+    /// False if there is no room.
+    pub(crate) fn learn(
+        &mut self,
+        tag: Tag,
+        rule: RuleIndex,
+        value: &KeyValue,
+        slot: u32,
+        now: Time,
+    ) -> bool {
+        let has_room = self.has_room(tag);
+        if has_room {
+            self.entry(tag, rule, value, slot, now).soil(now);
+        }
+        has_room
+    }
+
+    /// Counts a request of `cost` tokens for a watched key; false if the key is not in the list, and none
+    /// of its neighbours can make room.
+    pub(crate) fn touch(
+        &mut self,
+        tag: Tag,
+        rule: RuleIndex,
+        value: &KeyValue,
+        slot: u32,
+        cost: u32,
+        now: Time,
+    ) -> bool {
+        let has_room = self.has_room(tag);
+        if has_room {
+            self.entry(tag, rule, value, slot, now).count(cost, now);
+        }
+        has_room
+    }
+
+    fn has_room(&mut self, tag: Tag) -> bool {
+        self.keys.len() < WATCH_MAX || self.keys.contains_key(&tag.bits()) || self.make_room(tag)
+    }
+
+    fn entry(
+        &mut self,
+        tag: Tag,
+        rule: RuleIndex,
+        value: &KeyValue,
+        slot: u32,
+        now: Time,
+    ) -> &mut WatchedKey {
+        self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey::new(tag, rule, value, slot, now))
+    }
+
+    /// Counts a request of `cost` tokens for a key if it is known here.
+    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
+        if let Some(key) = self.keys.get_mut(&tag.bits()) {
+            key.count(cost, now);
+        }
+    }
+
+    /// Adds `ratio` to the key's credit, and returns whether a whole request is due.
+    ///
+    /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are due, give or take
+    /// one, and evenly spread. Keys that found no room in the list share one credit.
+    pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
+        let credit = self.credit(tag);
+        *credit = credit.saturating_add(ratio.bits());
+        *credit >= AdmitRatio::ONE.bits()
+    }
+
+    /// The cost of the dearest request for the key, as far as it is known here.
+    pub(crate) fn dearest(&self, tag: Tag) -> u32 {
+        self.keys.get(&tag.bits()).map_or(0, |key| key.dearest)
+    }
+
+    fn credit(&mut self, tag: Tag) -> &mut u32 {
+        match self.keys.get_mut(&tag.bits()) {
+            Some(key) => &mut key.credit,
+            None => &mut self.shared_credit,
+        }
+    }
+
+    /// Forgets one of a few keys next to `tag` that has nothing to report, preferably one that is not hot. False if
+    /// they all have something to report.
+    fn make_room(&mut self, tag: Tag) -> bool {
+        let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
+        let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
+        quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
+    }
+
+    /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
+    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
+    pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
+        let light = self.neighbours(tag).find(|(_, key)| !key.matters()).map(|(tag, _)| *tag);
+        light.is_some_and(|tag| self.keys.remove(&tag).is_some())
+    }
+
+    fn neighbours(&self, tag: Tag) -> impl Iterator<Item = (&u64, &WatchedKey)> {
+        self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits())).take(NEIGHBOURS_MAX)
+    }
+
+    /// Settles the key's credit after the decision: a request that was let through uses one up; otherwise
+    /// at most one is kept.
+    pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
+        let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
+        *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
+    }
+
+    pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut WatchedKey> {
+        self.keys.get_mut(&tag)
+    }
+
+    pub(crate) fn remove(&mut self, tag: u64) {
+        self.keys.remove(&tag);
+    }
+
+    /// Gives each key's rule the index that `to` says, and forgets keys of rules without one.
+    pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
+    }
+
+    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
+    /// report is due. If not all fit, hot ones go first in up to three quarters of the room, so that many others do not
+    /// keep them waiting; of each kind, those that were reported longest ago come first.
+    pub(crate) fn due(&mut self, bytes: u64, now: Time) -> Vec<u64> {
+        let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
+        self.keys.values_mut().for_each(|key| key.look(since_ns));
+        let is_crowded = self.is_crowded();
+        let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
+        let mut due: Vec<_> = due.map(|(tag, key)| Due::of(*tag, key)).collect();
+        let all_bytes: u64 = due.iter().map(|due| due.bytes).sum();
+        if all_bytes > bytes || due.len() > KEYS_MAX {
+            due = Due::first(due, bytes);
+        }
+        for due in &due {
+            if let Some(key) = self.keys.get_mut(&due.tag) {
+                key.said_at = now;
+            }
+        }
+        due.into_iter().map(|due| due.tag).collect()
+    }
+
+    /// Keys that have something to report.
+    pub(crate) fn unsaid(&self) -> impl Iterator<Item = &WatchedKey> {
+        self.keys.values().filter(|key| key.dirty)
+    }
+
+    /// Whether the list is filling up: it is more than half full.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.keys.len() > WATCH_MAX / 2
+    }
+
+    /// Forgets keys that were not asked for lately and have nothing to report.
+    pub(crate) fn forget_idle(&mut self, now: Time) {
+        self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
+    }
+}
+
+/// A key that is due to be reported.
+struct Due {
+    tag: u64,
+    said_at: Time,
+    matters: bool,
+    bytes: u64,
+}
+
+impl Due {
+    fn of(tag: u64, key: &WatchedKey) -> Self {
+        let bytes = bytes_of(key.value.as_bytes());
+        Self { tag, said_at: key.said_at, matters: key.matters(), bytes }
+    }
+
+    /// The most urgent of `due`, as many as fit.
+    fn first(mut due: Vec<Self>, bytes: u64) -> Vec<Self> {
+        due.sort_unstable_by_key(|due| (!due.matters, due.said_at));
+        let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
+        for due in due {
+            let room = if due.matters { bytes / 4 * 3 } else { bytes };
+            if used + due.bytes <= room && first.len() < KEYS_MAX {
+                used += due.bytes;
+                first.push(due);
+            } else if due.matters {
+                late.push(due);
+            }
+        }
+        for due in late {
+            if used + due.bytes <= bytes && first.len() < KEYS_MAX {
+                used += due.bytes;
+                first.push(due);
+            }
+        }
+        first
+    }
+}
+
+/// About how many bytes the key with this value takes in a report.
+pub(crate) fn bytes_of(value: &[u8]) -> u64 {
+    KEY_BYTES + value.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_rules::address::Prefixes;
+
+    const RULE: RuleIndex = RuleIndex::new(0);
+
+    fn value() -> KeyValue {
+        KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default())
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let mut list = WatchList::default();
+        for n in 0..WATCH_MAX as u64 {
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
+        }
+        assert!(!list.touch(Tag::of_key(1 << 40, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(list.touch(Tag::of_key(1, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert_eq!(list.keys.len(), WATCH_MAX);
+    }
+
+    #[test]
+    fn a_key_with_nothing_to_say_makes_room() {
+        let mut list = WatchList::default();
+        for n in 0..WATCH_MAX as u64 {
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
+        }
+        list.get_mut(102).unwrap().dirty = false;
+        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
+        list.get_mut(3).unwrap().dirty = false;
+        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(list.get_mut(3).is_none());
+        assert_eq!(list.keys.len(), WATCH_MAX);
+    }
+
+    #[test]
+    fn a_key_without_room_is_thinned_all_the_same() {
+        let (mut list, tag) = (WatchList::default(), Tag::of_key(9, 0));
+        assert!((0..100).all(|_| !list.is_due(tag, AdmitRatio::ZERO)));
+        let due = (0..100).filter(|_| {
+            let due = list.is_due(tag, AdmitRatio::of(1, 4));
+            list.settle(tag, due);
+            due
+        });
+        assert_eq!(due.count(), 25);
+    }
+
+    /// How many bytes so many keys take.
+    fn bytes_for(keys: u64) -> u64 {
+        keys * bytes_of(value().as_bytes())
+    }
+
+    fn met(keys: u64) -> WatchList {
+        let mut list = WatchList::default();
+        for n in 1..=keys {
+            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::from_nanos(n)));
+        }
+        list
+    }
+
+    #[test]
+    fn every_dirty_key_gets_its_turn() {
+        let mut list = met(5);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(10)), [1, 2, 3]);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(20)), [4, 5, 1]);
+        assert_eq!(list.due(bytes_for(5), Time::from_nanos(30)), [1, 2, 3, 4, 5]);
+        assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40)).len(), 2);
+    }
+
+    #[test]
+    fn a_hot_key_goes_first_but_not_without_end() {
+        let mut list = met(20);
+        (11..=20).for_each(|n| list.get_mut(n).unwrap().heat());
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(100)), [11, 12, 13, 1]);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(101)), [14, 15, 16, 2]);
+        (1..=10).for_each(|n| list.get_mut(n).unwrap().dirty = false);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(102)).len(), 4, "what others leave is theirs");
+    }
+
+    #[test]
+    fn a_hot_key_pushes_out_one_that_is_not() {
+        let mut list = met(3);
+        list.get_mut(1).unwrap().heat();
+        assert!(list.push_out_for(Tag::of_key(1, 0)));
+        assert!(list.get_mut(1).is_some() && list.get_mut(2).is_none());
+        list.get_mut(3).unwrap().heat();
+        assert!(!list.push_out_for(Tag::of_key(1, 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn error_diffusion_admits_the_ratio(part in 0u32..=1_000, requests in 1u32..5_000) {
+            let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
+            let mut admitted = 0u32;
+            for _ in 0..requests {
+                list.touch(tag, RULE, &value(), 0, 1, Time::ZERO);
+                let due = list.is_due(tag, ratio);
+                list.settle(tag, due);
+                admitted += u32::from(due);
+            }
+            let exact = f64::from(requests) * f64::from(part) / 1_000.0;
+            prop_assert!((f64::from(admitted) - exact).abs() <= 1.0 + 1e-3, "{} of {}", admitted, exact);
+        }
+    }
+}

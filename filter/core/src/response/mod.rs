@@ -1,0 +1,233 @@
+//! What the client is told: headers and bodies, prepared once per rule.
+//!
+//! - `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
+//! - `RateLimit-Policy: "name";q=BURST;w=SECONDS` and `RateLimit: "name";r=LEFT;t=SECONDS`
+//!   (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are counted, `qu` names the unit of
+//!   `q` and `r`: `"concurrent-requests"` or `"content-bytes"`.
+//!   For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so that q/w is the rate;
+//!   `t` is the time until there is one more token than now, rounded up, and is never later than `Retry-After`.
+//!   For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t` the time until its
+//!   window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
+//! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full; seconds
+//!   from now or since 1970, as the rule says).
+//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or the rule's own.
+//!
+//! A jitter may raise `Retry-After`, and nothing else, so that clients do not return together.
+
+mod figures;
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns, window_ns};
+use crate::buckets::Standing;
+use weir_rules::template::{Numbers, Template};
+use weir_rules::{Reset, Response, Rule};
+use weir_wire::calendar::Calendar;
+use weir_wire::time::SECOND_NS;
+
+/// A header's name and value.
+pub type Header<'a> = (&'a str, Cow<'a, str>);
+
+/// A rule's answers, prepared as far as possible before a request comes.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    name: String,
+    policy: String,
+    /// How many of the policy's units one token is.
+    units: u64,
+    limit: String,
+    body: Body,
+    content_type: String,
+    set_headers: Vec<(String, Template)>,
+    denial: String,
+    limited_message: String,
+    denied_message: String,
+    limited_details: String,
+    denied_details: String,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Problem(String),
+    Own(Template),
+}
+
+/// A limited response, without its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited<'a> {
+    /// Its headers; each name at most once.
+    pub headers: Vec<Header<'a>>,
+    /// Its body.
+    pub body: Cow<'a, str>,
+}
+
+impl Answers {
+    /// Prepares the answers of `rule`.
+    pub fn of(rule: &Rule) -> Self {
+        let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
+        let (status, limit) = (response.status, quota.burst().to_string());
+        let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
+        let seconds = rule.sharing.calendar.map(Calendar::nominal_s).or(seconds);
+        let window = seconds.map_or(String::new(), |seconds| format!(";w={seconds}"));
+        let (unit, units) = quota_unit(rule);
+        // A rule's name is made of letters that need no escaping, in a header or in JSON.
+        let problem = || {
+            format!(
+                "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+                 \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+                 \"status\":{status},\"violated-policies\":[\"{name}\"]}}"
+            )
+        };
+        let prepared = |template: &Template| template.prepared(name, &limit);
+        let body = response.body.as_ref();
+        let set_headers = response.set_headers.iter();
+        Self {
+            name: name.clone(),
+            policy: format!("\"{name}\";q={}{unit}{window}", units.saturating_mul(quota.burst().into())),
+            units,
+            content_type: content_type(response),
+            set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
+            body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
+            denial: format!(
+                "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
+                 \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
+            ),
+            limited_message: format!("The limit {name} is reached"),
+            denied_message: format!("The limit {name} cannot be checked at the moment"),
+            limited_details: format!("weir_limited:{name}"),
+            denied_details: format!("weir_denied:{name}"),
+            limit,
+        }
+    }
+
+    /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    pub fn limited_details(&self) -> &str {
+        &self.limited_details
+    }
+
+    /// What an access log says about a denied response.
+    pub fn denied_details(&self) -> &str {
+        &self.denied_details
+    }
+
+    /// What a limited gRPC client is told in a header instead of the body.
+    pub fn limited_message(&self) -> &str {
+        &self.limited_message
+    }
+
+    /// What a denied gRPC client is told.
+    pub fn denied_message(&self) -> &str {
+        &self.denied_message
+    }
+
+    /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
+    pub fn denial(&self) -> &str {
+        &self.denial
+    }
+
+    /// The headers of a denied response. They state no quota, because none was looked at. `jitter_s` raises
+    /// `Retry-After`.
+    pub fn denied(standing: &Standing, jitter_s: u32) -> Vec<Header<'static>> {
+        let after = retry_after_s(standing, jitter_s).to_string();
+        alloc::vec![
+            ("retry-after", after.into()),
+            ("content-type", PROBLEM_TYPE.into()),
+            ("cache-control", "no-store".into()),
+        ]
+    }
+
+    /// Whether the rule's answers depend on the wall clock; if not, it need not be read.
+    pub fn is_by_wall_clock(rule: &Rule) -> bool {
+        rule.response.reset == Reset::Epoch || rule.sharing.calendar.is_some()
+    }
+
+    /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
+    pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
+        let left_ns = window_left_ns(rule, unix_ns);
+        let full_ns = left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns));
+        numbers(rule, &Standing { full_ns, ..*standing }, unix_ns, jitter_s)
+    }
+
+    /// A limited response with these numbers.
+    pub fn limited(&self, rule: &Rule, numbers: &Numbers) -> Limited<'_> {
+        let mut headers = self.families(rule, numbers);
+        if rule.response.headers.retry_after {
+            headers.push(("retry-after", numbers.retry_after_s.to_string().into()));
+        }
+        headers.push(("content-type", self.content_type.as_str().into()));
+        headers.push(("cache-control", "no-store".into()));
+        for (name, value) in &self.set_headers {
+            headers.retain(|(known, _)| known != name);
+            headers.push((name, value.text(numbers)));
+        }
+        let body = match &self.body {
+            Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
+            Body::Own(template) => template.text(numbers),
+        };
+        Limited { headers, body }
+    }
+
+    /// The quota headers, for an allowed response.
+    pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
+        let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
+        let standing = window_left_ns(rule, unix_ns).map_or(*standing, whole_again);
+        self.families(rule, &numbers(rule, &standing, unix_ns, 0))
+    }
+
+    fn families(&self, rule: &Rule, numbers: &Numbers) -> Vec<Header<'_>> {
+        let families = rule.response.headers;
+        let mut headers: Vec<Header<'_>> = Vec::with_capacity(8 + self.set_headers.len());
+        let Numbers { remaining, more_s, reset_s, .. } = numbers;
+        if families.ratelimit {
+            headers.push(("ratelimit-policy", self.policy.as_str().into()));
+            let remaining = self.units.saturating_mul(u64::from(*remaining));
+            headers.push(("ratelimit", format!("\"{}\";r={remaining};t={more_s}", self.name).into()));
+        }
+        if families.x_ratelimit {
+            headers.push(("x-ratelimit-limit", self.limit.as_str().into()));
+            headers.push(("x-ratelimit-remaining", remaining.to_string().into()));
+            headers.push(("x-ratelimit-reset", reset_s.to_string().into()));
+        }
+        headers
+    }
+}
+
+/// The status of a denied response: 503, which a limited one never has.
+pub const DENIED_STATUS: u16 = 503;
+
+/// The status for a request on the `deny` list.
+pub const BLOCKED_STATUS: u16 = 403;
+
+/// The body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
+pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
+
+/// What a gRPC client on the `deny` list is told instead of the body.
+pub const BLOCKED_MESSAGE: &str = "Forbidden";
+
+/// The headers for a request on the `deny` list.
+pub fn blocked_headers() -> [Header<'static>; 2] {
+    [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
+}
+
+/// Whether a request with this `content-type` is gRPC. A gRPC body can only hold messages, so a host answers in
+/// headers. gRPC-Web does not count.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
+}
+
+/// The media type of a problem.
+pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The media type of a rule's own body, if the rule names none.
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+fn content_type(response: &Response) -> String {
+    let default = if response.body.is_some() { TEXT_TYPE } else { PROBLEM_TYPE };
+    response.content_type.as_deref().unwrap_or(default).into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Debts of keys that were evicted from their places, three bytes each.
+//!
+//! A slot has places for sixteen keys, 24 bytes each. If more keys owe something, those that owe least are kept here,
+//! as a label and the time at which their bucket is full again. This is the Space-Saving of Metwally, Agrawal and El
+//! Abbadi ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: a key
+//! that owes much keeps its place, exact to the nanosecond; a flood's tail is stored ever more coarsely, never too low.
+//!
+//! - A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe it.
+//! - A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the latest time at
+//!   which the debts changed; debts paid by then are dropped.
+//! - When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a shared
+//!   one. Every key of the group that has no place owes that, so newcomers begin with less.
+//!
+//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another that is at least as
+//! large stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: a
+//! key shares its label with another by a chance of 1 in 256 for each debt of its group, and every newcomer to a group
+//! with merged debts owes those. With few rules, most have a group of their own: 16 groups keep a flood on one rule
+//! apart from another's clients, which owe less if it is faster. A debt too long to store is cut to [`DEBT_NS_MAX`].
+
+use super::debt::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
+use super::entry::Tag;
+use super::layout::{DEBTS_MAX, Slot};
+use crate::buckets::Bucket;
+use core::cmp::Reverse;
+use weir_wire::time::Time;
+
+/// Groups of rules.
+const GROUPS: usize = 1 << Tag::GROUP_BITS;
+
+const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
+// Even if every group has a merged debt, there are others left to merge.
+const _: () = assert!(DEBTS_MAX > GROUPS);
+
+/// The most that a key without a place owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    /// Under its own label.
+    pub(super) own: Bucket,
+    /// As every key of its group does.
+    pub(super) shared: Bucket,
+}
+
+impl Slot {
+    /// The most that the key `tag`, which has no place, owes.
+    pub(super) fn owed(&self, tag: Tag) -> Owed {
+        let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
+        if self.debts() == 0 {
+            return owed;
+        }
+        let (label, base) = (label_of(tag), self.base());
+        for debt in self.all_debts() {
+            let until = Bucket::full_at(debt.until(base));
+            if debt.label() == label {
+                owed.own = owed.own.max(until);
+            } else if debt.label() == label & !KEY_MASK {
+                owed.shared = owed.shared.max(until);
+            }
+        }
+        owed
+    }
+
+    /// Keeps the debt of the key `tag`, which loses its place: it is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
+    pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
+        if until <= now {
+            return;
+        }
+        let base = if self.debts() == 0 { now } else { self.base().max(now) };
+        self.forget_paid(base);
+        // `until` is after `now`, so it is not paid: if the clock went back, it is raised to after the base.
+        let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
+        if self.raise(debt) {
+            return;
+        }
+        if self.debts() >= DEBTS_MAX {
+            self.merge_least();
+        }
+        self.push_debt(debt);
+    }
+
+    /// How many debts are not paid at `now`.
+    pub(super) fn debts_at(&self, now: Time) -> usize {
+        let base = self.base();
+        self.all_debts().filter(|debt| now < debt.until(base)).count()
+    }
+
+    fn all_debts(&self) -> impl Iterator<Item = Debt> + '_ {
+        (0..self.debts()).map(|i| self.debt_at(i))
+    }
+
+    /// Raises the debt with the same label to this one. False if there is none.
+    fn raise(&mut self, debt: Debt) -> bool {
+        let base = self.base();
+        let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == debt.label()) else {
+            return false;
+        };
+        if self.debt_at(i).until(base) < debt.until(base) {
+            self.set_debt(i, debt);
+        }
+        true
+    }
+
+    /// Drops the debts paid by `base`, and makes that the base. The other times read the same from there.
+    fn forget_paid(&mut self, base: Time) {
+        let (before, mut i) = (self.base(), 0);
+        while i < self.debts() {
+            if self.debt_at(i).until(before) <= base { self.drop_debt(i) } else { i += 1 }
+        }
+        self.set_base(base);
+    }
+
+    /// Merges the least debt of the group with the most debts into the one that the group shares.
+    fn merge_least(&mut self) {
+        let base = self.base();
+        // A group's first merge frees nothing: that debt becomes the shared one.
+        for _ in 0..=GROUPS {
+            let of_keys =
+                (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());
+            let mut sizes = [0_u8; GROUPS];
+            for (_, debt) in of_keys.clone() {
+                if let Some(size) = sizes.get_mut(debt.group()) {
+                    *size += 1;
+                }
+            }
+            let rank = |debt: &Debt| (Reverse(sizes.get(debt.group()).copied()), debt.until(base));
+            let Some((least, _)) = of_keys.min_by_key(|(_, debt)| rank(debt)) else { return };
+            let shared = self.debt_at(least).shared();
+            if self.raise(shared) {
+                return self.drop_debt(least);
+            }
+            self.set_debt(least, shared);
+        }
+    }
+
+    fn drop_debt(&mut self, i: usize) {
+        let last = self.debts().saturating_sub(1);
+        self.set_debt(i, self.debt_at(last));
+        self.set_debts_count(last);
+    }
+
+    fn push_debt(&mut self, debt: Debt) {
+        let i = self.debts();
+        if i < DEBTS_MAX {
+            self.set_debts_count(i + 1);
+            self.set_debt(i, debt);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::debt::STEP_BITS_MIN;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use weir_wire::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS + 12_345);
+
+    fn tag(group: u64, key: u64) -> Tag {
+        Tag::of_key(key, group << 58)
+    }
+
+    #[test]
+    fn a_debt_is_told_to_a_64th_and_never_for_less() {
+        for owes in (0..58).flat_map(|bits| [1_u64 << bits, (1 << bits) + 1, (2 << bits) - 1]) {
+            for base in [T0, T0 + 999_999_999, Time::ZERO] {
+                let until = base + owes.min(DEBT_NS_MAX);
+                let told = Debt::new(9, until, base).until(base);
+                let more = told.nanos_since(until);
+                assert!(told >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
+            }
+        }
+        const { assert!(DEBT_NS_MAX > weir_wire::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_rounded_once() {
+        let (mut slot, mut until) = (Slot::empty(), T0 + 60 * SECOND_NS);
+        slot.keep_debt(tag(1, 1), until, T0);
+        until = slot.owed(tag(1, 1)).own.refilled();
+        for ms in 1..50_000 {
+            slot.keep_debt(tag(1, 1), until, T0 + ms * 1_000_000);
+            assert_eq!(slot.owed(tag(1, 1)).own.refilled(), until, "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_debt_that_is_paid_makes_room_and_one_that_is_not_is_merged() {
+        let mut slot = Slot::empty();
+        for key in 1..=DEBTS_MAX as u64 {
+            slot.keep_debt(tag(1, key), T0 + key * SECOND_NS, T0);
+        }
+        let newcomer = tag(1, 200);
+        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
+        slot.keep_debt(tag(1, 100), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
+        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
+        slot.keep_debt(tag(1, 101), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
+        let shared = slot.owed(newcomer).shared.refilled();
+        assert!(
+            (T0 + 3 * SECOND_NS..T0 + 4 * SECOND_NS).contains(&shared),
+            "the two least, and the third is not"
+        );
+        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
+        assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
+    }
+
+    #[test]
+    fn a_flood_on_a_slow_rule_merges_no_debts_of_a_fast_one() {
+        let (mut slot, fast) = (Slot::empty(), 1..=10_u64);
+        let until = |key: u64| T0 + (100 + key) * 1_000_000;
+        for key in 1..=60 {
+            slot.keep_debt(tag(1, key), T0 + 60 * SECOND_NS + key * SECOND_NS, T0);
+            if fast.contains(&key) {
+                slot.keep_debt(tag(2, key), until(key), T0);
+            }
+        }
+        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL);
+        for key in fast {
+            let own = slot.owed(tag(2, key)).own.refilled();
+            assert!(own.nanos_since(until(key)) < 2_000_000 && own >= until(key), "{key}");
+        }
+        assert!(slot.owed(tag(1, 200)).shared > Bucket::full_at(T0 + 60 * SECOND_NS));
+    }
+
+    #[test]
+    fn what_is_owed_for_longer_than_can_be_told_is_owed_for_as_long_as_can() {
+        let (mut slot, longest) = (Slot::empty(), T0 + DEBT_NS_MAX);
+        slot.keep_debt(tag(1, 1), T0 + 8 * DEBT_NS_MAX, T0);
+        assert!(slot.owed(tag(1, 1)).own.refilled() >= longest);
+    }
+
+    proptest! {
+        /// Beside a map that forgets nothing.
+        #[test]
+        fn nobody_owes_less_than_it_does(
+            steps in prop::collection::vec((0u64..16, 0u64..300, 0u64..40, 0u64..500), 1..300),
+        ) {
+            let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
+            for (group, key, owes_s, step_ms) in steps {
+                now += step_ms * 1_000_000;
+                let until = now + owes_s * SECOND_NS;
+                slot.keep_debt(tag(group, key), until, now);
+                let known = model.entry((group, key)).or_insert(until);
+                *known = until.max(*known);
+                for (&(group, key), &until) in &model {
+                    let Owed { own, shared } = slot.owed(tag(group, key));
+                    prop_assert!(until <= now || until <= own.max(shared).refilled());
+                }
+                prop_assert!(slot.debts() <= DEBTS_MAX);
+                let sealed = slot.sealed().to_vec();
+                prop_assert!(slot.unseal(sealed));
+            }
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! What a slot holds: the local state of keys, and the tags that name it.
+
+use crate::FIBONACCI;
+use crate::buckets::algorithm::Cell;
+use crate::buckets::{Bucket, EvenShare};
+use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
+use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
+
+/// How long unconfirmed counts keep an otherwise idle entry, in nanoseconds.
+pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
+/// The longest lease that is accepted, in milliseconds.
+const LEASE_MS_MAX: u32 = 60_000;
+/// Set in the tag of an overflow cell, not in a key's.
+const OVERFLOW_BIT: u64 = 1 << 63;
+/// Set in the tag of another algorithm's cell, not in a bucket's: no debt can stand for a cell.
+const CELL_BIT: u64 = 1 << 62;
+/// Where a rule's group is in a tag.
+const GROUP_SHIFT: u32 = 58;
+/// The bits of a tag that come from its rule's salt alone.
+const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
+
+/// The name of an entry in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag(pub(super) u64);
+
+impl Tag {
+    /// Bits of a rule's group.
+    pub(super) const GROUP_BITS: u32 = 4;
+
+    /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
+    pub const fn salt(hash: u64, is_cell: bool) -> u64 {
+        if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
+    }
+
+    /// A key under the rule with this salt.
+    pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
+        Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
+    }
+
+    /// The overflow cell of the rule with this salt.
+    pub const fn of_overflow(rule_salt: u64) -> Self {
+        Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
+    }
+
+    /// The tag with this number.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether this names an overflow cell.
+    pub const fn is_overflow(self) -> bool {
+        self.0 & OVERFLOW_BIT != 0
+    }
+
+    /// Whether this names a cell.
+    pub(super) const fn is_cell(self) -> bool {
+        self.0 & CELL_BIT != 0
+    }
+
+    /// Its rule's group; for a bucket's tag.
+    pub(super) const fn group(self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
+        let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
+        group
+    }
+
+    /// The `i`-th of the tags that belong to this key: this tag itself for 0, a cell's for the others.
+    #[must_use]
+    pub const fn beside(self, i: u8) -> Self {
+        if i == 0 {
+            return self;
+        }
+        // The factor is odd, so all 256 differ; the overflow bit stays as it is.
+        Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
+    }
+
+    /// The tag as a number, for a worker's own maps.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// The local state of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A key within its even share: no other POP needs to hear of it.
+    Cold(Cold),
+    /// A key that weir-sync hears of.
+    Watched(Watched),
+}
+
+/// A key within its even share; or one cell of a key under a rule that counts by another algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cold {
+    /// The rule's whole quota.
+    pub bucket: Bucket,
+    /// The POP's even share of it; once that is used up, the key is watched.
+    pub share: EvenShare,
+}
+
+/// A key that weir-sync hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The rule's whole quota, capped by grants.
+    pub bucket: Bucket,
+    /// When what it holds ends.
+    pub until: Time,
+    /// When the first admitted token that is not known to be charged was admitted. For a strict rule: when a request
+    /// last began to wait, or when weir-sync last said that there are no tokens.
+    pub unheard_since: Moment,
+    /// Names the span that the counts cover.
+    pub epoch: u32,
+    /// Tokens admitted in this epoch.
+    pub admitted: u32,
+    /// Tokens asked for in this epoch, as far as workers have added theirs up; for a strict rule, the tokens that
+    /// requests wait for.
+    pub asked: u32,
+    /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
+    /// it has admitted, a strict one before.
+    pub charged: u32,
+    /// What the key holds.
+    pub hold: Hold,
+}
+
+/// What a watched key holds besides its bucket. Numbers of tokens are below 2^20.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// A grant, or none yet.
+    Grant {
+        /// The fraction to admit.
+        ratio: AdmitRatio,
+        /// The most tokens that the bucket may hold.
+        burst: u32,
+        /// It refills at the rate divided by this, 1 to [`PARTS_MAX`].
+        parts: u32,
+    },
+    /// No grant. Out of touch, one request of `cost` tokens took more than an even share of the burst from a full
+    /// bucket, which was charged `cost` once for each of `pops`.
+    Share {
+        /// Tokens that it gave.
+        cost: u32,
+        /// POPs that shared the quota, 2 to [`PARTS_MAX`].
+        pops: u32,
+    },
+    /// For a strict rule: the tokens that are `charged` and not yet `admitted` may be spent.
+    Lease {
+        /// For a calendar quota, what the budget had left as of the last answer; for others, the burst.
+        left: u32,
+    },
+    /// For a strict rule: there are no tokens.
+    Bar {
+        /// As for a lease.
+        left: u32,
+    },
+}
+
+impl Hold {
+    /// The number of tokens stored with it.
+    pub(super) fn tokens(self) -> u32 {
+        match self {
+            Self::Grant { burst: tokens, .. }
+            | Self::Share { cost: tokens, .. }
+            | Self::Lease { left: tokens }
+            | Self::Bar { left: tokens } => tokens,
+        }
+    }
+}
+
+/// What a POP may give of a key's quota before the fleet has heard of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unheard {
+    /// The rule's whole quota.
+    pub quota: Quota,
+    /// The most that a bucket holds.
+    pub local_burst: u32,
+    /// How many parts the quota is cut into; a cold key has one of them.
+    pub parts: u32,
+}
+
+impl Unheard {
+    /// Tokens that `bucket` lacks at `now` of the local burst.
+    fn missing(&self, bucket: Bucket, now: Time) -> u64 {
+        let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
+        bucket.missing(&self.quota, now).saturating_sub(withheld)
+    }
+
+    /// The share of a key that lost its place and comes back owing `owed`: the debt counts as used of its even share,
+    /// up to the whole share. So the fleet hears of the key however often it is evicted.
+    ///
+    /// A debt does not record how much of it the fleet has heard of: all of it if the key was watched; all but at most
+    /// an even share if it was cold. So a key that was watched may be charged for that share again each time it is
+    /// evicted, and a key that was past its share, in a slot without room to watch it, reports no more than the share.
+    /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its debts.
+    pub fn share_of_debt(&self, owed: Bucket, now: Time) -> EvenShare {
+        let unsaid_max = self.quota.burst().div_ceil(self.parts.max(1));
+        let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
+        EvenShare::used(given.min(unsaid_max), now)
+    }
+}
+
+impl Cold {
+    /// A key that has not been seen.
+    pub const NEW: Self = Self { bucket: Bucket::FULL, share: EvenShare::WHOLE };
+
+    /// The entry whose bytes hold `cell`.
+    pub fn of_cell(cell: Cell) -> Self {
+        Self { bucket: Bucket::full_at(cell.until), share: EvenShare::from_bits(cell.word) }
+    }
+
+    /// The entry as a cell.
+    pub fn cell(&self) -> Cell {
+        Cell { until: self.bucket.refilled(), word: self.share.bits() }
+    }
+}
+
+impl Watched {
+    /// A key that becomes watched at `now`, because it takes `taking` tokens that its share does not have.
+    ///
+    /// What it was given unreported is reported now. Its share says how much that was; the bucket may lack more,
+    /// because this POP may not give the whole burst alone, or because the key began with other keys' debts.
+    pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
+        let Unheard { quota, parts, .. } = unheard;
+        let used = cold.share.tokens_used(quota, *parts, now);
+        // What the bucket no longer lacks has refilled since it was admitted.
+        let refilled = u64::from(used).saturating_sub(unheard.missing(cold.bucket, now));
+        let since = now.as_nanos().saturating_sub(quota.token_ns().saturating_mul(refilled));
+        let admitted = used.saturating_add(taking);
+        Self {
+            bucket: cold.bucket,
+            until: Time::ZERO,
+            unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
+            epoch: epoch_of(now),
+            admitted,
+            // The worker counts the request itself.
+            asked: used,
+            charged: 0,
+            hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 },
+        }
+    }
+
+    /// Notes that out of touch its full bucket gave `cost` tokens, and was charged that for each of `pops`.
+    pub fn owe_share(&mut self, cost: u32, pops: u32) {
+        (self.until, self.hold) = (Time::ZERO, Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) });
+    }
+
+    /// In touch again: its bucket is charged for them only once.
+    pub fn forgive_share(&mut self, quota: &Quota) {
+        if let Hold::Share { cost, pops } = self.hold {
+            let more = pops.saturating_sub(1).saturating_mul(cost);
+            self.bucket = self.bucket.give_back(quota, more);
+            self.hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 };
+        }
+    }
+
+    /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
+    pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
+        self.forgive_share(quota);
+        let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
+        self.hold = Hold::Grant { ratio: grant.ratio, burst, parts };
+        self.until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
+        self.bucket = self.bucket.capped(quota, level_milli, now);
+    }
+
+    /// Ends what it holds.
+    pub fn release(&mut self, now: Time) {
+        self.until = self.until.min(stepped(now));
+    }
+
+    /// The admit ratio in force at `now`; 1 without a lease.
+    pub fn ratio_at(&self, now: Time) -> AdmitRatio {
+        match self.hold {
+            Hold::Grant { ratio, .. } if now < self.until => ratio,
+            _ => AdmitRatio::ONE,
+        }
+    }
+
+    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
+    /// says so.
+    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+        match self.hold {
+            Hold::Grant { burst, parts, .. } if now < self.until => Some((burst, parts)),
+            _ => None,
+        }
+    }
+
+    /// Tokens that its bucket lacks at `now` of what it may hold: the burst of its lease, or else of `unheard`.
+    pub fn missing(&self, unheard: &Unheard, now: Time) -> u64 {
+        let local_burst = self.hold_at(now).map_or(unheard.local_burst, |(burst, _)| burst);
+        Unheard { local_burst, ..*unheard }.missing(self.bucket, now)
+    }
+
+    /// The budget is charged for what a report made at `sent_at` said was `admitted`.
+    pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
+        self.charged = self.charged.max(admitted).min(self.admitted);
+        let sent_at = Moment::of(sent_at);
+        if self.unheard_since.is_before(sent_at) {
+            self.unheard_since = sent_at;
+        }
+    }
+
+    /// How long ago, in nanoseconds at `now`, the first token was admitted that is not known to be charged;
+    /// zero if all are.
+    pub fn unheard_ns(&self, now: Time) -> u64 {
+        if self.admitted > self.charged { self.unheard_since.nanos_until(now) } else { 0 }
+    }
+
+    /// Begins a new epoch before a counter can wrap; it carries over what is not charged yet.
+    pub(super) fn renew(&mut self, now: Time) {
+        if self.admitted.max(self.asked) > COUNT_MAX {
+            self.admitted = self.admitted.saturating_sub(self.charged);
+            (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));
+        }
+    }
+
+    /// Counts `tokens` that a bounded rule's key was asked for, admitted or not.
+    pub fn count_asked(&mut self, tokens: u32, now: Time) {
+        self.renew(now);
+        self.asked = self.asked.saturating_add(tokens);
+    }
+
+    /// Counts `cost` admitted tokens.
+    pub fn count_admitted(&mut self, cost: u32, now: Time) {
+        self.renew(now);
+        if self.admitted <= self.charged {
+            self.unheard_since = Moment::of(now);
+        }
+        self.unheard_since = self.unheard_since.within_reach(now);
+        self.admitted = self.admitted.saturating_add(cost);
+    }
+}
+
+/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps: enough to tell how long ago it was, up to half of
+/// that range, about ten hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(u32);
+
+/// A step is 2 to this power, in nanoseconds.
+pub(super) const STEP_BITS: u32 = 22;
+/// Bits of a [`Moment`].
+pub(super) const MOMENT_BITS: u32 = 24;
+const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
+
+impl Moment {
+    /// The step that `time` is in.
+    pub fn of(time: Time) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
+        Self::from_bits((time.as_nanos() >> STEP_BITS) as u32)
+    }
+
+    pub(super) fn from_bits(bits: u32) -> Self {
+        Self(bits & MOMENT_MASK)
+    }
+
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
+    fn steps_until(self, later: Self) -> u32 {
+        later.0.wrapping_sub(self.0) & MOMENT_MASK
+    }
+
+    pub(super) fn is_before(self, other: Self) -> bool {
+        (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
+    }
+
+    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
+    pub(super) fn nanos_until(self, now: Time) -> u64 {
+        match self.steps_until(Self::of(now)) {
+            // The clock stepped back.
+            steps if steps > MOMENT_MASK / 2 => 0,
+            steps => u64::from(steps.saturating_sub(1)) << STEP_BITS,
+        }
+    }
+
+    /// This moment, or a quarter of the range before `now` if it is further back: older ones would soon read as future.
+    fn within_reach(self, now: Time) -> Self {
+        let now = Self::of(now);
+        let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
+        if is_far { Self::from_bits(now.0.wrapping_sub(MOMENT_MASK / 4)) } else { self }
+    }
+}
+
+/// `time`, rounded down to the steps that a slot stores.
+pub(super) fn stepped(time: Time) -> Time {
+    Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
+}
+
+/// Counts above this begin a new epoch.
+pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
+
+/// Names an epoch by its start, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
+/// nothing remembers the old name any more.
+pub(super) fn epoch_of(now: Time) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
+    let epoch = (now.as_nanos() >> 20) as u32;
+    epoch
+}
+
+impl Entry {
+    /// The bucket.
+    pub fn bucket(&self) -> Bucket {
+        match self {
+            Self::Cold(cold) => cold.bucket,
+            Self::Watched(watched) => watched.bucket,
+        }
+    }
+
+    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
+    /// says so.
+    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+        if let Self::Watched(watched) = self { watched.hold_at(now) } else { None }
+    }
+
+    /// The bucket, to change it.
+    pub fn bucket_mut(&mut self) -> &mut Bucket {
+        match self {
+            Self::Cold(cold) => &mut cold.bucket,
+            Self::Watched(watched) => &mut watched.bucket,
+        }
+    }
+
+    /// How long ago it was last asked for, as far as it knows: the longest idle goes first.
+    pub(super) fn idle_ticks(&self, now: Time) -> u32 {
+        match self {
+            Self::Cold(cold) => cold.share.age(now),
+            Self::Watched(_) => 0,
+        }
+    }
+
+    /// Whether it says no more than what its bucket lacks: then a debt can stand for it.
+    pub(super) fn is_mere_debt(&self, now: Time) -> bool {
+        match self {
+            Self::Cold(_) => true,
+            Self::Watched(w) => w.until <= now && w.admitted <= w.charged,
+        }
+    }
+
+    /// A watched key's tokens that are not known to be charged, if it holds no lease and they are less than a burst.
+    pub(super) fn light(&self, now: Time) -> Option<u32> {
+        let Self::Watched(w) = self else { return None };
+        let unsaid = w.admitted.saturating_sub(w.charged);
+        (w.until <= now && unsaid < w.hold.tokens()).then_some(unsaid)
+    }
+
+    /// Whether it can go without loss. Dropping a partly used share delays weir-sync hearing of the key,
+    /// so the entry that has been idle longest goes first.
+    pub(super) fn is_spent(&self, now: Time) -> bool {
+        match self {
+            Self::Cold(cold) => cold.bucket.is_full(now),
+            Self::Watched(w) => {
+                let told =
+                    w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
+                w.bucket.is_full(now) && (w.until <= now || w.hold == Hold::Bar { left: 0 }) && told
+            }
+        }
+    }
+}

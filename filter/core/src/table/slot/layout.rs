@@ -1,0 +1,312 @@
+//! A slot's bytes.
+//!
+//! ```text
+//!   0  format      4 B  FORMAT, changes with the layout
+//!   4  watched     1 B  entries at the front, two units each
+//!   5  cold        1 B  entries at the back, one unit each
+//!   6  debts       1 B  of keys that have no place
+//!   7  zero        1 B
+//!   8  checksum    8 B  xxh64 of the units that hold entries, and of debts, seeded by what stands before
+//!  16  base        8 B  what the times of debts are told from
+//!  24  units  16 x 24 B  watched entries from the left, cold ones from the right
+//! 408  debts  34 x  3 B
+//! 510  zero        2 B
+//! ```
+//!
+//! A read out of range gives zero and a write out of range does nothing, so no index can trap. Units without an entry
+//! may hold anything.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use xxhash_rust::xxh64::xxh64;
+
+use super::debt::Debt;
+use super::entry::{Cold, Hold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
+use crate::buckets::{Bucket, EvenShare};
+use weir_wire::messages::{AdmitRatio, PARTS_MAX};
+use weir_wire::quota::TOKENS_MAX;
+use weir_wire::time::Time;
+
+/// Bytes in a slot.
+pub const SLOT_BYTES: usize = 512;
+/// Units in a slot.
+pub(super) const UNITS: usize = 16;
+/// Debts in a slot.
+pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
+/// Units of a watched entry.
+pub(super) const WATCHED_UNITS: usize = 2;
+
+/// "WER5": the layout above. The names of slots, and of the other shared values, carry the same digit.
+const FORMAT: [u8; 4] = *b"WER5";
+const HEADER_BYTES: usize = 24;
+const UNIT_BYTES: usize = 24;
+const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
+const DEBTS_OFFSET: usize = UNITS_END;
+const DEBT_BYTES: usize = 3;
+/// What stands for an admit ratio in a watched entry that holds no grant: above every ratio.
+const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
+const LEASE: u32 = SHARE + 1;
+const BAR: u32 = LEASE + 1;
+/// Bits of a watched entry's tokens; the other bits of that word hold its parts.
+const BURST_BITS: u32 = 20;
+const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
+const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
+const WATCHED_COUNT: usize = 4;
+const COLD_COUNT: usize = 5;
+const DEBTS_COUNT: usize = 6;
+const BASE: usize = 16;
+
+const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
+
+/// The packed set of entries. Reads and writes its bytes in place.
+#[derive(Clone)]
+pub struct Slot {
+    bytes: Box<[u8; SLOT_BYTES]>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl Slot {
+    /// A slot without entries.
+    pub fn empty() -> Self {
+        let mut slot = Self { bytes: Box::new([0; SLOT_BYTES]) };
+        slot.write(0, FORMAT);
+        slot
+    }
+
+    /// Drops every entry.
+    pub fn clear(&mut self) {
+        self.write(0, [0; HEADER_BYTES]);
+        self.write(0, FORMAT);
+    }
+
+    /// Copies what `other` holds.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.write(0, other.array::<HEADER_BYTES>(0));
+        let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
+        for used in [HEADER_BYTES..watched, cold..other.debts_end()] {
+            if let (Some(to), Some(from)) = (self.bytes.get_mut(used.clone()), other.bytes.get(used)) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Reads the bytes of a sealed slot. False if they are no slot, or not whole; what it holds is then undefined.
+    pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
+        let Ok(bytes) = bytes.try_into() else { return false };
+        self.bytes = bytes;
+        let fits = self.watched() * WATCHED_UNITS + self.cold() <= UNITS && self.debts() <= DEBTS_MAX;
+        self.array::<4>(0) == FORMAT && fits && self.array::<8>(8) == self.checksum()
+    }
+
+    /// The bytes, with their checksum: for a store that others write, or that may return torn reads.
+    pub fn sealed(&mut self) -> &[u8; SLOT_BYTES] {
+        let checksum = self.checksum();
+        self.write(8, checksum);
+        &self.bytes
+    }
+}
+
+impl Slot {
+    pub(super) fn watched(&self) -> usize {
+        usize::from(self.array::<1>(WATCHED_COUNT)[0])
+    }
+
+    pub(super) fn cold(&self) -> usize {
+        usize::from(self.array::<1>(COLD_COUNT)[0])
+    }
+
+    pub(super) fn set_watched_count(&mut self, count: usize) {
+        self.set_count(WATCHED_COUNT, count);
+    }
+
+    pub(super) fn set_cold_count(&mut self, count: usize) {
+        self.set_count(COLD_COUNT, count);
+    }
+
+    pub(super) fn debts(&self) -> usize {
+        usize::from(self.array::<1>(DEBTS_COUNT)[0])
+    }
+
+    pub(super) fn set_debts_count(&mut self, count: usize) {
+        self.set_count(DEBTS_COUNT, count);
+    }
+
+    fn set_count(&mut self, offset: usize, count: usize) {
+        self.write(offset, [u8::try_from(count).unwrap_or(0)]);
+    }
+
+    pub(super) fn watched_at(&self, i: usize) -> Watched {
+        let at = watched_offset(i);
+        Watched {
+            bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
+            until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
+            unheard_since: Moment::from_bits(self.half(at + 16)),
+            epoch: self.half(at + 24),
+            admitted: self.half(at + 28),
+            asked: self.half(at + 32),
+            charged: self.half(at + 36),
+            hold: self.hold_at(at + 40),
+        }
+    }
+
+    /// What is held: a kind or an admit ratio, then tokens and parts.
+    fn hold_at(&self, at: usize) -> Hold {
+        let (tokens, parts) = (self.half(at + 4) & BURST_MASK, (self.half(at + 4) >> BURST_BITS).max(1));
+        match self.half(at) {
+            SHARE => Hold::Share { cost: tokens, pops: parts },
+            LEASE => Hold::Lease { left: tokens },
+            BAR => Hold::Bar { left: tokens },
+            ratio => Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts },
+        }
+    }
+
+    pub(super) fn set_watched(&mut self, i: usize, tag: Tag, watched: &Watched) {
+        let at = watched_offset(i);
+        self.write(at, tag.0.to_le_bytes());
+        self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
+        let lease = watched.until.as_nanos() >> STEP_BITS << MOMENT_BITS;
+        self.write(at + 16, (lease | u64::from(watched.unheard_since.bits())).to_le_bytes());
+        self.write(at + 24, watched.epoch.to_le_bytes());
+        self.write(at + 28, watched.admitted.to_le_bytes());
+        self.write(at + 32, watched.asked.to_le_bytes());
+        self.write(at + 36, watched.charged.to_le_bytes());
+        let (kind, parts) = match watched.hold {
+            Hold::Grant { ratio, parts, .. } => (ratio.bits(), parts),
+            Hold::Share { pops, .. } => (SHARE, pops),
+            Hold::Lease { .. } => (LEASE, 1),
+            Hold::Bar { .. } => (BAR, 1),
+        };
+        self.write(at + 40, kind.to_le_bytes());
+        let tokens = parts << BURST_BITS | watched.hold.tokens() & BURST_MASK;
+        self.write(at + 44, tokens.to_le_bytes());
+    }
+
+    pub(super) fn cold_at(&self, i: usize) -> Cold {
+        let at = cold_offset(i);
+        Cold {
+            bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
+            share: EvenShare::from_bits(self.word(at + 16)),
+        }
+    }
+
+    pub(super) fn set_cold(&mut self, i: usize, tag: Tag, cold: &Cold) {
+        let at = cold_offset(i);
+        self.write(at, tag.0.to_le_bytes());
+        self.write(at + 8, cold.bucket.refilled().as_nanos().to_le_bytes());
+        self.write(at + 16, cold.share.bits().to_le_bytes());
+    }
+
+    pub(super) fn debt_at(&self, i: usize) -> Debt {
+        Debt::from_bytes(self.array(DEBTS_OFFSET + i * DEBT_BYTES))
+    }
+
+    pub(super) fn set_debt(&mut self, i: usize, debt: Debt) {
+        self.write(DEBTS_OFFSET + i * DEBT_BYTES, debt.bytes());
+    }
+
+    /// The time that debts are stored relative to.
+    pub(super) fn base(&self) -> Time {
+        Time::from_nanos(self.word(BASE))
+    }
+
+    pub(super) fn set_base(&mut self, base: Time) {
+        self.write(BASE, base.as_nanos().to_le_bytes());
+    }
+
+    /// The tag of the `i`-th watched entry.
+    pub(super) fn watched_tag(&self, i: usize) -> Tag {
+        Tag(self.word(watched_offset(i)))
+    }
+
+    /// The tag of the `i`-th cold entry.
+    pub(super) fn cold_tag(&self, i: usize) -> Tag {
+        Tag(self.word(cold_offset(i)))
+    }
+
+    /// Moves the watched entry at `from` to `to`.
+    pub(super) fn move_watched(&mut self, from: usize, to: usize) {
+        self.move_units(watched_offset(from), watched_offset(to), WATCHED_UNITS);
+    }
+
+    /// Moves the cold entry at `from` to `to`.
+    pub(super) fn move_cold(&mut self, from: usize, to: usize) {
+        self.move_units(cold_offset(from), cold_offset(to), 1);
+    }
+
+    fn move_units(&mut self, from: usize, to: usize, units: usize) {
+        let bytes = units * UNIT_BYTES;
+        if from + bytes <= UNITS_END && to + bytes <= UNITS_END {
+            self.bytes.copy_within(from..from + bytes, to);
+        }
+    }
+
+    fn checksum(&self) -> [u8; 8] {
+        let watched = self.bytes.get(HEADER_BYTES..watched_offset(self.watched())).unwrap_or_default();
+        // The debts follow the cold entries.
+        let rest = self.bytes.get(self.cold_begin()..self.debts_end()).unwrap_or_default();
+        let mut sum = self.word(0) ^ self.word(BASE);
+        for bytes in [watched, rest] {
+            if !bytes.is_empty() {
+                sum = xxh64(bytes, sum);
+            }
+        }
+        sum.to_le_bytes()
+    }
+
+    fn debts_end(&self) -> usize {
+        DEBTS_OFFSET + self.debts() * DEBT_BYTES
+    }
+
+    /// The units of cold entries, in reverse: the first entry is in the last unit.
+    fn cold_units(&self) -> &[u8] {
+        self.bytes.get(self.cold_begin()..UNITS_END).unwrap_or_default()
+    }
+
+    fn cold_begin(&self) -> usize {
+        UNITS_END.saturating_sub(self.cold() * UNIT_BYTES)
+    }
+
+    /// The index of the cold entry with this tag.
+    pub(super) fn find_cold(&self, tag: Tag) -> Option<usize> {
+        let tag = tag.0.to_le_bytes();
+        self.cold_units().rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
+    }
+
+    /// The index of the watched entry with this tag.
+    pub(super) fn find_watched(&self, tag: Tag) -> Option<usize> {
+        (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
+    }
+
+    fn word(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.array(offset))
+    }
+
+    fn half(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.array(offset))
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        self.bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+    }
+
+    fn write<const N: usize>(&mut self, offset: usize, value: [u8; N]) {
+        if let Some(room) = self.bytes.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+            *room = value;
+        }
+    }
+}
+
+const fn watched_offset(i: usize) -> usize {
+    HEADER_BYTES + i * WATCHED_UNITS * UNIT_BYTES
+}
+
+/// Cold entries fill the units from their end.
+const fn cold_offset(i: usize) -> usize {
+    (UNITS_END - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
+}

@@ -1,0 +1,318 @@
+//! A slot: the packed set of buckets that one shared-data key holds.
+//!
+//! A host's shared data cannot be enumerated, and on Envoy nothing in it can ever be removed. So
+//! the table is a fixed number of slots with fixed names, and a slot is a fixed number of bytes
+//! ([`layout`]) that holds [`entry`]s under tags.
+//!
+//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. After them goes the
+//! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt when it
+//! comes back. So a client gains nothing by rotating keys to shake off a throttled one. A newcomer gets a bucket of its
+//! own as long as the slot can tell its debts apart; there is room for twice as many debts as places.
+//!
+//! An entry that a debt cannot stand for keeps its place: one with a lease, with unconfirmed counts, or with a cell of
+//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; a key for which there is no room stays cold.
+//! Keys whose cells find no room share their rule's overflow cell; a few units are reserved for these.
+
+mod debt;
+mod debts;
+mod entry;
+mod layout;
+mod strict;
+#[cfg(test)]
+mod tests;
+
+pub use entry::{Cold, Entry, Hold, Moment, Tag, Unheard, Watched};
+pub use layout::{SLOT_BYTES, Slot};
+pub use strict::BAR_STEP_NS;
+
+use crate::buckets::Bucket;
+use core::cmp::Reverse;
+use debts::Owed;
+use layout::{UNITS, WATCHED_UNITS};
+use weir_wire::time::Time;
+
+/// The most cold keys that have places.
+pub const KEYS_PER_SLOT: usize = UNITS;
+
+/// The number of slots that have room for `keys`.
+pub fn slots_for(keys: u32) -> u32 {
+    u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
+}
+
+/// Units that only overflow cells may keep. Each takes one, and a rule has one.
+const OVERFLOW_UNITS: usize = 2;
+/// The most watched keys that may keep their places.
+const WATCHED_MAX: usize = 6;
+
+const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
+
+/// What is stored under a tag, or what a newcomer gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lodging {
+    /// The tag the entry lives under.
+    pub tag: Tag,
+    /// The entry.
+    pub entry: Entry,
+    /// What the key owed when it lost its place; full for a key that has one.
+    pub owed: Bucket,
+    /// Whether its bucket is charged for other keys' debts, because the slot could not tell all debts apart.
+    pub is_shared: bool,
+    /// Where the slot holds it; valid until the slot changes.
+    at: Option<At>,
+}
+
+/// Where a slot holds an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Watched(usize),
+    Cold(usize),
+}
+
+impl Slot {
+    /// The entry of the key `tag`, or what a new one begins with.
+    #[inline]
+    pub fn lodge(&self, tag: Tag, now: Time) -> Lodging {
+        match self.find(tag) {
+            Some(at) => {
+                let entry = self.entry_at(at);
+                Lodging { tag, entry, owed: Bucket::FULL, is_shared: false, at: Some(at) }
+            }
+            None => self.lodge_newcomer(tag, now),
+        }
+    }
+
+    fn lodge_newcomer(&self, tag: Tag, now: Time) -> Lodging {
+        let Owed { own, shared } = self.owed(tag);
+        let entry = Entry::Cold(Cold { bucket: own.max(shared), ..Cold::NEW });
+        Lodging { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
+    }
+
+    /// Whether the entry under `tag` is a watched one.
+    pub fn is_watched(&self, tag: Tag) -> bool {
+        self.find_watched(tag).is_some()
+    }
+
+    /// The entry under `tag`.
+    #[inline]
+    pub fn get(&self, tag: Tag) -> Option<Entry> {
+        self.find(tag).map(|at| self.entry_at(at))
+    }
+
+    fn find(&self, tag: Tag) -> Option<At> {
+        self.find_watched(tag).map(At::Watched).or_else(|| self.find_cold(tag).map(At::Cold))
+    }
+
+    fn entry_at(&self, at: At) -> Entry {
+        match at {
+            At::Watched(i) => Entry::Watched(self.watched_at(i)),
+            At::Cold(i) => Entry::Cold(self.cold_at(i)),
+        }
+    }
+
+    /// Stores the new state of an entry, as [`Slot::put`] does; the slot must not have changed since it was looked up.
+    #[inline]
+    pub fn put_back(&mut self, lodging: &Lodging, entry: &Entry, now: Time) -> Option<u32> {
+        match (lodging.at, entry) {
+            (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, lodging.tag, watched),
+            (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, lodging.tag, cold),
+            _ => return self.put(lodging.tag, entry, now),
+        }
+        Some(0)
+    }
+
+    /// Stores `entry` under `tag`: over the entry there, or in place of entries that may go. Returns how many of those
+    /// held no information, or `None` if there was no room; there is always room for a cold bucket.
+    #[inline]
+    pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
+        match (entry, self.find_watched(tag), self.find_cold(tag)) {
+            (Entry::Watched(watched), Some(i), _) => {
+                self.set_watched(i, tag, watched);
+                Some(0)
+            }
+            (Entry::Cold(cold), None, Some(i)) => {
+                self.set_cold(i, tag, cold);
+                Some(0)
+            }
+            (Entry::Watched(watched), None, _) => self.begin_watching(tag, watched, now),
+            (Entry::Cold(cold), watched, _) => {
+                if let Some(i) = watched {
+                    self.remove_watched(i);
+                }
+                self.insert_cold(tag, cold, now)
+            }
+        }
+    }
+
+    fn insert_cold(&mut self, tag: Tag, cold: &Cold, now: Time) -> Option<u32> {
+        let mut dropped = 0;
+        if tag.is_cell() {
+            if !self.has_room_for_cell(tag, now) {
+                return None;
+            }
+            if tag.is_overflow() && self.overflow_entries().count() >= OVERFLOW_UNITS {
+                let spent = self.overflow_entries().find(|(_, entry)| entry.is_spent(now))?;
+                self.remove(spent.0);
+                dropped += 1;
+            }
+        }
+        match self.make_room(1, now) {
+            Some(more) => dropped += more,
+            None if tag.is_cell() => return None,
+            None => {
+                // Every key that has a place must keep it.
+                self.keep_debt(tag, cold.bucket.refilled(), now);
+                return Some(dropped);
+            }
+        }
+        let i = self.cold();
+        self.set_cold_count(i + 1);
+        self.set_cold(i, tag, cold);
+        Some(dropped)
+    }
+
+    /// Makes a key watched that is not watched yet. None if there is no room.
+    fn begin_watching(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
+        let goes = |i| {
+            let (tag, entry) = self.watched_entry(i);
+            Some((may_go(tag, &entry, now)?, tag))
+        };
+        let first = (0..self.watched()).filter_map(goes).max_by_key(|(why, _)| *why);
+        let kept = (0..self.watched()).filter(|i| goes(*i).is_none()).count();
+        if kept >= WATCHED_MAX || self.kept_units(now) + WATCHED_UNITS > UNITS - OVERFLOW_UNITS {
+            return None;
+        }
+        let mut dropped = 0;
+        if let Some(i) = self.find_cold(tag) {
+            self.remove_cold(i);
+        }
+        if self.watched() >= WATCHED_MAX {
+            let (_, tag) = first?;
+            dropped += self.let_go(tag, now);
+        }
+        dropped += self.make_room(WATCHED_UNITS, now)?;
+        let i = self.watched();
+        self.set_watched_count(i + 1);
+        self.set_watched(i, tag, watched);
+        Some(dropped)
+    }
+
+    /// Gives a key that is not watched the place of the watched key without a lease that has the fewest unconfirmed
+    /// tokens, less than a burst. That key keeps its debt; the tokens go unreported. None if there is no such key.
+    pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
+        let light = (0..self.watched()).map(|i| self.watched_entry(i));
+        let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
+        let (_, lightest) = light.min_by_key(|(unsaid, _)| *unsaid)?;
+        let dropped = self.let_go(lightest, now);
+        self.begin_watching(tag, watched, now).map(|more| dropped + more)
+    }
+
+    /// How many keys it holds information about at `now`, as entries or as debts.
+    pub fn keys_at(&self, now: Time) -> usize {
+        let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
+        keys.count() + self.debts_at(now)
+    }
+
+    /// Whether there is room for the cell `tag`, which is not in the slot.
+    pub(crate) fn has_room_for_cell(&self, tag: Tag, now: Time) -> bool {
+        if tag.is_overflow() {
+            let kept = self.overflow_entries().filter(|(_, entry)| !entry.is_spent(now)).count();
+            return kept < OVERFLOW_UNITS;
+        }
+        let is_empty = self.watched() * WATCHED_UNITS + self.cold() < UNITS - OVERFLOW_UNITS;
+        is_empty || self.kept_units(now) < UNITS - OVERFLOW_UNITS
+    }
+
+    /// Units of entries that must stay, overflow cells excepted.
+    fn kept_units(&self, now: Time) -> usize {
+        let kept =
+            self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
+        kept.map(|(_, entry)| units_of(&entry)).sum()
+    }
+
+    /// Makes room for `units` more. Returns how many spent entries it dropped, or `None` if all must stay.
+    ///
+    /// The key whose bucket is full again soonest gives up its place first, whatever its rule, so keys of a fast rule
+    /// make room for those of a slow one. They lose nothing: the slot keeps their debts for when they come back.
+    fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
+        let mut dropped = 0;
+        while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
+            let may_go = self.entries().filter_map(|(tag, entry)| Some((may_go(tag, &entry, now)?, tag)));
+            let (_, tag) = may_go.max_by_key(|(why, _)| *why)?;
+            dropped += self.let_go(tag, now);
+        }
+        Some(dropped)
+    }
+
+    /// Drops an entry that may go. Returns 1 if it held no information, else 0.
+    fn let_go(&mut self, tag: Tag, now: Time) -> u32 {
+        let Some(entry) = self.get(tag) else { return 0 };
+        self.remove(tag);
+        if entry.is_spent(now) {
+            return 1;
+        }
+        self.keep_debt(tag, entry.bucket().refilled(), now);
+        0
+    }
+
+    fn remove(&mut self, tag: Tag) {
+        if let Some(i) = self.find_watched(tag) {
+            self.remove_watched(i);
+        }
+        if let Some(i) = self.find_cold(tag) {
+            self.remove_cold(i);
+        }
+    }
+
+    /// Every entry with its tag.
+    pub fn entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
+        let watched = (0..self.watched()).map(|i| self.watched_entry(i));
+        watched.chain((0..self.cold()).map(|i| (self.cold_tag(i), Entry::Cold(self.cold_at(i)))))
+    }
+
+    fn watched_entry(&self, i: usize) -> (Tag, Entry) {
+        (self.watched_tag(i), Entry::Watched(self.watched_at(i)))
+    }
+
+    fn overflow_entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
+        self.entries().filter(|(tag, _)| tag.is_overflow())
+    }
+
+    fn remove_watched(&mut self, i: usize) {
+        let last = self.watched().saturating_sub(1);
+        self.move_watched(last, i);
+        self.set_watched_count(last);
+    }
+
+    fn remove_cold(&mut self, i: usize) {
+        let last = self.cold().saturating_sub(1);
+        self.move_cold(last, i);
+        self.set_cold_count(last);
+    }
+}
+
+/// Why an entry may go; the greatest goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Going {
+    /// It knows only that there are no tokens, and would be told so again.
+    Barred,
+    /// A debt can stand for it: the one that owes least goes first.
+    Indebted(Reverse<Bucket>),
+    /// It holds no information: the one that has been idle longest goes first.
+    Spent(u32),
+}
+
+fn may_go(tag: Tag, entry: &Entry, now: Time) -> Option<Going> {
+    if entry.is_spent(now) {
+        let is_barred = matches!(entry, Entry::Watched(watched) if now < watched.until);
+        return Some(if is_barred { Going::Barred } else { Going::Spent(entry.idle_ticks(now)) });
+    }
+    let is_mere_debt = !tag.is_cell() && entry.is_mere_debt(now);
+    is_mere_debt.then(|| Going::Indebted(Reverse(entry.bucket())))
+}
+
+fn units_of(entry: &Entry) -> usize {
+    match entry {
+        Entry::Cold(_) => 1,
+        Entry::Watched(_) => WATCHED_UNITS,
+    }
+}

@@ -1,0 +1,226 @@
+//! A strict rule's key: the tokens that were paid for, and how long they may be spent.
+
+use super::entry::{Hold, Moment, STEP_BITS, Watched, epoch_of, stepped};
+use weir_wire::quota::TOKENS_MAX;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The precision of the time at which there will be tokens again, in nanoseconds.
+pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
+
+/// How long requests are assumed to wait after the last one began to, in nanoseconds. A worker that ends does not say
+/// that its waiting requests are gone.
+const AWAITED_NS_MAX: u64 = 2 * SECOND_NS;
+
+impl Watched {
+    /// Begins an epoch of a strict rule's key, under a name that the key never had before.
+    pub fn begin_epoch(&mut self, now: Time) {
+        let next = self.epoch.wrapping_add(1);
+        let now_named = epoch_of(now);
+        let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
+        self.epoch = if is_later { now_named } else { next };
+        (self.admitted, self.asked, self.charged, self.until) = (0, 0, 0, Time::ZERO);
+        self.hold = Hold::Lease { left: self.left() };
+    }
+
+    /// Begins the next epoch, and keeps what is known of when there will be tokens again.
+    pub fn end_epoch(&mut self, now: Time) {
+        let known = (self.hold, self.until);
+        let is_barred = self.barred_ns(now) > 0;
+        self.begin_epoch(now);
+        if is_barred {
+            (self.hold, self.until) = known;
+        }
+    }
+
+    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.admitted.max(self.charged) > 0 && self.until <= now
+    }
+
+    /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
+    pub fn lease(&mut self, charged: u32, until: Time) {
+        let is_first = self.charged == 0;
+        self.charged = self.charged.max(charged);
+        let is_barred = matches!(self.hold, Hold::Bar { .. });
+        if is_barred && self.charged <= self.admitted {
+            return;
+        }
+        // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
+        let before = if is_first || is_barred { Time::ZERO } else { self.until };
+        (self.hold, self.until) = (Hold::Lease { left: self.left() }, before.max(stepped(until)));
+    }
+
+    /// weir-sync says at `now` that there will be no tokens before `until`; ignored while some are on hand. The bar
+    /// ends at most a step after `until`.
+    pub fn bar(&mut self, until: Time, now: Time) {
+        if self.on_hand(now) == 0 {
+            (self.hold, self.until) = (Hold::Bar { left: 0 }, stepped(until + (1 << STEP_BITS)));
+            // A strict rule's tokens are paid for in advance, so none are unheard of and the field is free for this.
+            self.unheard_since = Moment::of(now);
+        }
+    }
+
+    /// Nanoseconds since weir-sync said that there are no tokens, or since a request last began to wait. The maximum if
+    /// that is further back than a [`Moment`] reaches, or the clock stepped back.
+    pub fn noted_since_ns(&self, now: Time) -> u64 {
+        let is_far = Moment::of(now).is_before(self.unheard_since);
+        if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
+    }
+
+    /// Keeps its place until `until`, while the debit for its epoch is under way. Does nothing to an epoch that was
+    /// leased: it might prolong the time of its tokens.
+    pub fn await_lease(&mut self, until: Time) {
+        if self.admitted.max(self.charged) == 0 {
+            (self.hold, self.until) = (Hold::Lease { left: self.left() }, stepped(until));
+        }
+    }
+
+    /// Tokens that requests at all workers wait for. The budget is to be debited for these and for those admitted.
+    pub fn awaited(&self, now: Time) -> u32 {
+        if self.noted_since_ns(now) < AWAITED_NS_MAX { self.asked } else { 0 }
+    }
+
+    /// A request begins to wait for `tokens`.
+    pub fn await_tokens(&mut self, tokens: u32, now: Time) {
+        self.asked = self.awaited(now).saturating_add(tokens);
+        self.unheard_since = Moment::of(now);
+    }
+
+    /// A request that waited for `tokens` waits no more.
+    pub fn end_waiting(&mut self, tokens: u32) {
+        self.asked = self.asked.saturating_sub(tokens);
+    }
+
+    /// Tokens on hand that no request waits for.
+    pub fn spare(&self, now: Time) -> u32 {
+        self.on_hand(now).saturating_sub(self.awaited(now))
+    }
+
+    /// Spends `cost` tokens that were on hand.
+    pub fn spend(&mut self, cost: u32, now: Time) {
+        self.renew(now);
+        self.admitted = self.admitted.saturating_add(cost);
+    }
+
+    /// What the budget of a calendar quota had left as of the last answer.
+    pub fn left(&self) -> u32 {
+        self.hold.tokens()
+    }
+
+    /// Notes what the budget has left.
+    pub fn note_left(&mut self, left: u32) {
+        let left = left.min(TOKENS_MAX);
+        let is_barred = matches!(self.hold, Hold::Bar { .. });
+        self.hold = if is_barred { Hold::Bar { left } } else { Hold::Lease { left } };
+    }
+
+    /// For how many nanoseconds from `now` there are known to be no tokens; zero if that is not known.
+    pub fn barred_ns(&self, now: Time) -> u64 {
+        if let Hold::Bar { .. } = self.hold { self.until.nanos_since(now) } else { 0 }
+    }
+
+    /// Tokens of a strict rule that are paid for and may be spent at `now`.
+    pub fn on_hand(&self, now: Time) -> u32 {
+        let is_leased = now < self.until && !matches!(self.hold, Hold::Bar { .. });
+        if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard};
+    use weir_wire::quota::Quota;
+    use weir_wire::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(1 << 40);
+
+    fn begun() -> Watched {
+        let quota = Quota::from_token_ns(SECOND_NS, 100).unwrap();
+        Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 0, T0)
+    }
+
+    #[test]
+    fn what_is_given_back_of_a_barred_key_is_not_on_hand_until_it_is_leased_again() {
+        let mut key = begun();
+        key.lease(1, T0 + 10 * SECOND_NS);
+        key.spend(1, T0);
+        key.bar(T0 + 3_600 * SECOND_NS, T0);
+        key.admitted = 0;
+        assert_eq!(key.on_hand(T0), 0);
+        key.lease(2, T0 + 20 * SECOND_NS);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (2, 0));
+        assert_eq!(key.on_hand(T0 + 20 * SECOND_NS), 0, "and not for as long as it was barred");
+    }
+
+    #[test]
+    fn what_waits_for_its_lease_has_nothing_and_is_not_barred() {
+        let mut key = begun();
+        key.await_lease(T0 + 10 * SECOND_NS);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0), key.is_over(T0)), (0, 0, false));
+        assert!(!Entry::Watched(key).is_spent(T0) && Entry::Watched(key).is_spent(T0 + 10 * SECOND_NS));
+        key.lease(1, T0 + 2 * SECOND_NS);
+        assert_eq!([1, 3].map(|s| key.on_hand(T0 + s * SECOND_NS)), [1, 0], "no longer than it was leased");
+        key.await_lease(T0 + 10 * SECOND_NS);
+        assert_eq!(key.on_hand(T0 + 3 * SECOND_NS), 0, "nor prolonged");
+    }
+
+    #[test]
+    fn a_bar_that_has_ended_does_not_bar_what_waits_for_its_lease() {
+        let mut key = begun();
+        key.bar(T0 + SECOND_NS, T0);
+        let later = T0 + 2 * SECOND_NS;
+        key.await_lease(later + SECOND_NS);
+        assert_eq!((key.barred_ns(later), key.on_hand(later)), (0, 0));
+    }
+
+    #[test]
+    fn a_bar_is_told_to_the_step_and_ends_none_too_early() {
+        let until = T0 + 1_000_000_007;
+        let mut key = begun();
+        key.bar(until, T0);
+        let step = 1 << STEP_BITS;
+        assert!((until.nanos_since(T0)..=until.nanos_since(T0) + step).contains(&key.barred_ns(T0)));
+        assert_eq!(key.barred_ns(until + step), 0);
+        assert!(!key.is_over(T0));
+        key.lease(1, T0 + 1);
+        key.bar(until, T0);
+        key.begin_epoch(until);
+        assert_eq!(key.barred_ns(T0), 0);
+    }
+
+    #[test]
+    fn how_long_it_is_barred_is_never_taken_for_less_than_a_minute_again() {
+        let mut key = begun();
+        key.bar(T0 + 30 * 86_400 * SECOND_NS, T0);
+        assert!(key.noted_since_ns(T0 + 59 * SECOND_NS) < 60 * SECOND_NS);
+        for hours in 1..19 {
+            let since = key.noted_since_ns(T0 + hours * 3_600 * SECOND_NS);
+            assert!(since > 60 * SECOND_NS, "{hours} h: {since}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_hand_is_not_barred() {
+        let mut key = begun();
+        key.lease(1, T0 + SECOND_NS);
+        key.bar(T0 + 9 * SECOND_NS, T0);
+        assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (1, 0));
+    }
+
+    #[test]
+    fn a_barred_key_is_in_its_slot_until_there_may_be_tokens() {
+        let (mut slot, tag) = (Slot::empty(), Tag::of_key(1, 0));
+        let mut key = begun();
+        key.bar(T0 + 3_600 * SECOND_NS, T0);
+        slot.put(tag, &Entry::Watched(key), T0).unwrap();
+        let sealed = slot.sealed().to_vec();
+        assert!(slot.unseal(sealed));
+        for n in 2..200 {
+            let now = T0 + 3_000 * SECOND_NS + n;
+            let _ = slot.put(Tag::of_key(n, 0), &Entry::Watched(begun()), now);
+        }
+        let Some(Entry::Watched(found)) = slot.get(tag) else { panic!("gone") };
+        assert_eq!(found.barred_ns(T0), key.barred_ns(T0));
+    }
+}

@@ -1,0 +1,297 @@
+use super::entry::{COUNT_MAX, STEP_BITS, UNCONFIRMED_NS_MAX, epoch_of};
+use super::*;
+use crate::buckets::{Bucket, EvenShare};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::time::SECOND_NS;
+
+const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+
+fn cold(full_in_s: u64) -> Entry {
+    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: EvenShare::WHOLE })
+}
+
+/// As a slot keeps it.
+fn lease_until(time: Time) -> Time {
+    Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
+}
+
+fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
+    Entry::Watched(Watched {
+        bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS),
+        until: lease_until(T0 + lease_s * SECOND_NS),
+        unheard_since: Moment::of(T0),
+        epoch: 3,
+        admitted: unconfirmed + 4,
+        asked: unconfirmed + 5,
+        charged: 4,
+        hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
+    })
+}
+
+/// From 1 on each has a label of its own.
+fn tag(n: u64) -> Tag {
+    Tag::of_key(n + 1, 0)
+}
+
+/// A slot whose every place is a key's that owes tokens for `debt_s` seconds.
+fn indebted(debt_s: u64) -> Slot {
+    let mut slot = Slot::empty();
+    for n in 0..KEYS_PER_SLOT as u64 {
+        assert_eq!(slot.put(tag(n), &cold(debt_s), T0), Some(0));
+    }
+    slot
+}
+
+/// A slot with as many watched keys as may stay in it, all with a lease.
+fn leased() -> Slot {
+    let mut slot = Slot::empty();
+    for n in 0..WATCHED_MAX as u64 {
+        assert_eq!(slot.put(tag(n), &watched(0, 9, 0), T0), Some(0));
+    }
+    slot
+}
+
+/// For how many seconds the bucket that `n` finds is not full.
+fn owes_s(slot: &Slot, n: u64) -> u64 {
+    slot.lodge(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
+}
+
+#[test]
+fn a_key_costs_32_bytes() {
+    assert_eq!(SLOT_BYTES / KEYS_PER_SLOT, 32);
+}
+
+#[test]
+fn reads_what_it_sealed() {
+    let mut slot = indebted(5);
+    slot.put(tag(99), &cold(7), T0);
+    let mut read = Slot::empty();
+    assert!(read.unseal(slot.clone().sealed().to_vec()) && read.entries().eq(slot.entries()));
+    assert_eq!((read.debts_at(T0), owes_s(&read, 0)), (1, owes_s(&slot, 0)));
+}
+
+#[test]
+fn a_changed_byte_is_noticed() {
+    let mut slot = indebted(5);
+    slot.put(tag(99), &cold(7), T0);
+    let sealed = *slot.sealed();
+    let mut read = Slot::empty();
+    for i in 0..SLOT_BYTES {
+        let mut bytes = sealed;
+        bytes[i] ^= 1;
+        let is_sound = read.unseal(bytes.to_vec());
+        // Behind the one debt nothing is read.
+        assert_eq!(is_sound, i >= 408 + 3, "byte {i}");
+        assert!(!is_sound || read.entries().eq(slot.entries()));
+    }
+    for bytes in [&sealed[1..], &[0; SLOT_BYTES], &[]] {
+        assert!(!read.unseal(bytes.to_vec()));
+    }
+}
+
+#[test]
+fn the_key_that_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
+    let mut slot = indebted(50);
+    slot.put(tag(3), &cold(20), T0);
+    assert_eq!(slot.put(tag(99), &cold(1), T0), Some(0), "nothing was lost");
+    assert_eq!((slot.get(tag(3)), slot.get(tag(99))), (None, Some(cold(1))));
+    assert_eq!(owes_s(&slot, 3), 20);
+    // The next takes the place of that one.
+    slot.put(tag(98), &cold(30), T0);
+    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 1));
+    // It comes back, with what it owes and more.
+    slot.put(tag(3), &cold(60), T0);
+    assert_eq!((slot.get(tag(3)), slot.get(tag(98))), (Some(cold(60)), None));
+    for n in (0..KEYS_PER_SLOT as u64).filter(|n| *n != 3) {
+        assert_eq!(slot.get(tag(n)), Some(cold(50)), "a key that owes much keeps its place");
+    }
+}
+
+#[test]
+fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
+    let mut slot = indebted(50);
+    let places = (KEYS_PER_SLOT + layout::DEBTS_MAX) as u64;
+    for n in KEYS_PER_SLOT as u64..places {
+        let lodging = slot.lodge(tag(n), T0);
+        assert_eq!((lodging.entry, lodging.is_shared), (Entry::Cold(Cold::NEW), false), "{n}");
+        slot.put_back(&lodging, &cold(20 + n), T0);
+    }
+    assert_eq!(slot.debts_at(T0), layout::DEBTS_MAX);
+    // Then they begin with what the least of them owes.
+    for n in [100, 101] {
+        slot.put(tag(n), &cold(90), T0);
+    }
+    let newcomer = slot.lodge(tag(102), T0);
+    assert!(newcomer.is_shared && (35..40).contains(&owes_s(&slot, 102)), "{newcomer:?}");
+    assert_eq!(owes_s(&slot, 49), 69, "whose debt is told apart owes no more");
+}
+
+#[test]
+fn where_all_places_are_kept_a_key_is_a_debt_alone() {
+    let (mut slot, cell) = (leased(), Tag::of_key(7, Tag::salt(0, true)));
+    for i in 0..2 {
+        assert_eq!(slot.put(cell.beside(i), &cold(9), T0), Some(0));
+        assert_eq!(slot.put(Tag::of_overflow(u64::from(i)), &cold(9), T0), Some(0));
+    }
+    assert!(!slot.has_room_for_cell(Tag::of_overflow(9), T0), "more rules than overflow units");
+    let before = slot.clone();
+    assert_eq!(slot.put(tag(99), &cold(33), T0), Some(0));
+    assert!(slot.entries().eq(before.entries()));
+    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 33));
+}
+
+#[test]
+fn cells_keep_their_places_and_leave_some_for_overflow_cells() {
+    let (mut slot, salt) = (indebted(5), Tag::salt(3, true));
+    let held = (UNITS - OVERFLOW_UNITS) as u64;
+    for n in 0..held {
+        assert!(slot.has_room_for_cell(Tag::of_key(n, salt), T0));
+        assert_eq!(slot.put(Tag::of_key(n, salt), &cold(1), T0), Some(0), "buckets make room");
+    }
+    assert_eq!(slot.put(Tag::of_key(99, salt), &cold(9), T0), None);
+    assert_eq!(slot.put(Tag::of_overflow(salt), &cold(9), T0), Some(0));
+    slot.put(tag(98), &cold(50), T0);
+    assert!((0..held).all(|n| slot.get(Tag::of_key(n, salt)) == Some(cold(1))));
+    assert_eq!(owes_s(&slot, 0), 5);
+}
+
+#[test]
+fn a_full_bucket_makes_room() {
+    let mut slot = indebted(5);
+    let later = T0 + 5 * SECOND_NS;
+    assert_eq!(slot.put(tag(99), &cold(9), later), Some(1));
+    assert_eq!((slot.get(tag(99)), slot.debts_at(T0)), (Some(cold(9)), 0));
+}
+
+#[test]
+fn a_lease_or_an_unreported_count_keeps_an_entry() {
+    let debt = |n| watched(9, 0, n);
+    for (kept, entry) in [
+        (true, watched(0, 9, 0)),
+        (true, debt(1)),
+        (true, watched(0, 0, 1)),
+        (false, watched(0, 0, 0)),
+        (false, debt(0)),
+    ] {
+        let mut slot = Slot::empty();
+        for n in 0..WATCHED_MAX as u64 {
+            assert_eq!(slot.put(tag(n), &entry, T0), Some(0));
+        }
+        // Newcomers find room, but to be watched not always.
+        for n in 20..40 {
+            assert!(slot.put(tag(n), &cold(50), T0 + 1).is_some());
+        }
+        assert_eq!(slot.put(tag(20), &watched(50, 9, 0), T0 + 1).is_none(), kept, "{entry:?}");
+        assert_eq!(slot.get(tag(0)).is_some(), kept, "{entry:?}");
+        assert!(kept || owes_s(&slot, 0) == entry.bucket().fill_ns(T0) / SECOND_NS, "{entry:?}");
+    }
+    // What nobody ever confirmed does not stay for ever.
+    let Entry::Watched(w) = watched(0, 0, 1) else { unreachable!() };
+    assert!(Entry::Watched(w).is_spent(T0 + UNCONFIRMED_NS_MAX + 1));
+}
+
+#[test]
+fn of_full_buckets_the_one_idle_for_longest_goes_first() {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    let mut slot = Slot::empty();
+    for n in 0..KEYS_PER_SLOT as u64 {
+        let used_at = if n == 9 { T0 } else { T0 + n * SECOND_NS };
+        let share = EvenShare::WHOLE.take(&quota, 1, 1, used_at).unwrap();
+        slot.put(tag(n), &Entry::Cold(Cold { bucket: Bucket::FULL, share }), T0);
+    }
+    let later = T0 + 100 * SECOND_NS;
+    slot.put(tag(0), &cold(500), later);
+    assert_eq!(slot.put(tag(99), &cold(500), later), Some(1));
+    assert_eq!(slot.get(tag(9)), None);
+    assert_eq!(slot.put(tag(98), &cold(500), later), Some(1));
+    assert_eq!(slot.get(tag(1)), None);
+}
+
+/// Ten a second, ten at once, cut in so many parts.
+fn unheard(parts: u32) -> Unheard {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    Unheard { quota, local_burst: 10, parts }
+}
+
+#[test]
+fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
+    let unheard = unheard(4);
+    let share = EvenShare::WHOLE.take(&unheard.quota, 2, 4, T0).unwrap();
+    let cold = Cold { bucket: Bucket::FULL, share };
+    assert_eq!(Watched::begin(&cold, &unheard, 1, T0).admitted, 2 + 1);
+    // What the bucket lacks beside is not this key's to report.
+    let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
+    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &unheard, 1, T0).admitted, 2 + 1);
+}
+
+#[test]
+fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
+    let (unheard, now) = (unheard(4), T0 + 10 * SECOND_NS);
+    let share = EvenShare::WHOLE.overdraw(&unheard.quota, 9, 4, now);
+    let since = |lacks: u64, local_burst: u32| {
+        let cold = Cold { bucket: Bucket::full_at(now + lacks * 100_000_000), share };
+        let begun = Watched::begin(&cold, &Unheard { local_burst, ..unheard }, 1, now);
+        begun.unheard_ns(now) / 10_000_000
+    };
+    // Of nine tokens seven; what the POP withholds of its burst is none that was admitted.
+    assert_eq!([since(2, 10), since(9, 10), since(10, 10), since(8, 4)], [69, 0, 0, 69]);
+}
+
+#[test]
+fn watching_a_key_keeps_its_bucket_or_its_place() {
+    let mut slot = indebted(5);
+    assert_eq!(slot.put(tag(1), &watched(5, 0, 1), T0), Some(0));
+    assert_eq!(slot.get(tag(1)), Some(watched(5, 0, 1)));
+    assert_eq!(slot.debts_at(T0), 1, "it takes two units");
+    let mut full = leased();
+    full.put(tag(9), &cold(5), T0);
+    assert_eq!(full.put(tag(9), &watched(5, 0, 1), T0), None);
+    assert_eq!(full.get(tag(9)), Some(cold(5)));
+}
+
+#[test]
+fn counters_begin_a_new_epoch_before_they_wrap() {
+    let mut w = Watched::begin(&Cold::NEW, &unheard(1), 0, T0);
+    (w.admitted, w.asked, w.charged) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
+    let later = T0 + SECOND_NS;
+    w.count_admitted(1, later);
+    assert_eq!((w.admitted, w.charged, w.epoch), (6, 0, epoch_of(later)));
+    // What is only asked for wraps no counter either.
+    w.asked = COUNT_MAX + 1;
+    w.count_asked(9, later + SECOND_NS);
+    assert_eq!((w.admitted, w.asked, w.epoch), (6, 15, epoch_of(later + SECOND_NS)));
+}
+
+proptest! {
+    /// Beside a map that forgets nothing: a slot holds every entry that still says something, or a debt that is no less.
+    #[test]
+    fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
+        let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
+        for (key, full_in_s, step_s, watch) in ops {
+            now += step_s * SECOND_NS;
+            let lodging = slot.lodge(tag(key), now);
+            let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
+            if let Some(known) = known {
+                prop_assert!(lodging.entry == known || known.is_mere_debt(now));
+            }
+            let ends = now.nanos_since(T0) / SECOND_NS + full_in_s;
+            let entry = if watch { watched(ends, ends, 0) } else { cold(ends) };
+            if slot.put(lodging.tag, &entry, now).is_some() {
+                model.insert(key, entry);
+            }
+            for (key, entry) in &model {
+                let held = slot.get(tag(*key));
+                let owes = slot.lodge(tag(*key), now).entry.bucket() >= entry.bucket();
+                let is_held = held == Some(*entry) || entry.is_mere_debt(now) && owes;
+                prop_assert!(entry.is_spent(now) || is_held, "key {} lost", key);
+            }
+            let sealed = slot.sealed().to_vec();
+            let mut copy = Slot::empty();
+            copy.copy_from(&slot);
+            assert!(slot.unseal(sealed) && copy.entries().eq(slot.entries()));
+        }
+    }
+}
