@@ -126,11 +126,10 @@ impl Connections {
         A: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let (limits, mut ending, open) = (self.limits, self.ending.subscribe(), self.open.clone());
-        let place = Arc::new(Place::new(&self.waiting));
+        let (limits, mut ending) = (self.limits, self.ending.subscribe());
+        let place = Arc::new(Place::new(&self.waiting, &self.open));
         async move {
             let _permit = permit;
-            let _counted = Counted::new(open);
             let closed = place.close.notified();
             let ended = async {
                 tokio::select! {
@@ -233,16 +232,20 @@ struct Place {
     turn: AtomicU64,
     /// A request is being answered.
     is_busy: AtomicBool,
+    /// Counts the connections.
+    open: Gauge,
 }
 
 impl Place {
-    fn new(waiting: &Arc<Waiting>) -> Self {
+    fn new(waiting: &Arc<Waiting>, open: &Gauge) -> Self {
         let place = Self {
             waiting: Arc::clone(waiting),
             close: Arc::default(),
             turn: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
+            open: open.clone(),
         };
+        place.open.inc();
         place.wait();
         place
     }
@@ -261,6 +264,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.open.dec();
         self.leave();
     }
 }
@@ -280,22 +284,6 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.is_busy.store(false, Ordering::Relaxed);
         self.0.wait();
-    }
-}
-
-/// Counts a connection for as long as it is there.
-struct Counted(Gauge);
-
-impl Counted {
-    fn new(open: Gauge) -> Self {
-        open.inc();
-        Self(open)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn start_logs(config: &Config) {
-    let logs = fmt().with_max_level(config.log_level.filter()).with_writer(std::io::stderr);
+    let logs = fmt().with_max_level(config.log_level).with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => logs.with_ansi(false).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),

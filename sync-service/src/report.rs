@@ -13,7 +13,7 @@ use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
 use weir_wire::messages::{Message, Report, WireError};
 use weir_wire::time::Time;
 
-use crate::figures::Figures;
+use crate::figures;
 use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics, Outcome};
 use crate::rules::RuleSets;
@@ -23,7 +23,6 @@ use crate::store::{Batch, Store, StoreError};
 pub struct Exchange {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
-    figures: Figures,
     /// The rule set that POPs are told to run.
     pub rules: Arc<RuleSets>,
     hub: Mutex<Hub>,
@@ -45,10 +44,9 @@ impl Exchange {
     /// Charges `store` and grants as `settings` say.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings) -> Self {
         Self {
-            rules: Arc::new(RuleSets::new(Arc::clone(&store), metrics.rule_set.clone())),
+            rules: Arc::new(RuleSets::new(Arc::clone(&store), metrics.rule_set_version.clone())),
             store,
             metrics,
-            figures: Figures::default(),
             member: settings.member.clone(),
             hub: Mutex::new(Hub::new(settings)),
             new_bans: Notify::new(),
@@ -86,11 +84,11 @@ impl Exchange {
     /// run.
     pub async fn listen(&self) -> Result<(), StoreError> {
         let tick = self.hub().tick(self.now());
-        let region = &self.metrics.region;
-        region.warm_keys.set(gauge(tick.warm_keys));
-        region.hot_keys_here.set(gauge(tick.hot_keys));
-        let known = region.hot_keys_dropped.get();
-        region.hot_keys_dropped.inc_by(tick.hot_dropped.saturating_sub(known));
+        let metrics = &self.metrics;
+        metrics.warm_keys.set(gauge(tick.warm_keys));
+        metrics.hot_keys_here.set(gauge(tick.hot_keys));
+        let known = metrics.hot_keys_dropped.get();
+        metrics.hot_keys_dropped.inc_by(tick.hot_dropped.saturating_sub(known));
         let (hot, rules, noted) = tokio::join!(
             self.list_hot(tick.listing),
             self.rules.listen(),
@@ -108,7 +106,7 @@ impl Exchange {
             let accounts = self.store.charge(&batch).await?;
             self.hub().looked(self.now(), look, &accounts);
         }
-        self.metrics.region.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));
+        self.metrics.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));
         Ok(())
     }
 
@@ -143,7 +141,7 @@ impl Exchange {
         // An error shows in the metric itself.
         let _ = self.ready().await;
         let figures = self.hub().figures(self.now());
-        self.figures.show(&figures, &self.metrics);
+        figures::show(&figures, &self.metrics);
     }
 
     /// Counts a report that the store `took` so long for.
@@ -157,14 +155,14 @@ impl Exchange {
                 self.count("answered");
                 if let Some(span_ms) = facts.unconfirmed_ms {
                     let lag = Duration::from_millis(u64::from(span_ms)) + took;
-                    metrics.region.lag.observe(lag.as_secs_f64());
+                    metrics.lag.observe(lag.as_secs_f64());
                 }
             }
             Some(error) => {
                 tracing::debug!(%error, pop, "a report was not settled");
                 metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
                 self.count("unsettled");
-                metrics.region.reports_alone.inc();
+                metrics.reports_alone.inc();
             }
         }
         metrics.keys_charged.inc_by(facts.deficits.len() as u64);

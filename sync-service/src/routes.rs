@@ -10,11 +10,12 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, StatusCode};
+use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weir_wire::messages;
 
-use crate::metrics::page::Format;
+use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
 use crate::report::Exchange;
@@ -29,6 +30,9 @@ type Answered = Result<Response, Problem>;
 
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
+/// What there is.
+const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
+    /v1/fleet, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -43,8 +47,10 @@ pub struct Page {
 pub struct Routes {
     /// Answers the reports.
     pub exchange: Exchange,
-    /// What `/metrics` shows.
+    /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What `/metrics` shows.
+    pub registry: Registry,
     /// The tokens that reports, and changes of the rule set, must carry.
     pub tokens: Arc<Tokens>,
     /// The metrics as they were made last.
@@ -61,37 +67,49 @@ pub struct Routes {
 
 impl Routes {
     /// The response to `request`. Never fails: what goes wrong is a problem response.
-    pub async fn respond(&self, request: Request) -> Response {
-        self.route(request).await.unwrap_or_else(|problem| self.refuse(&problem))
-    }
-
-    async fn route(&self, request: Request) -> Answered {
-        let method = request.method();
-        match request.uri().path() {
-            messages::REPORT_PATH if method == Method::POST => self.report(request).await,
-            messages::REPORT_PATH => Err(Problem::MethodNotAllowed("POST")),
-            METRICS_PATH if self.has_ops => Err(Problem::ElsewhereOnly),
-            "/healthz" | "/readyz" | METRICS_PATH => self.page(&request).await,
-            _ => self.rules(request).await,
-        }
+    pub async fn respond(self: Arc<Self>, request: Request) -> Response {
+        self.counted(self.route(request).await)
     }
 
     /// The response to `request` at the address that has the pages only.
-    pub async fn respond_to_operator(&self, request: Request) -> Response {
-        self.page(&request).await.unwrap_or_else(|problem| self.refuse(&problem))
+    pub async fn respond_to_operator(self: Arc<Self>, request: Request) -> Response {
+        self.counted(self.page(&request).await)
     }
 
-    fn refuse(&self, problem: &Problem) -> Response {
-        let status = problem.status().as_u16();
-        tracing::debug!(status, detail = problem.detail(), "refused a request");
-        self.metrics.http_errors.get_or_create(&Status { status }).inc();
-        problem.response()
+    fn counted(&self, answered: Answered) -> Response {
+        answered.unwrap_or_else(|problem| {
+            tracing::debug!(problem = %problem, "refused a request");
+            let status = problem.status.as_u16();
+            self.metrics.http_errors.get_or_create(&Status { status }).inc();
+            problem.response()
+        })
+    }
+
+    async fn route(&self, request: Request) -> Answered {
+        match (request.uri().path(), request.method()) {
+            (messages::REPORT_PATH, &Method::POST) => self.report(request).await,
+            (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request).await,
+            (messages::RULES_PATH, &Method::PUT) => self.put_rules(request).await,
+            ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
+            ("/v1/rules/rollback", &Method::POST) => self.roll_back(request).await,
+            ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
+            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
+            (messages::REPORT_PATH | "/v1/rules/rollback", _) => Err(Problem::method_not_allowed("POST")),
+            (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
+            ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
+            ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
+            (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "the metrics are at the address that ops_listen sets",
+            )),
+            _ => self.page(&request).await,
+        }
     }
 
     async fn page(&self, request: &Request) -> Answered {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
-            "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::MethodNotAllowed("GET, HEAD")),
+            "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::method_not_allowed("GET, HEAD")),
             "/healthz" => Ok(text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")),
             "/readyz" => Ok(self.readiness().await),
             METRICS_PATH => {
@@ -99,7 +117,7 @@ impl Routes {
                 let format = Format::accepted(accept);
                 Ok(text(StatusCode::OK, format.content_type(), self.metrics_page(format).await))
             }
-            _ => Err(Problem::NotFound),
+            _ => Err(Problem::new(StatusCode::NOT_FOUND, EXPECTED_PATHS)),
         }
     }
 
@@ -112,7 +130,7 @@ impl Routes {
             known
         } else {
             self.exchange.refresh_metrics().await;
-            let of = |format| Bytes::from(self.metrics.page(format));
+            let of = |format| Bytes::from(page::write(&self.registry, format));
             let (open, text) = (of(Format::OpenMetrics), of(Format::Text));
             page.insert(Page { made_at: Instant::now(), open, text })
         };
@@ -122,13 +140,13 @@ impl Routes {
     async fn report(&self, request: Request) -> Answered {
         self.authorize(request.headers())?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
-            return Err(Problem::MediaType(messages::CONTENT_TYPE));
+            return Err(Problem::media_type(messages::CONTENT_TYPE));
         }
         let body = self.read(request.into_body(), self.body_bytes_max).await?;
         let reply = self.exchange.answer(&body).await;
         let reply = reply.map_err(|error| match error {
-            messages::WireError::TooLarge(_) => Problem::TooLarge(messages::MESSAGE_BYTES_MAX),
-            _ => Problem::Malformed(error.to_string()),
+            messages::WireError::TooLarge(_) => Problem::too_large(messages::MESSAGE_BYTES_MAX),
+            _ => Problem::malformed(error.to_string()),
         })?;
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, reply))
     }
@@ -144,15 +162,16 @@ impl Routes {
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        if self.tokens.let_report(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
+        if self.tokens.let_report(bearer(headers)) { Ok(()) } else { Err(Problem::unauthorized()) }
     }
 
     /// Lets in requests that may change the rule set.
     fn authorize_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if !self.tokens.have_admin() {
-            return Err(Problem::NoAdmin);
+            let detail = "rules cannot be changed here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
-        if self.tokens.let_change(bearer(headers)) { Ok(()) } else { Err(Problem::Unauthorized) }
+        if self.tokens.let_change(bearer(headers)) { Ok(()) } else { Err(Problem::unauthorized()) }
     }
 
     /// Lets in requests that may report, and those that may change the rule set.
@@ -160,17 +179,20 @@ impl Routes {
         self.authorize(headers).or_else(|problem| self.authorize_admin(headers).map_err(|_| problem))
     }
 
+    /// The whole body, if it has at most `bytes_max` and arrives in time.
     async fn read(&self, body: Incoming, bytes_max: usize) -> Result<Bytes, Problem> {
-        let too_large = Problem::TooLarge(bytes_max);
         if body.size_hint().lower() > bytes_max as u64 {
-            return Err(too_large);
+            return Err(Problem::too_large(bytes_max));
         }
         let collected = timeout(self.body_timeout, Limited::new(body, bytes_max).collect()).await;
+        let collected = collected.map_err(|_| {
+            let detail = format!("expected the whole body within {} ms", self.body_timeout.as_millis());
+            Problem::new(StatusCode::REQUEST_TIMEOUT, detail).that_closes()
+        })?;
         match collected {
-            Err(_) => Err(Problem::Slow(self.body_timeout.as_millis())),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large),
-            Ok(Err(_)) => Err(Problem::Broken),
-            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(Problem::too_large(bytes_max)),
+            Err(_) => Err(Problem::malformed("the body broke off").that_closes()),
         }
     }
 }

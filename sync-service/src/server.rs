@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_budget::hub::Settings;
 
@@ -94,24 +94,20 @@ pub async fn serve(
     // The receiver may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
-    let mut work = vec![
-        tokio::spawn(listen_to_regions(Arc::clone(&routes))),
-        tokio::spawn(share_bans(Arc::clone(&routes))),
-    ];
-    work.extend(config.rules_file.clone().map(|path| {
+    let mut work = JoinSet::new();
+    work.spawn(listen_to_regions(Arc::clone(&routes)));
+    work.spawn(share_bans(Arc::clone(&routes)));
+    if let Some(path) = config.rules_file.clone() {
         let rules = Arc::clone(&routes.exchange.rules);
-        tokio::spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)))
-    }));
-    work.extend(
-        ops_listener.map(|listener| tokio::spawn(serve_operations(listener, Arc::clone(&routes), limits))),
-    );
+        work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
+    }
+    if let Some(listener) = ops_listener {
+        work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
+    }
     let connections = Connections::new(limits, routes.metrics.connections.clone());
-    let answer = move |request| {
-        let routes = Arc::clone(&routes);
-        async move { routes.respond(request).await }
-    };
+    let answer = move |request| Arc::clone(&routes).respond(request);
     connections.accept(listener, answer, shutdown).await;
-    work.iter().for_each(JoinHandle::abort);
+    work.shutdown().await;
     drain(&connections, config.drain_timeout).await;
     Ok(())
 }
@@ -175,19 +171,18 @@ async fn drain(connections: &Connections, limit: Duration) {
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
     let connections = Connections::new(limits, Gauge::default());
-    let answer = move |request| {
-        let routes = Arc::clone(&routes);
-        async move { routes.respond_to_operator(request).await }
-    };
+    let answer = move |request| Arc::clone(&routes).respond_to_operator(request);
     connections.accept(listener, answer, pending()).await;
 }
 
 fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, settings: Settings) -> Routes {
-    let metrics = Arc::new(Metrics::new(&config.region));
+    let (metrics, registry) = Metrics::new(&config.region);
+    let metrics = Arc::new(metrics);
     let exchange = Exchange::new(store, Arc::clone(&metrics), settings);
     Routes {
         exchange,
         metrics,
+        registry,
         tokens,
         page: Mutex::default(),
         metrics_interval: config.metrics_interval,

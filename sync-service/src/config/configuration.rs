@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
 use weir_budget::divide::Terms;
 use weir_budget::hub;
 
 use super::token::Token;
-use super::values::{self, LogFormat, LogLevel, StoreAddress};
+use super::values::{self, LogFormat, StoreAddress};
 
 /// The configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub struct Config {
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.
-    pub log_level: LogLevel,
+    pub log_level: LevelFilter,
     /// How often the metrics are made at most.
     pub metrics_interval: Duration,
     /// How long a new connection may take to send its first byte.
@@ -114,7 +115,7 @@ impl Default for Config {
             pop_ttl: Duration::from_secs(10),
             pops_expected: 0,
             log_format: LogFormat::Text,
-            log_level: LogLevel::Info,
+            log_level: LevelFilter::INFO,
             metrics_interval: Duration::from_secs(1),
             first_byte_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),

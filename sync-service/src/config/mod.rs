@@ -13,4 +13,4 @@ pub mod values;
 pub use configuration::Config;
 pub use layers::{Errors, Loaded, command, load};
 pub use token::Token;
-pub use values::{LogFormat, LogLevel, Secret, StoreAddress};
+pub use values::{LogFormat, Secret, StoreAddress};

@@ -5,7 +5,7 @@ use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::Token;
-use super::values::{self, LogFormat, LogLevel, StoreAddress};
+use super::values::{self, LogFormat, StoreAddress};
 
 /// What every variable of weir-sync begins with.
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
@@ -190,7 +190,7 @@ pub const SETTINGS: &[Setting] = &[
         "LEVEL",
         "info",
         "What is logged: `error`, `warn`, `info`, `debug` or `trace`",
-        LogLevel::read
+        values::log_level
     ),
     setting!(
         metrics_interval_ms as metrics_interval,

@@ -113,42 +113,15 @@ impl LogFormat {
     }
 }
 
-/// What is logged: this and everything graver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// What makes weir-sync useless.
-    Error,
-    /// What needs a look.
-    Warn,
-    /// Starts, stops, changes.
-    Info,
-    /// Every refused request.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "error" => Ok(Self::Error),
-            "warn" => Ok(Self::Warn),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            "trace" => Ok(Self::Trace),
-            _ => Err(format!("expected `error`, `warn`, `info`, `debug` or `trace`, found `{text}`")),
-        }
-    }
-
-    /// As the logger knows it.
-    pub fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
+/// What is logged: this level and everything graver.
+pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
+    match text {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err(format!("expected `error`, `warn`, `info`, `debug` or `trace`, found `{text}`")),
     }
 }
 

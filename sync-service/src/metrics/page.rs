@@ -52,10 +52,11 @@ fn thousandths(quality: &str) -> u32 {
 }
 
 /// What `registry` has, in this format.
-pub(super) fn write(registry: &Registry, format: Format) -> Result<String, fmt::Error> {
+pub fn write(registry: &Registry, format: Format) -> String {
     let mut page = String::new();
-    text::encode(&mut page, registry)?;
-    if format == Format::OpenMetrics { Ok(page) } else { older(&page) }
+    // Writing to a string cannot fail.
+    let _ = text::encode(&mut page, registry);
+    if format == Format::OpenMetrics { page } else { older(&page).unwrap_or_default() }
 }
 
 /// A page of `OpenMetrics` in the older format.
