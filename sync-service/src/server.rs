@@ -21,6 +21,7 @@ use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
 use crate::store::Store;
+use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
 use crate::tokens::Tokens;
@@ -42,11 +43,8 @@ pub enum RunError {
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// The store's settings cannot be used.
-    #[error("store: {0}")]
-    Store(#[from] redis::RedisError),
-    /// The certificates cannot be read.
-    #[error("store_ca_file: cannot read {0}: {1}")]
-    Certificates(String, io::Error),
+    #[error(transparent)]
+    Store(#[from] DialError),
 }
 
 /// Where a weir-sync listens.
@@ -198,9 +196,12 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
         StoreAddress::Memory => return Ok(Arc::new(Memory::new(config.memory_budgets_max, config.pop_ttl))),
         StoreAddress::Redis(url) => url.expose(),
     };
-    let read =
-        |path: &String| std::fs::read(path).map_err(|error| RunError::Certificates(path.clone(), error));
-    let ca_pem = config.store_ca_file.as_ref().map(read).transpose()?;
-    let options = Options { response_timeout: config.store_timeout, pop_ttl: config.pop_ttl, ca_pem };
+    let files = Files {
+        password: config.store_password_file.clone(),
+        ca: config.store_ca_file.clone(),
+        client_cert: config.store_client_cert_file.clone(),
+        client_key: config.store_client_key_file.clone(),
+    };
+    let options = Options { response_timeout: config.store_timeout, pop_ttl: config.pop_ttl, files };
     Ok(Arc::new(Redis::new(url, options)?))
 }

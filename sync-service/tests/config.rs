@@ -271,7 +271,23 @@ fn certificates_are_refused_where_nothing_would_look_at_them() {
         assert!(said.starts_with("store_ca_file: ") && said.contains("rediss://"), "{said}");
         assert!(said.contains(plain), "{said}");
     }
-    assert!(
-        read(&["--store", "rediss://redis.internal", "--store-ca-file", "/etc/weir/ca.pem"], &[]).is_ok()
-    );
+    let tls = |scheme: &str| read(&["--store", scheme, "--store-ca-file", "/etc/weir/ca.pem"], &[]).is_ok();
+    assert!(tls("rediss://redis.internal") && tls("valkeys://a") && tls("rediss+sentinel://a,b/main"));
+    for one in ["--store-client-cert-file", "--store-client-key-file"] {
+        let said = errors(&["--store", "rediss://redis.internal", one, "/etc/weir/weir.pem"], &[]);
+        assert!(said.contains("expected both a certificate and store_client_key_file"), "{said}");
+    }
+}
+
+#[test]
+fn a_password_file_stands_alone() {
+    let file = ["--store-password-file", "/run/secrets/redis", "--store"];
+    let said = |store| errors(&[&file[..], &[store]].concat(), &[]);
+    assert!(said("redis://weir:pa55@redis.internal").contains("store_password_file: expected either"));
+    assert!(said("memory").contains("store_password_file: expected a Redis"));
+    for good in
+        ["redis://weir@redis.internal", "unix:///run/redis.sock?user=weir", "redis+sentinel://weir@a,b/main"]
+    {
+        assert!(read(&[&file[..], &[good]].concat(), &[]).is_ok(), "{good}");
+    }
 }

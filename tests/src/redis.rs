@@ -15,20 +15,29 @@ use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
-/// The ACL of a user that has all weir-sync needs, and no more: the one in docs/operating.md.
-pub const ACL: &str = "~weir:* +@read +@write +@scripting +@connection +time -@dangerous";
+/// What docs/operating.md lets weir-sync's user do: the rules in its line `ACL SETUSER`.
+pub fn acl() -> &'static str {
+    let page = include_str!("../../docs/operating.md");
+    let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >PASSWORD "));
+    rules.unwrap_or_else(|| panic!("docs/operating.md has no line that makes weir-sync's user"))
+}
+
+/// The name of its socket.
+const SOCKET: &str = "redis.sock";
 
 /// How a Redis is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The user whom it knows; without one, its default user.
     pub user: Option<String>,
-    /// What that user may do, as in an ACL; unless said, [`ACL`].
+    /// What that user may do, as in an ACL; unless said, [`acl`].
     pub acl: Option<String>,
     /// The password it asks for.
     pub password: Option<String>,
     /// Certificate and key (PEM); with them it speaks TLS only.
     pub tls: Option<(String, String)>,
+    /// The certificate (PEM) that must have signed its clients'; without one it asks for none.
+    pub client_ca: Option<String>,
     /// Whether it keeps an append-only file, and writes it before each answer.
     pub append_only: bool,
     /// Further settings: name and value in turn, names with their dashes.
@@ -70,9 +79,22 @@ impl Redis {
         format!("{scheme}://{user}127.0.0.1:{}", self.port)
     }
 
+    /// Where it listens on this machine alone, without TLS.
+    pub fn socket(&self) -> String {
+        let name = self.setup.user.as_deref().map(|user| format!("user={user}"));
+        let password = self.setup.password.as_deref().map(|password| format!("pass={password}"));
+        let said: Vec<_> = name.into_iter().chain(password).collect();
+        format!("unix://{}?{}", self.folder.path().join(SOCKET).display(), said.join("&"))
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its process id.
@@ -101,6 +123,14 @@ impl Redis {
         self.signal("CONT");
     }
 
+    /// A connection of the user that may do everything (see [`in_a_group`]).
+    pub async fn operator(&self) -> MultiplexedConnection {
+        let url = format!("redis://{OPERATOR}:{OPERATOR}@127.0.0.1:{}", self.port);
+        let client = redis::Client::open(url).unwrap_or_else(|e| panic!("{}: {e}", self.port));
+        let connection = client.get_multiplexed_async_connection().await;
+        connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))
+    }
+
     /// A connection of the test's own, to look at what is stored. Not over TLS.
     pub async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap_or_else(|e| panic!("{}: {e}", self.port));
@@ -126,6 +156,7 @@ impl Redis {
 fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
     let mut command = Command::new(binary());
     command.args(["--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
+    command.arg("--unixsocket").arg(folder.join(SOCKET));
     let is_kept = if setup.append_only { "yes" } else { "no" };
     command.args(["--appendfsync", "always", "--appendonly", is_kept]);
     command.args(&setup.settings);
@@ -134,7 +165,7 @@ fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
         (Some(user), password) => {
             let secret = password.map_or("nopass".into(), |text| format!(">{text}"));
             command.args(["--user", user, "on", &secret]);
-            command.args(setup.acl.as_deref().unwrap_or(ACL).split(' '));
+            command.args(setup.acl.as_deref().unwrap_or(acl()).split(' '));
             command.args(["--user", "default", "off"]);
         }
         (None, Some(password)) => {
@@ -147,7 +178,15 @@ fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
         for (file, text) in [(&certificate_file, certificate), (&key_file, key)] {
             std::fs::write(file, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
         }
-        command.args(["--port", "0", "--tls-auth-clients", "no", "--tls-port"]).arg(port.to_string());
+        match &setup.client_ca {
+            None => command.args(["--tls-auth-clients", "no"]),
+            Some(ca) => {
+                let file = folder.join("ca.pem");
+                std::fs::write(&file, ca).unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+                command.args(["--tls-auth-clients", "yes", "--tls-ca-cert-file"]).arg(file)
+            }
+        };
+        command.args(["--port", "0", "--tls-port"]).arg(port.to_string());
         command.arg("--tls-cert-file").arg(certificate_file).arg("--tls-key-file").arg(key_file);
     } else {
         command.arg("--port").arg(port.to_string());
@@ -155,8 +194,30 @@ fn spawn(port: u16, setup: &Setup, folder: &Path) -> Process {
     Process::spawn("redis-server", command, &folder.join("redis.log"))
 }
 
+/// A server under an ACL as in docs/operating.md that may be one of a group: a user of their own lets servers, sentinels
+/// and tests do everything.
+pub fn in_a_group(settings: &[&str]) -> Setup {
+    let operator =
+        ["--user", OPERATOR, "on", &format!(">{OPERATOR}"), "~*", "&*", "+@all"].map(str::to_owned);
+    let mut all = operator.to_vec();
+    all.extend(
+        ["--masteruser", OPERATOR, "--masterauth", OPERATOR, "--repl-diskless-sync-delay", "0"]
+            .map(str::to_owned),
+    );
+    all.extend(settings.iter().map(|text| (*text).to_owned()));
+    Setup {
+        user: Some("weir-user".into()),
+        password: Some("correct-horse".into()),
+        settings: all,
+        ..Setup::default()
+    }
+}
+
+/// The name and the password of the user that may do everything (see [`in_a_group`]).
+pub const OPERATOR: &str = "operator";
+
 /// The server's binary, wherever the path leads to one.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
         std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file());

@@ -21,8 +21,14 @@ pub struct Config {
     pub store: StoreAddress,
     /// How long the store may take to answer.
     pub store_timeout: Duration,
-    /// A file of certificates (PEM) to trust for `rediss://`, instead of the system's.
+    /// A file that holds the store's password, instead of one in its address.
+    pub store_password_file: Option<String>,
+    /// A file of certificates (PEM) to trust for a store over TLS, instead of the system's.
     pub store_ca_file: Option<String>,
+    /// A file with the certificate (PEM) to show to a store over TLS, ...
+    pub store_client_cert_file: Option<String>,
+    /// ... and one with its private key (PEM).
+    pub store_client_key_file: Option<String>,
     /// The most budgets that the memory store keeps.
     pub memory_budgets_max: usize,
     /// The name of the region whose POPs report here.
@@ -102,7 +108,10 @@ impl Default for Config {
             ops_listen: None,
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
+            store_password_file: None,
             store_ca_file: None,
+            store_client_cert_file: None,
+            store_client_key_file: None,
             memory_budgets_max: 100_000,
             region: "default".into(),
             replica: None,

@@ -9,6 +9,7 @@ use serde_saphyr::Spanned;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{Config, Token};
+use crate::store::address::Address;
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
@@ -115,13 +116,7 @@ fn check(config: &mut Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
-    if config.store_ca_file.is_some() && !config.store.is_tls() {
-        let sentence = format!(
-            "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
-            config.store
-        );
-        errors.add("store_ca_file", sentence);
-    }
+    check_store(config, errors);
     read_token(&mut config.token, "token_file", errors);
     read_token(&mut config.admin_token, "admin_token_file", errors);
     if config.admin_token.overlaps(&config.token) {
@@ -134,6 +129,42 @@ fn check(config: &mut Config, errors: &mut Errors) {
             config.listen
         );
         errors.add("listen", sentence);
+    }
+}
+
+/// Files that no connection to the store would look at.
+fn check_store(config: &Config, errors: &mut Errors) {
+    let address = config.store.redis();
+    let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
+    for (name, file) in [
+        ("store_ca_file", &config.store_ca_file),
+        ("store_client_cert_file", cert),
+        ("store_client_key_file", key),
+    ] {
+        if file.is_some() && !address.as_ref().is_some_and(Address::is_tls) {
+            let sentence = format!(
+                "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
+                config.store
+            );
+            errors.add(name, sentence);
+        }
+    }
+    if cert.is_some() != key.is_some() {
+        errors.add(
+            "store_client_cert_file",
+            "expected both a certificate and store_client_key_file, or neither",
+        );
+    }
+    let Some(_) = &config.store_password_file else { return };
+    match address {
+        None => errors.add("store_password_file", "expected a Redis in `store`, found memory"),
+        Some(address) if address.has_password() => {
+            errors.add(
+                "store_password_file",
+                "expected either a password in `store` or a password file, found both",
+            );
+        }
+        Some(_) => {}
     }
 }
 

@@ -79,8 +79,9 @@ pub const SETTINGS: &[Setting] = &[
         store,
         "STORE",
         "memory",
-        "Where the budgets live: `memory` (this process only), `redis://[user:password@]host[:port][/database]` or `rediss://...` for TLS. \
-         A password in a flag shows in the process list: prefer the environment or the file",
+        "Where the budgets live: `memory` (this process only), `redis://[user:password@]host[:port][/database]` or `rediss://...` for TLS, \
+         `redis+sentinel://host,host,host/master-name`, `unix:///path/to/socket`. \
+         A password in a flag shows in the process list: prefer the environment, the file or --store-password-file",
         StoreAddress::read
     ),
     setting!(
@@ -92,12 +93,29 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(
+        store_password_file,
+        "FILE",
+        "",
+        "A file that holds the store's password, instead of one in --store. Read for each new connection",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
         store_ca_file,
         "FILE",
         "",
-        "Certificates (PEM) to trust for `rediss://`, instead of the system's",
+        "Certificates (PEM) to trust for `rediss://`, instead of the system's. Read for each new connection",
         |text| values::path(text).map(Some)
     ),
+    setting!(
+        store_client_cert_file,
+        "FILE",
+        "",
+        "The certificate (PEM, with those that it depends on) to show to a store over TLS that asks for one. Read for each new connection",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(store_client_key_file, "FILE", "", "The private key (PEM) of that certificate", |text| {
+        values::path(text).map(Some)
+    }),
     setting!(
         memory_budgets_max,
         "N",

@@ -5,9 +5,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
 use tracing::level_filters::LevelFilter;
-use url::Url;
+
+use crate::store::address::Address;
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,45 +46,23 @@ impl StoreAddress {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        let expected = "expected `memory`, redis://[user:password@]host[:port][/database] or the same with rediss:// for TLS";
-        // The text is not repeated: it may hold a password.
-        let Some((_, rest)) =
-            text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "redis" | "rediss"))
-        else {
-            return Err(expected.into());
-        };
-        // An `@` after the host's end shows that a part of the password was taken for the host.
-        let is_cut = rest.split_once(['/', '?', '#']).is_some_and(|(_, after)| after.contains('@'));
-        if is_cut {
-            return Err(format!(
-                "{expected}, with special characters of the user and the password percent-encoded: `/` as %2F, \
-                 `?` as %3F, `#` as %23, `%` as %25"
-            ));
-        }
-        let problem = match Url::parse(text) {
-            Err(error) => error.to_string(),
-            Ok(url) => match url.into_connection_info() {
-                Ok(_) => return Ok(Self::Redis(Secret::new(text))),
-                Err(error) => error.to_string(),
-            },
-        };
-        Err(format!("{expected} ({problem})"))
+        Address::read(text).map(|_| Self::Redis(Secret::new(text)))
     }
 
-    /// Whether it is reached over TLS.
-    pub(super) fn is_tls(&self) -> bool {
-        matches!(self, Self::Redis(url) if url.expose().starts_with("rediss:"))
+    /// What a Redis URL says.
+    pub(super) fn redis(&self) -> Option<Address> {
+        let Self::Redis(url) = self else { return None };
+        Address::read(url.expose()).ok()
     }
 }
 
 impl fmt::Display for StoreAddress {
     /// Without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Redis(secret) = self else { return f.write_str("memory") };
-        let Ok(url) = Url::parse(secret.expose()) else { return f.write_str("redis") };
-        write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
-        url.port().map_or(Ok(()), |port| write!(f, ":{port}"))?;
-        f.write_str(url.path())
+        match self.redis() {
+            Some(address) => address.fmt(f),
+            None => f.write_str("memory"),
+        }
     }
 }
 

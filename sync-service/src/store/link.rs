@@ -15,18 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Pipeline, Script};
+use redis::{AsyncConnectionConfig, Pipeline, Script};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::StoreError;
+use super::dial::Dialer;
 use super::trouble::explain;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// The longest pause before connecting again.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// The same where the server may be another one each time: somebody else may have taken over.
+const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
 /// How often an idle connection is probed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
@@ -77,12 +80,12 @@ impl std::fmt::Debug for State {
 impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
     /// the round trip. Must run inside tokio.
-    pub fn new(client: Client, response_timeout: Duration, scripts: Vec<String>) -> Self {
+    pub fn new(dialer: Dialer, response_timeout: Duration, scripts: Vec<String>) -> Self {
         let reason = StoreError::Unreachable("not connected yet".into());
         let state = Arc::new(watch::Sender::new(State::Down(reason)));
         let failed = Arc::new(Notify::new());
         let keeper = Keeper {
-            client,
+            dialer,
             response_timeout,
             scripts,
             failed: Arc::clone(&failed),
@@ -133,7 +136,7 @@ impl Drop for Link {
 
 /// What runs in the background.
 struct Keeper {
-    client: Client,
+    dialer: Dialer,
     response_timeout: Duration,
     scripts: Vec<String>,
     failed: Arc<Notify>,
@@ -168,7 +171,8 @@ impl Keeper {
                     reason
                 }
                 Err(reason) => {
-                    if tried_at.elapsed() >= patience {
+                    // Another server may be found next time, which answers sooner.
+                    if tried_at.elapsed() >= patience && !self.dialer.is_asking() {
                         patience = (patience * 2).min(self.patience_max());
                     }
                     reason
@@ -177,7 +181,8 @@ impl Keeper {
             self.say(&reason);
             self.state.send_replace(State::Down(reason));
             sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            let backoff_max = if self.dialer.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
+            backoff = (backoff * 2).min(backoff_max);
         }
     }
 
@@ -214,13 +219,17 @@ impl Keeper {
         // The limit of it all is below; exchanges have theirs where their answers are awaited.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let work = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            let sent_at = Instant::now();
-            self.greeting().exec_async(&mut connection).await?;
-            Ok((connection, sent_at.elapsed()))
+            let client = self.dialer.find().await?;
+            let work = async {
+                let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+                let sent_at = Instant::now();
+                self.greeting().exec_async(&mut connection).await?;
+                Ok((connection, sent_at.elapsed()))
+            };
+            work.await.map_err(|error| explain(&error, limit))
         };
         match timeout(limit, work).await {
-            Ok(result) => result.map_err(|error| explain(&error, limit)),
+            Ok(result) => result,
             // Without the limit, which changes from try to try.
             Err(_) => Err(StoreError::Unreachable("it takes no connection, or does not answer on it".into())),
         }

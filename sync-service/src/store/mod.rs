@@ -4,6 +4,8 @@
 //! It keeps its own clock, so that all that share it agree on the time. Both stores do the same to the bit, and one
 //! test suite (`tests/tests/stores/`) runs over both.
 
+pub mod address;
+pub mod dial;
 pub mod link;
 pub mod memory;
 pub mod redis;

@@ -18,7 +18,7 @@ mod send;
 
 use std::time::Duration;
 
-use redis::{Client, Pipeline, RedisResult, TlsCertificates};
+use redis::Pipeline;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, COUNT_MAX};
 use weir_budget::escrow::{Draw, Drawn};
@@ -28,6 +28,7 @@ use weir_wire::messages::POPS_MAX;
 
 pub use self::keys::{budget_key, escrow_key};
 use self::script::{Lua, with_maxima};
+use super::dial::{DialError, Dialer, Files};
 use super::link::Link;
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Store, StoreError};
@@ -60,20 +61,15 @@ pub struct Options {
     pub response_timeout: Duration,
     /// How long a POP that says nothing counts as alive.
     pub pop_ttl: Duration,
-    /// Certificates (PEM) to trust for `rediss://`, instead of the system's.
-    pub ca_pem: Option<Vec<u8>>,
+    /// The password and the certificates.
+    pub files: Files,
 }
 
 impl Redis {
-    /// Starts connecting to `url` (`redis://` or `rediss://`) in the background. Must run inside
-    /// tokio. Errors: the URL or the certificates cannot be used; certificates are of no use without TLS.
-    pub fn new(url: &str, options: Options) -> RedisResult<Self> {
-        let client = match options.ca_pem {
-            Some(pem) => {
-                Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(pem) })
-            }
-            None => Client::open(url),
-        }?;
+    /// Starts connecting to `url` (see [`super::address`]) in the background. Must run inside tokio. Fails if the URL or
+    /// the files cannot be used.
+    pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
+        let dialer = Dialer::new(url, options.files)?;
         let texts = [
             charge::script(),
             draw::script(),
@@ -85,7 +81,7 @@ impl Redis {
         ];
         let [charge, draw, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Lua::new(text));
         Ok(Self {
-            link: Link::new(client, options.response_timeout, texts.into()),
+            link: Link::new(dialer, options.response_timeout, texts.into()),
             charge,
             draw,
             register,

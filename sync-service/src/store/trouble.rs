@@ -11,6 +11,21 @@ const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 /// What versions of Redis answer to a script whose user may not call what it calls.
 const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
 
+/// What rustls says of certificates, and what to do.
+const TLS: [(&str, &str); 5] = [
+    ("UnknownIssuer", "set store_ca_file to the certificate that signed the store's"),
+    ("CaUsedAsEndEntity", "set store_ca_file to the certificate that signed the store's"),
+    (
+        "CertificateRequired",
+        "the store asks for a certificate: set store_client_cert_file and store_client_key_file",
+    ),
+    ("UnknownCA", "the store does not trust who signed the certificate in store_client_cert_file"),
+    (
+        "InvalidContentType",
+        "the store speaks no TLS there: name another port, or redis:// instead of rediss://",
+    ),
+];
+
 /// Why there was no answer within `limit`, or not the one that was asked for.
 pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
     if error.is_timeout() {
@@ -18,7 +33,10 @@ pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
     }
     let said = said(error);
     match error.kind() {
-        ErrorKind::Io => StoreError::Unreachable(said),
+        ErrorKind::Io => StoreError::Unreachable(match TLS.iter().find(|(words, _)| said.contains(words)) {
+            Some((_, what_to_do)) => format!("{said}: {what_to_do}"),
+            None => said,
+        }),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
         ErrorKind::Server(
             ServerErrorKind::CrossSlot

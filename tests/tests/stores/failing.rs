@@ -194,7 +194,7 @@ async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
 async fn a_store_that_starts_before_redis_connects_later() {
     let mut redis = Redis::start().await;
     redis.kill();
-    let store = open(&redis.url(), None);
+    let store = open(&redis.url());
     let error = charge(&store, entry(b"a", slow(), vec![])).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
     redis.restart().await;
@@ -207,7 +207,7 @@ async fn a_password_is_given_and_a_wrong_one_is_told() {
     let redis = Redis::start_with(with_a_password("correct-horse")).await;
     let store = connected(&redis).await;
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
-    let wrong = open(&redis.url().replace("correct", "battery"), None);
+    let wrong = open(&redis.url().replace("correct", "battery"));
     let error = until("the refusal", async || {
         let error = wrong.ping().await.expect_err("a wrong password let us in").to_string();
         (!error.contains("not connected yet")).then_some(error)
@@ -217,66 +217,12 @@ async fn a_password_is_given_and_a_wrong_one_is_told() {
     assert!(!error.contains("battery"), "the password shows: {error}");
 }
 
-/// Charges and registers over `url` as the user of an ACL; a wrong password, a wrong user and no user
-/// are refused, and the reason does not show the password.
-async fn an_acl_user_gets_in(redis: &Redis, ca_pem: Option<Vec<u8>>) {
-    let url = redis.url();
-    let store = open(&url, ca_pem.clone());
-    in_reach(&store).await;
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
-    assert_eq!(store.register("fra1").await.unwrap(), 1);
-    for (right, wrong) in [("correct-", "battery-"), ("weir-user", "battery-user"), ("weir-user", "")] {
-        let refused = url.replace(right, wrong);
-        assert_ne!(refused, url);
-        let refused = open(&refused, ca_pem.clone());
-        let error = until("the refusal", async || {
-            let error = refused.ping().await.expect_err("a stranger was let in").to_string();
-            (!error.contains("not connected yet")).then_some(error)
-        })
-        .await;
-        assert!(error.to_lowercase().contains("password"), "{error}");
-        assert!(!error.contains("horse") && !error.contains("battery"), "a secret shows: {error}");
-    }
-}
-
 /// Redis with a password for its default user.
-fn with_a_password(password: &str) -> Setup {
+pub(crate) fn with_a_password(password: &str) -> Setup {
     Setup { password: Some(password.into()), ..Setup::default() }
 }
 
 /// Redis with a user of its own for weir-sync.
 pub(crate) fn with_a_user(tls: Option<(String, String)>) -> Setup {
     Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls, ..Setup::default() }
-}
-
-#[tokio::test]
-async fn an_acl_user_and_its_password_are_given() {
-    an_acl_user_gets_in(&Redis::start_with(with_a_user(None)).await, None).await;
-}
-
-#[tokio::test]
-async fn an_acl_user_and_its_password_are_given_over_tls() {
-    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
-    let redis = Redis::start_with(with_a_user(Some((pem.clone(), key)))).await;
-    an_acl_user_gets_in(&redis, Some(pem.into_bytes())).await;
-}
-
-#[tokio::test]
-async fn speaks_tls_and_trusts_only_the_certificates_it_is_given() {
-    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
-    let redis =
-        Redis::start_with(Setup { tls: Some((pem.clone(), key)), ..with_a_password("over-tls") }).await;
-    let store = open(&redis.url(), Some(pem.into_bytes()));
-    in_reach(&store).await;
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
-    let stranger = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let distrustful = open(&redis.url(), Some(stranger.cert.pem().into_bytes()));
-    let error = until("the refusal", async || {
-        let error = distrustful.ping().await.expect_err("a strange certificate was trusted").to_string();
-        (!error.contains("not connected yet")).then_some(error)
-    })
-    .await;
-    assert!(error.contains("certificate"), "{error}");
 }

@@ -57,7 +57,7 @@ async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
 async fn an_answer_of_a_distant_redis_is_given_the_way_there_and_back() {
     let (redis, round_trip) = (Redis::start().await, TIMEOUT * 8 / 5);
     let link = Link::start(redis.address(), round_trip / 2).await;
-    let store = open(&format!("redis://{}", link.address()), None);
+    let store = open(&format!("redis://{}", link.address()));
     in_reach(&store).await;
     charge(&store, entry(b"a", slow(), vec![count(1, 1, 1)])).await.unwrap();
     let took = gives_up(&store, &redis).await;

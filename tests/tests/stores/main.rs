@@ -6,11 +6,13 @@ mod far;
 mod flushed;
 mod idle;
 mod refusing;
+mod sentinels;
 mod server;
 mod slow;
 #[macro_use]
 mod suite;
 mod bans;
+mod connecting;
 mod quota;
 mod rules;
 mod strict;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
 use weir_budget::plan::Entry;
+use weir_sync::store::dial::Files;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
@@ -56,12 +59,17 @@ async fn connected_with(redis: &Redis, pop_ttl: Duration) -> RedisStore {
     store
 }
 
-fn open(url: &str, ca_pem: Option<Vec<u8>>) -> RedisStore {
-    RedisStore::new(url, Options { ca_pem, ..options() }).unwrap()
+fn open(url: &str) -> RedisStore {
+    open_with(url, &Files::default())
+}
+
+/// A store that takes the password and the certificates from files.
+fn open_with(url: &str, files: &Files) -> RedisStore {
+    RedisStore::new(url, Options { files: files.clone(), ..options() }).unwrap()
 }
 
 fn options() -> Options {
-    Options { response_timeout: TIMEOUT, pop_ttl: POP_TTL, ca_pem: None }
+    Options { response_timeout: TIMEOUT, pop_ttl: POP_TTL, files: Files::default() }
 }
 
 async fn in_reach(store: &dyn Store) {

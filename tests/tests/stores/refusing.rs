@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use weir_sync::store::redis::Redis as RedisStore;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::port;
-use weir_tests::redis::{ACL, Redis, Setup};
+use weir_tests::redis::{Redis, Setup, acl};
 use weir_tests::wait::until;
 
 use crate::server::Server;
@@ -78,8 +78,8 @@ async fn refusal(store: &RedisStore) -> StoreError {
 #[tokio::test]
 async fn a_user_that_may_not_run_one_of_the_commands_is_told_which() {
     for lacking in ["time", "zadd", "pexpire", "hset", "evalsha", "script"] {
-        let (_redis, url) = with_a_user(&format!("{ACL} -{lacking}")).await;
-        let store = open(&url, None);
+        let (_redis, url) = with_a_user(&format!("{} -{lacking}", acl())).await;
+        let store = open(&url);
         let error = refusal(&store).await;
         let said = error.to_string().to_lowercase();
         assert_eq!(error.kind(), "refused", "{lacking}: {error}");
@@ -91,27 +91,27 @@ async fn a_user_that_may_not_run_one_of_the_commands_is_told_which() {
 
 #[tokio::test]
 async fn a_user_of_other_keys_is_refused() {
-    let (_redis, url) = with_a_user(&ACL.replace("~weir:*", "~other:*")).await;
-    assert_eq!(refusal(&open(&url, None)).await.kind(), "refused");
+    let (_redis, url) = with_a_user(&acl().replace("~weir:*", "~other:*")).await;
+    assert_eq!(refusal(&open(&url)).await.kind(), "refused");
 }
 
 #[tokio::test]
 async fn a_permission_that_is_taken_away_is_missed_and_one_that_comes_back_is_found() {
-    let (redis, url) = with_a_user(ACL).await;
-    let store = open(&url, None);
+    let (redis, url) = with_a_user(acl()).await;
+    let store = open(&url);
     in_reach(&store).await;
-    set_user(&redis, &format!("{ACL} -time")).await;
+    set_user(&redis, &format!("{} -time", acl())).await;
     // Nobody reports: the probe finds out.
     let error = until("the refusal", async || store.ping().await.err()).await;
     assert_eq!(error.kind(), "refused", "{error}");
-    set_user(&redis, ACL).await;
+    set_user(&redis, acl()).await;
     in_reach(&store).await;
 }
 
 #[tokio::test]
 async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
     let (log, _guard) = Log::start();
-    let (_redis, url) = with_a_user(&format!("{ACL} -time")).await;
+    let (_redis, url) = with_a_user(&format!("{} -time", acl())).await;
     let server = Server::start("fra", &url).await;
     let ready = until("the refusal", async || {
         let ready = server.page("/readyz").await;
@@ -141,7 +141,7 @@ async fn a_node_of_a_cluster_is_refused_with_and_without_slots() {
         assert_eq!(error.kind(), "refused", "{error}");
         assert!(error.to_string().contains("Redis Cluster, which is not supported"), "{error}");
     };
-    refused(&open(&redis.url(), None)).await;
+    refused(&open(&redis.url())).await;
     let mut connection = redis.connection().await;
     let mut command = redis::cmd("CLUSTER");
     command.arg(&["ADDSLOTSRANGE", "0", "16383"]).query_async::<()>(&mut connection).await.unwrap();
@@ -150,14 +150,14 @@ async fn a_node_of_a_cluster_is_refused_with_and_without_slots() {
     })
     .await;
     // This node has all slots, and takes each key by itself.
-    refused(&open(&redis.url(), None)).await;
+    refused(&open(&redis.url())).await;
 }
 
 #[tokio::test]
 async fn a_wrong_password_is_no_distance() {
-    let (redis, url) = with_a_user(ACL).await;
+    let (redis, url) = with_a_user(acl()).await;
     for wrong in [url.replace("correct", "battery"), url.replace("weir:", "nobody:")] {
-        let error = refusal(&open(&wrong, None)).await;
+        let error = refusal(&open(&wrong)).await;
         assert_eq!(error.kind(), "refused", "{error}");
         assert!(
             error.to_string().contains("password") && error.to_string().contains("percent-encoded"),
@@ -173,7 +173,7 @@ async fn a_wrong_password_is_no_distance() {
         .await
         .unwrap();
     let encoded = url.replace("correct-horse", "p%23ss%2Fw%3Frd%2540%40");
-    in_reach(&open(&encoded, None)).await;
+    in_reach(&open(&encoded)).await;
 }
 
 /// A Redis with little memory, and a store that has looked at it; what was warned of.
@@ -181,7 +181,7 @@ async fn warned_of(policy: &str) -> usize {
     let (log, _guard) = Log::start();
     let settings = ["--maxmemory", "64mb", "--maxmemory-policy", policy].map(str::to_owned).to_vec();
     let mut redis = Redis::start_with(Setup { settings, ..Setup::default() }).await;
-    let store = open(&redis.url(), None);
+    let store = open(&redis.url());
     in_reach(&store).await;
     redis.kill();
     until("the store to know", async || store.ping().await.err()).await;
@@ -195,10 +195,4 @@ async fn a_redis_that_may_drop_keys_is_warned_of_once() {
     assert_eq!(warned_of("allkeys-lru").await, 1);
     assert_eq!(warned_of("volatile-ttl").await, 1);
     assert_eq!(warned_of("noeviction").await, 0);
-}
-
-#[test]
-fn the_page_for_operators_has_the_line_that_these_tests_run_under() {
-    let page = include_str!("../../../docs/operating.md");
-    assert!(page.contains(&format!("ACL SETUSER weir on >PASSWORD {ACL}\n")));
 }

@@ -39,7 +39,7 @@ async fn reconnect(store: &dyn Store, link: &mut Link) {
 #[tokio::test]
 async fn an_answer_of_a_redis_that_has_become_slow_is_given_no_more_time() {
     let (_redis, mut link) = behind_a_link().await;
-    let store = open(&url(&link), None);
+    let store = open(&url(&link));
     in_reach(&store).await;
     link.slow_down(LATE / 2);
     reconnect(&store, &mut link).await;
@@ -54,7 +54,7 @@ async fn an_answer_of_a_redis_that_has_become_slow_is_given_no_more_time() {
 #[tokio::test]
 async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one() {
     let (_redis, mut link) = behind_a_link().await;
-    let store = open(&url(&link), None);
+    let store = open(&url(&link));
     in_reach(&store).await;
     link.silence();
     let entries = [entry(b"a", slow(), vec![count(1, 1, 1)])];
@@ -114,7 +114,7 @@ async fn weir_sync_answers_while_redis_is_slow_and_charges_once_it_no_longer_is(
     link.slow_down(Duration::ZERO);
     server.ready().await;
     until("a report to settle", async || server.report(&report(5)).await.settled.then_some(())).await;
-    let store = open(&redis.url(), None);
+    let store = open(&redis.url());
     in_reach(&store).await;
     let owed_ns = charge(&store, entry(b"a", slow(), vec![])).await.unwrap().deficit_ns;
     assert_eq!(owed_ns.div_ceil(slow().token_ns()), 5, "each token once");

@@ -1,0 +1,236 @@
+//! Where Redis is, read from what `--store` says.
+//!
+//! | form | what is there |
+//! |---|---|
+//! | `redis://[user:password@]host[:port][/database]` | one server |
+//! | `unix:///run/redis.sock[?user=..&pass=..&db=..]` | one server, on this machine |
+//! | `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` | one server, which sentinels name |
+//!
+//! `rediss` is TLS, and `valkey` and `valkeys` are the same as `redis` and `rediss`, alone and before a `+`.
+
+use std::fmt;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use url::Url;
+
+/// What is expected of an address.
+const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/database], \
+                        redis+sentinel://host[:port],host[:port]/master-name, either with rediss for TLS, or \
+                        unix:///path/to/socket";
+const PORT: u16 = 6_379;
+const SENTINEL_PORT: u16 = 26_379;
+
+/// Where Redis is.
+#[derive(Clone, Debug)]
+pub struct Address {
+    scheme: String,
+    kind: Kind,
+    /// The servers, or the sentinels; none for a socket.
+    nodes: Vec<Node>,
+    /// The first server, with all that a connection begins with.
+    info: ConnectionInfo,
+}
+
+/// Who knows where the servers are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// There is one.
+    One,
+    /// Sentinels know the master of this name.
+    Sentinel(String),
+}
+
+/// A server's host and port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Node {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Node {
+    pub(super) fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl Address {
+    /// Reads a URL. The error says what was expected, and does not repeat the text: it may hold a password.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
+        if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
+            let info = info(text)?;
+            return Ok(Self { scheme: scheme.into(), kind: Kind::One, nodes: Vec::new(), info });
+        }
+        let (base, role) = scheme.split_once('+').unwrap_or((scheme, ""));
+        if !matches!(base, "redis" | "rediss" | "valkey" | "valkeys") {
+            return Err(EXPECTED.into());
+        }
+        check_signs(rest)?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (kind, path, port) = match role {
+            "" => (Kind::One, path.to_owned(), PORT),
+            "sentinel" => {
+                let (master, path) = master(path)?;
+                (Kind::Sentinel(master), path, SENTINEL_PORT)
+            }
+            _ => return Err(EXPECTED.into()),
+        };
+        let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+        let one = |host: &str| {
+            let text = format!("{base}://{user}{host}{path}");
+            let has_port = Url::parse(&text).is_ok_and(|url| url.port().is_some());
+            let info = info(&text)?;
+            let node = match info.addr() {
+                ConnectionAddr::Tcp(host, own) | ConnectionAddr::TcpTls { host, port: own, .. } => {
+                    Node::new(host, if has_port { *own } else { port })
+                }
+                _ => return Err(EXPECTED.to_owned()),
+            };
+            Ok((node, info))
+        };
+        let hosts = hosts.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
+        if kind == Kind::One && hosts.len() > 1 {
+            return Err(format!("{EXPECTED}; several servers are sentinels: redis+sentinel://"));
+        }
+        let info = hosts.first().map(|(_, info)| info.clone()).ok_or(EXPECTED)?;
+        let nodes = hosts.into_iter().map(|(node, _)| node).collect();
+        Ok(Self { scheme: scheme.into(), kind, nodes, info })
+    }
+
+    /// Whether it is reached over TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    /// Whether it holds a password.
+    pub fn has_password(&self) -> bool {
+        self.info.redis_settings().password().is_some()
+    }
+
+    pub(super) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The servers, or the sentinels.
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// What a connection to the first of them begins with.
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+
+    /// The same at another server.
+    pub(super) fn info_of(&self, Node { host, port }: &Node) -> ConnectionInfo {
+        let (host, port) = (host.clone(), *port);
+        let addr = match self.info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.info.clone().set_addr(addr)
+    }
+}
+
+impl fmt::Display for Address {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<_> = self.nodes.iter().map(Node::to_string).collect();
+        write!(f, "{}://{}", self.scheme, nodes.join(","))?;
+        if let ConnectionAddr::Unix(path) = self.info.addr() {
+            path.display().fmt(f)?;
+        }
+        if let Kind::Sentinel(master) = &self.kind {
+            write!(f, "/{master}")?;
+        }
+        let db = self.info.redis_settings().db();
+        if db == 0 { Ok(()) } else { write!(f, "/{db}") }
+    }
+}
+
+/// What a URL of one server says.
+fn info(text: &str) -> Result<ConnectionInfo, String> {
+    let because = |problem: &dyn fmt::Display| format!("{EXPECTED} ({problem})");
+    let url = Url::parse(text).map_err(|error| because(&error))?;
+    url.into_connection_info().map_err(|error| because(&error))
+}
+
+/// The master's name at the begin of `path`, and the rest.
+fn master(path: &str) -> Result<(String, String), String> {
+    let rest = path.strip_prefix('/').unwrap_or_default();
+    let (name, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if name.is_empty() {
+        return Err(format!("{EXPECTED}; the name of the master is missing, which sentinels know it by"));
+    }
+    Ok((name.to_owned(), rest.to_owned()))
+}
+
+/// An `@` after the host's end shows that a part of the password was taken for the host.
+fn check_signs(rest: &str) -> Result<(), String> {
+    let Some(at) = rest.find(['/', '?', '#']) else { return Ok(()) };
+    let (_, after) = rest.split_at(at);
+    if !after.contains('@') {
+        return Ok(());
+    }
+    let sign = after.chars().next().unwrap_or_default();
+    Err(format!(
+        "{EXPECTED}; `{sign}` stands in the user or the password, whose special characters are percent-encoded: `/` as \
+         %2F, `?` as %3F, `#` as %23, `%` as %25"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_where_it_is_and_no_secret() {
+        for (text, shown) in [
+            ("redis://redis.internal", "redis://redis.internal:6379"),
+            ("valkeys://weir:pa55@redis.internal:6380/2", "valkeys://redis.internal:6380/2"),
+            ("redis://[::1]:7000/", "redis://[::1]:7000"),
+            ("unix:///run/redis.sock?user=weir&pass=pa55&db=3", "unix:///run/redis.sock/3"),
+            (
+                "rediss+sentinel://weir:p,a@55@a,b:7,[::1]/main/4",
+                "rediss+sentinel://a:26379,b:7,[::1]:26379/main/4",
+            ),
+        ] {
+            assert_eq!(Address::read(text).map(|address| address.to_string()).as_deref(), Ok(shown));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_not_repeated() {
+        for (text, says) in [
+            ("redis://weir:pa55@a,b", "redis+sentinel://"),
+            ("redis+sentinel://weir:pa55@a,b", "name of the master"),
+            ("redis+sentinel://weir:pa55@a,b/main/two", "database"),
+            ("redis+sentinel://weir:pa55@a,,b/main", "host"),
+            ("redis+socket://weir:pa55@a", "expected `memory`"),
+            ("unix://run/pa55.sock", "expected `memory`"),
+            ("redis://weir:pa#55@a", "`#` stands in"),
+            ("redis://weir:pa?55@a", "`?` stands in"),
+        ] {
+            let said = Address::read(text).map(|_| ()).expect_err(text);
+            assert!(said.contains(says) && !said.contains("55"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_user_and_the_password_are_decoded() {
+        let address = Address::read("redis+sentinel://we%40ir:p%23%2C@a,b/main").expect("it is one");
+        let settings = address.info_of(&Node::new("b", 1)).redis_settings().clone();
+        assert_eq!((settings.username(), settings.password()), (Some("we@ir"), Some("p#,")));
+        assert_eq!(address.kind(), &Kind::Sentinel("main".into()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Three sentinels, and a master and a replica that they watch.
+
+use std::path::Path;
+use std::process::Command;
+
+use redis::aio::MultiplexedConnection;
+use tempfile::TempDir;
+
+use crate::port;
+use crate::process::Process;
+use crate::redis::{self as server, OPERATOR, Redis, in_a_group};
+use crate::wait::until;
+
+/// What the sentinels call the master.
+pub const MASTER: &str = "main";
+const SENTINELS: usize = 3;
+
+/// A master and a replica, and who says which is which. Dropping it ends all.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// The servers; the first is the master at first.
+    pub servers: Vec<Redis>,
+    sentinels: Vec<(u16, Process)>,
+    _folder: TempDir,
+}
+
+impl Sentinels {
+    /// Starts all, and waits until the sentinels know one another and the replica is in step.
+    pub async fn start() -> Self {
+        let master = Redis::start_with(in_a_group(&[])).await;
+        let port = master.port().to_string();
+        let replica = Redis::start_with(in_a_group(&["--replicaof", "127.0.0.1", &port])).await;
+        let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
+        let sentinels = (0..SENTINELS)
+            .map(|number| sentinel(&folder.path().join(number.to_string()), master.port()))
+            .collect();
+        let group = Self { servers: vec![master, replica], sentinels, _folder: folder };
+        for (port, _) in &group.sentinels {
+            until("the sentinels to know all", async || group.knows_all(*port).await.then_some(())).await;
+        }
+        group
+    }
+
+    /// Where weir-sync finds them.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
+        format!("redis+sentinel://weir-user:correct-horse@{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Ends one of the sentinels.
+    pub fn kill_a_sentinel(&mut self) {
+        if let Some((_, process)) = self.sentinels.first_mut() {
+            process.kill();
+        }
+    }
+
+    /// Which of the servers a majority of the sentinels takes for the master.
+    pub async fn master(&self) -> Option<usize> {
+        let mut said = Vec::new();
+        for (port, _) in &self.sentinels {
+            let Ok(mut connection) = connect(*port).await else { continue };
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(MASTER);
+            let Ok((_, port)) = command.query_async::<(String, u16)>(&mut connection).await else { continue };
+            said.push(port);
+        }
+        let is_named = |port| said.iter().filter(|named| **named == port).count() > SENTINELS / 2;
+        self.servers.iter().position(|server| is_named(server.port()))
+    }
+
+    /// Has one of the sentinels make the replica the master, while both live.
+    pub async fn fail_over_by(&self, sentinel: usize) {
+        let (port, _) = &self.sentinels[sentinel];
+        // It takes no replica that it has not heard from of late.
+        until("the sentinel to begin a fail-over", async || {
+            let mut connection = connect(*port).await.ok()?;
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("FAILOVER").arg(MASTER).query_async::<()>(&mut connection).await.ok()
+        })
+        .await;
+    }
+
+    async fn knows_all(&self, port: u16) -> bool {
+        let Ok(mut connection) = connect(port).await else { return false };
+        let mut command = redis::cmd("INFO");
+        let Ok(info) = command.arg("sentinel").query_async::<String>(&mut connection).await else {
+            return false;
+        };
+        info.contains(&format!("status=ok,address=127.0.0.1:{},slaves=1,sentinels=3", self.servers[0].port()))
+    }
+}
+
+async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_multiplexed_async_connection().await
+}
+
+fn sentinel(folder: &Path, master: u16) -> (u16, Process) {
+    let port = port::free();
+    let settings = format!(
+        "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
+         sentinel auth-user {MASTER} {OPERATOR}\nsentinel auth-pass {MASTER} {OPERATOR}\n\
+         sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 3000\n",
+        folder.display()
+    );
+    let file = folder.join("sentinel.conf");
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, settings));
+    written.unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+    let mut command = Command::new(server::binary());
+    command.arg(file).arg("--sentinel");
+    (port, Process::spawn("redis-sentinel", command, &folder.join("log")))
+}

@@ -1,0 +1,188 @@
+//! Every way to a Redis: over TCP, TLS and a socket, with and without users, passwords and certificates.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+use weir_sync::store::dial::{DialError, Files};
+use weir_sync::store::redis::Redis as RedisStore;
+use weir_sync::store::{Store, StoreError};
+use weir_tests::redis::{Redis, Setup};
+use weir_tests::wait::until;
+
+use crate::failing::{with_a_password, with_a_user};
+use crate::{charge, count, entry, in_reach, open, open_with, options, slow};
+
+/// Files of one test.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// The path of a file with this text.
+    fn file(&self, name: &str, text: &str) -> Option<String> {
+        let path: PathBuf = self.0.path().join(name);
+        fs::write(&path, text).unwrap();
+        Some(path.to_str().unwrap().to_owned())
+    }
+}
+
+/// Who signs certificates.
+struct Issuer(CertifiedIssuer<'static, KeyPair>);
+
+impl Issuer {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for `name` and its key.
+    fn sign(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+async fn works(store: &RedisStore) {
+    in_reach(store).await;
+    assert!(charge(store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged <= 5);
+    assert_eq!(store.register("fra1").await.unwrap(), 1);
+}
+
+/// Why `store` is not in reach, once it has tried; it must not be for a moment.
+async fn refusal(store: &RedisStore) -> StoreError {
+    until("the refusal", async || {
+        let error = store.ping().await.expect_err("it passes for a store");
+        (!error.to_string().contains("not connected yet")).then_some(error)
+    })
+    .await
+}
+
+/// Works over `url` as the user of an ACL; a wrong password, a wrong user and no user are refused, and the reason does
+/// not show the password.
+async fn an_acl_user_gets_in(url: &str, files: &Files) {
+    works(&open_with(url, files)).await;
+    for (right, wrong) in [("correct-", "battery-"), ("weir-user", "battery-user"), ("weir-user", "")] {
+        let refused = url.replace(right, wrong);
+        assert_ne!(refused, url);
+        let error = refusal(&open_with(&refused, files)).await.to_string();
+        assert!(error.to_lowercase().contains("password"), "{error}");
+        assert!(!error.contains("horse") && !error.contains("battery"), "a secret shows: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_acl_user_and_its_password_are_given() {
+    let redis = Redis::start_with(with_a_user(None)).await;
+    an_acl_user_gets_in(&redis.url(), &Files::default()).await;
+}
+
+#[tokio::test]
+async fn an_acl_user_and_its_password_are_given_over_tls() {
+    let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
+    let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
+    let files = Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() };
+    an_acl_user_gets_in(&redis.url(), &files).await;
+    works(&open_with(&redis.url().replace("rediss://", "valkeys://"), &files)).await;
+}
+
+#[tokio::test]
+async fn an_acl_user_and_its_password_are_given_at_a_socket() {
+    let redis = Redis::start_with(with_a_user(None)).await;
+    an_acl_user_gets_in(&redis.socket(), &Files::default()).await;
+    for scheme in ["redis+unix", "valkey+unix"] {
+        works(&open(&redis.socket().replace("unix", scheme))).await;
+    }
+}
+
+#[tokio::test]
+async fn valkey_is_another_name() {
+    let redis = Redis::start().await;
+    works(&open(&redis.url().replace("redis://", "valkey://"))).await;
+}
+
+#[tokio::test]
+async fn only_the_certificates_it_is_given_are_trusted() {
+    let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
+    let tls = Some(issuer.sign("127.0.0.1"));
+    let redis = Redis::start_with(Setup { tls, ..with_a_password("over-tls") }).await;
+    works(&open_with(&redis.url(), &Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() }))
+        .await;
+    let stranger = Files { ca: folder.file("other.pem", &Issuer::new("theirs").pem()), ..Files::default() };
+    let error = refusal(&open_with(&redis.url(), &stranger)).await.to_string();
+    assert!(error.contains("certificate") && error.contains("store_ca_file"), "{error}");
+    let other_name = redis.url().replace("127.0.0.1", "localhost");
+    let files = Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() };
+    let error = refusal(&open_with(&other_name, &files)).await.to_string();
+    assert!(error.contains("127.0.0.1") && error.contains("not valid for name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_it_is_asked_for() {
+    let (folder, issuer, other) = (Folder::new(), Issuer::new("ours"), Issuer::new("theirs"));
+    let setup = Setup {
+        tls: Some(issuer.sign("127.0.0.1")),
+        client_ca: Some(issuer.pem()),
+        ..with_a_password("over-tls")
+    };
+    let redis = Redis::start_with(setup).await;
+    let ca = folder.file("ca.pem", &issuer.pem());
+    let shown = |name: &str, (cert, key): (String, String)| Files {
+        ca: ca.clone(),
+        client_cert: folder.file(&format!("{name}.pem"), &cert),
+        client_key: folder.file(&format!("{name}.key"), &key),
+        password: None,
+    };
+    works(&open_with(&redis.url(), &shown("weir", issuer.sign("weir-sync")))).await;
+    let none = Files { ca: ca.clone(), ..Files::default() };
+    let error = refusal(&open_with(&redis.url(), &none)).await.to_string();
+    assert!(error.contains("store_client_cert_file"), "{error}");
+    let error = refusal(&open_with(&redis.url(), &shown("other", other.sign("weir-sync")))).await.to_string();
+    assert!(error.contains("store_client_cert_file"), "{error}");
+}
+
+#[tokio::test]
+async fn a_password_in_a_file_is_read_for_each_connection() {
+    let folder = Folder::new();
+    let redis = Redis::start_with(with_a_user(None)).await;
+    let url = redis.url().replace(":correct-horse", "");
+    let files = Files { password: folder.file("password", "correct-horse\n"), ..Files::default() };
+    works(&open_with(&url, &files)).await;
+    folder.file("password", "battery-staple\n");
+    let store = open_with(&url, &files);
+    let error = refusal(&store).await.to_string();
+    assert!(error.contains("password") && !error.contains("battery"), "{error}");
+    folder.file("password", "correct-horse");
+    works(&store).await;
+}
+
+#[tokio::test]
+async fn files_of_no_use_are_named_at_the_start() {
+    let folder = Folder::new();
+    let (cert, key) = Issuer::new("ours").sign("weir-sync");
+    let refused = |files: Files| -> DialError {
+        RedisStore::new("rediss://127.0.0.1", crate::Options { files, ..options() }).err().unwrap()
+    };
+    let gone = refused(Files { ca: Some("/nowhere/ca.pem".into()), ..Files::default() }).to_string();
+    assert!(gone.starts_with("store_ca_file: cannot read /nowhere/ca.pem"), "{gone}");
+    let swapped = Files {
+        client_cert: folder.file("a", &key),
+        client_key: folder.file("b", &cert),
+        ..Files::default()
+    };
+    let swapped = refused(swapped).to_string();
+    assert!(swapped.starts_with("store_client_cert_file: expected certificates"), "{swapped}");
+    let empty = refused(Files { password: folder.file("c", "\n"), ..Files::default() }).to_string();
+    assert!(empty.starts_with("store_password_file: expected a password"), "{empty}");
+}
