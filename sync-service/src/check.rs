@@ -92,22 +92,22 @@ pub fn read(path: &str) -> Result<Document, String> {
 }
 
 fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers: u64) -> String {
-    let rules = document.rules().rules();
+    let set = document.rules();
+    let rules = set.rules();
     let written = rules.iter().filter(|rule| rule.is_written()).count();
     let mut lines = vec![format!("{path}: {written} rules, good")];
     if written < rules.len() {
         lines.push(format!("With those that tiers and wider make, {} of at most {RULES_MAX}.", rules.len()));
     }
-    lines.extend(explain::lists(document));
+    lines.extend(explain::lists(set));
     for rule in rules {
-        let mut sentences = explain::sentences(rule, document).into_iter();
+        let mut sentences = explain::sentences(rule, set).into_iter();
         lines.push(String::new());
         lines.extend(sentences.next());
         lines.extend(sentences.map(|sentence| format!("  {sentence}")));
         // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
-        let has_many =
-            document.written_of(rule).is_some_and(|written| !explain::key::is_all(&written["key"]));
-        let needed = table::needed(rule, newcomers).filter(|_| rule.is_written() && has_many);
+        let has_many = rule.is_written() && !rule.key.is_all();
+        let needed = table::needed(rule, newcomers).filter(|_| has_many);
         lines.extend(needed.map(|needed| format!("  {needed}")));
         lines.extend(worst_case(rule, fleet).map(|worst| format!("  Worst case in {called}: {worst}")));
     }
@@ -117,7 +117,7 @@ fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers:
          the time. What several rules need of a POP's table adds up."
             .into(),
     );
-    let warnings = warn::warnings(document);
+    let warnings = warn::warnings(set);
     if !warnings.is_empty() {
         lines.push(String::new());
     }
@@ -127,7 +127,7 @@ fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers:
 
 /// How much a key can get above what the rule says; none if the rule limits nothing.
 fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
-    if rule.variant.is_unlimited || rule.enforcement.mode != Mode::Enforce {
+    if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
         return None;
     }
     let later = if rule.after.is_some() { " What responses cost comes on top." } else { "" };

@@ -1,10 +1,10 @@
 //! A rule set as operators write it: one document, JSON or YAML.
 
 use serde_json::Value;
+use weir_rules::RuleSet;
 use weir_rules::config::Config;
 use weir_rules::document;
 use weir_rules::reading::{ConfigError, Errors};
-use weir_rules::{Rule, RuleSet};
 
 use crate::strict_json;
 
@@ -57,16 +57,6 @@ impl Document {
     /// The rules.
     pub fn rules(&self) -> &RuleSet {
         &self.rules
-    }
-
-    /// The document as it is written.
-    pub fn value(&self) -> &Value {
-        &self.value
-    }
-
-    /// The written rule that `rule` is, or that made it.
-    pub fn written_of(&self, rule: &Rule) -> Option<&Value> {
-        self.value.get("rules")?.get(usize::from(rule.place()))
     }
 
     /// Whether the rules are enforced at all.

@@ -4,19 +4,17 @@ mod request;
 mod why;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::Value;
 use weir_budget::text::Hex;
 use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_rules::key::KeyValue;
-use weir_rules::key_spec::{Missing, MissingPart};
+use weir_rules::key_spec::{KeyPart, KeySpec, Missing, MissingPart};
 use weir_rules::matching::{Bits, Condition, Holds};
 use weir_rules::mode::Mode;
 use weir_rules::request::{Attributes, Fetched, Values};
-use weir_rules::{Listed, Rule};
+use weir_rules::{Listed, Rule, RuleSet};
 
-use crate::check::explain::key::{is_address, part};
+use crate::check::explain::key::part;
 use crate::check::read;
-use crate::document::Document;
 use request::Described;
 
 /// The command's name.
@@ -61,7 +59,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     };
     let document = read(matches.get_one::<String>("file").map_or("", String::as_str))?;
     let mut lines = vec![request.to_string()];
-    lines.extend(told(&document, &mut request, &secret));
+    lines.extend(told(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
     if is_hashed && secret == FleetSecret::UNKEYED {
         lines.push(
@@ -81,8 +79,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
 }
 
 /// What the lists and each rule make of the request.
-fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
-    let rules = document.rules();
+fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
     let meets = |list: &[Condition], least: Holds, fetched: &mut Fetched<'_>| {
@@ -107,9 +104,8 @@ fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> V
     let met = rules.meet(&mut fetched, &mut room, &mut met);
     let (mut counting, mut others) = (Vec::new(), Vec::new());
     for (place, rule) in (0u16..).zip(rules.rules()) {
-        let written = document.written_of(rule).unwrap_or(&Value::Null);
-        let counted = if met.contains(&place) && !rule.variant.is_unlimited {
-            counted(rule, written, &mut fetched, secret)
+        let counted = if met.contains(&place) && !rule.variant.is_unlimited() {
+            counted(rule, rules.attributes(), &mut fetched, secret)
         } else {
             let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
             let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
@@ -121,24 +117,19 @@ fn told(document: &Document, request: &mut Described, secret: &FleetSecret) -> V
         };
         list.push(format!("  {}: {line}", rule.name));
     }
-    let mut lines = Vec::new();
-    for (title, none, list) in
-        [("Counted by", "Counted by no rule.", counting), ("Not counted by", "", others)]
-    {
-        match list.is_empty() {
-            false => lines.push(format!("{title}:")),
-            true if none.is_empty() => {}
-            true => lines.push(none.into()),
-        }
-        lines.extend(list);
+    let mut lines = vec![if counting.is_empty() { "Counted by no rule." } else { "Counted by:" }.to_owned()];
+    lines.extend(counting);
+    if !others.is_empty() {
+        lines.push("Not counted by:".into());
     }
+    lines.extend(others);
     lines
 }
 
 /// What a rule makes of a request that it matches; an error is why it does not count it.
 fn counted(
     rule: &Rule,
-    written: &Value,
+    attributes: &Attributes,
     request: &mut Fetched<'_>,
     secret: &FleetSecret,
 ) -> Result<String, String> {
@@ -153,9 +144,9 @@ fn counted(
         None => format!("costs {}", rule.cost.of(request)),
     };
     let (key, parts) = match rule.key.value(request, secret) {
-        Ok(key) => (key, parts(rule, written, request)),
+        Ok(key) => (key, parts(&rule.key, attributes, request)),
         Err(lacking) => {
-            let lacks = lacks(rule, written, lacking, request);
+            let lacks = lacks(&rule.key, attributes, lacking, request);
             match rule.missing {
                 _ if lacking == MissingPart::Repeated => {
                     return Ok(format!(
@@ -181,40 +172,34 @@ fn counted(
 }
 
 /// The key's parts and the request's values, in the order they were written.
-fn parts(rule: &Rule, written: &Value, request: &mut Fetched<'_>) -> String {
-    let mut others = rule.key.others_in_clear(request).into_iter();
-    let told = list(&written["key"]).iter().map(|one| {
-        let name = part(one, rule.key.prefixes());
-        if one == "all" {
-            return "of all requests".into();
+fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+    if key.is_all() {
+        return "of all requests".into();
+    }
+    let mut others = key.others_in_clear(request).into_iter();
+    let told = key.parts().map(|one| match (one, request.client_address()) {
+        (KeyPart::ClientAddress(prefixes), Some(address)) => {
+            let (address, bits) = prefixes.cut(address);
+            format!("client address {address}/{bits}")
         }
-        if is_address(one) {
-            let cut = request.client_address().zip(rule.key.prefixes());
-            let (address, bits) = cut.map(|(address, prefixes)| prefixes.cut(address)).unzip();
-            return match address.zip(bits) {
-                Some((address, bits)) => format!("client address {address}/{bits}"),
-                None => name,
-            };
+        (KeyPart::ClientAddress(_), None) => part(one, attributes),
+        (KeyPart::Other(_), _) => {
+            let values = others.next().flatten().unwrap_or_default();
+            let segments: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
+            format!("{} {:?}", part(one, attributes), segments.join("/"))
         }
-        let values = others.next().flatten().unwrap_or_default();
-        let segments: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
-        format!("{name} {:?}", segments.join("/"))
     });
     told.collect::<Vec<_>>().join(", ")
 }
 
 /// The first part that the request lacks.
-fn lacks(rule: &Rule, written: &Value, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
-    let mut others = rule.key.others_in_clear(request).into_iter();
-    let is_lacking = |one: &&Value| match (is_address(one), lacking) {
-        (true, lacking) => lacking == MissingPart::ClientAddress,
-        (false, _) => others.next().is_some_and(|values| values.is_none()),
-    };
-    let first = list(&written["key"]).iter().find(is_lacking);
-    match first {
-        Some(one) if is_address(one) => "a client address".into(),
-        first => first.map_or_else(String::new, |one| part(one, None)),
+fn lacks(key: &KeySpec, attributes: &Attributes, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
+    if lacking == MissingPart::ClientAddress {
+        return "a client address".into();
     }
+    let others = key.parts().filter(|part| matches!(part, KeyPart::Other(_)));
+    let mut lacking = others.zip(key.others_in_clear(request)).filter(|(_, values)| values.is_none());
+    lacking.next().map_or_else(String::new, |(one, _)| part(one, attributes))
 }
 
 /// Why a rule does not count the request; `chosen` is the variant of it that does.
@@ -227,29 +212,24 @@ fn uncounted(
     if let Some(reason) = why::not(&rule.matches, attributes, request) {
         return format!("match: {reason}");
     }
-    let reason = rule.variant.when.as_ref().and_then(|when| why::not(when, attributes, request));
-    if let Some(reason) = reason {
+    let tier = rule.variant.tier.as_deref();
+    if let Some(reason) = tier.and_then(|tier| why::not(&tier.when, attributes, request)) {
         return format!("when: {reason}");
     }
-    let holds = rule.variant.holds(&rule.key, request);
-    if rule.variant.keys.is_some() && holds == Holds::No {
+    if !rule.variant.holds(&rule.key, request).may() {
         return "keys: the request's key is none of them".into();
     }
     match chosen {
-        Some(tier) if tier.variant == rule.variant => {
+        Some(tier) if tier.variant.number == rule.variant.number => {
             "the request is of this tier, which is not limited".into()
         }
-        Some(rule) if rule.variant.when.is_none() => {
+        Some(rule) if rule.variant.tier.is_none() => {
             let name = &rule.name;
             format!("whether the request is of this tier cannot be told: it is for {name}, which allows less")
         }
         Some(tier) => format!("the request is for the tier {}", tier.name),
         None => "match does not hold".into(),
     }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[][..], Vec::as_slice)
 }
 
 #[cfg(test)]

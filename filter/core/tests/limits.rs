@@ -229,7 +229,8 @@ fn different_headers_are_bounded() {
         parse(&json!({"rules": (0..count).map(header).collect::<Vec<_>>()}))
     };
     assert!(many(995).is_ok());
-    let expected = "rules[995].match.headers[0].name: expected at most 1000 headers and the like in all";
+    let expected =
+        "rules[995].match.headers[0].name: expected at most 1000 headers and claims in all rules together";
     assert_eq!(many(996).unwrap_err(), [expected]);
 }
 

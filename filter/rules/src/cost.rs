@@ -1,13 +1,12 @@
 //! How many tokens a request takes.
 
-use alloc::borrow::ToOwned;
 use alloc::format;
 
 use serde_json::Value;
 
-use crate::key_spec::token;
+use crate::matching::{Kind, NAME_BYTES_MAX, Source, source};
 use crate::reading::{Errors, Fields, number};
-use crate::request::{Attribute, AttributeId, Attributes, Fetched};
+use crate::request::{AttributeId, Attributes, Fetched};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
@@ -113,8 +112,8 @@ fn of_header(
     errors: &mut Errors,
 ) -> Option<Cost> {
     let mut fields = Fields::of(value, place, errors)?;
-    let header = fields.require("header", "a header's name", errors).is_some();
-    let header = header.then(|| token(&mut fields, "header", errors)).flatten();
+    fields.require("header", "a header's name", errors);
+    let header = source(Kind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes, errors);
     let [default_place, max_place] = ["default", "max"].map(|name| fields.place(name));
     let default = match fields.take("default") {
         Some(value) => admissible(value, &default_place, most, errors),
@@ -129,18 +128,15 @@ fn of_header(
     if default > max {
         errors.note(&default_place, format!("expected at most {max}, as max is, found {default}"));
     }
-    let attribute = attributes.intern(Attribute::Header(header?.to_owned().to_ascii_lowercase()));
-    if attribute.is_none() {
-        errors.note(place, "expected fewer different headers and claims in all rules together");
-    }
-    Some(Cost::Header { attribute: attribute?, default, max })
+    let Source::Attribute(attribute) = header? else { return None };
+    Some(Cost::Header { attribute, default, max })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::RuleSet;
-    use crate::request::{Request, Values};
+    use crate::request::{Attribute, Request, Values};
     use alloc::string::{String, ToString};
     use alloc::vec::Vec;
     use serde_json::json;
@@ -208,7 +204,11 @@ mod tests {
                 50,
                 "rules[0].cost.default: expected at most 5, as max is, found 6",
             ),
-            (json!({"header": "a:"}), 50, "rules[0].cost.header: expected a header's name, found \"a:\""),
+            (
+                json!({"header": "a:"}),
+                50,
+                "rules[0].cost.header: expected a header's name, as in x-api-key, found \"a:\"",
+            ),
             (json!({"max": 5}), 50, "rules[0].cost.header: missing: expected a header's name"),
             (
                 json!({"header": "a", "mix": 5}),

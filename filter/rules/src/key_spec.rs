@@ -8,7 +8,5 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use parse::{claim_names, duplicates, key, prefixes, token};
-pub use spec::{
-    CLAIM_NAMES_MAX, KeySpec, Missing, MissingPart, PART_NAME_BYTES_MAX, PARTS_MAX, SEGMENTS_MAX,
-};
+pub(crate) use parse::{key, prefixes};
+pub use spec::{KeyPart, KeySpec, Missing, MissingPart, PARTS_MAX, Part, SEGMENTS_MAX};

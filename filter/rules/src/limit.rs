@@ -45,12 +45,14 @@ pub struct Limit {
     /// The limit as a rate and a burst. That is exact for a token bucket; for the others, the burst is the limit, and
     /// the rate is such that all of it comes back in their time.
     pub quota: Quota,
+    /// The rate as it is written, or a multiple of it; `None` if there is none, or if it is too large to be written.
+    pub rate: Option<Rate>,
 }
 
 impl Limit {
     /// A token bucket.
-    pub const fn of(quota: Quota) -> Self {
-        Self { algorithm: Algorithm::TokenBucket(quota), quota }
+    pub(super) const fn of(quota: Quota, rate: Option<Rate>) -> Self {
+        Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
     /// `times` as much in the same time, never faster; an error if that is too much for the algorithm.
@@ -76,7 +78,8 @@ impl Limit {
                 Concurrency::new(limit, concurrency.expires_ns()).ok().map(Algorithm::Concurrency)
             }
         };
-        algorithm.map(|algorithm| Self { algorithm, quota }).ok_or(QuotaError::Burst)
+        let rate = self.rate.and_then(|rate| rate.times(times));
+        algorithm.map(|algorithm| Self { algorithm, quota, rate }).ok_or(QuotaError::Burst)
     }
 }
 
@@ -106,7 +109,9 @@ pub(super) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> 
     let place = fields.place("rate");
     let (count, length_ns) = (rate.count(), rate.span().nanos());
     let steady = || Quota::new(rate, count).ok();
-    let window = |algorithm: Option<Algorithm>| Some(Limit { algorithm: algorithm?, quota: steady()? });
+    let window = |algorithm: Option<Algorithm>| {
+        Some(Limit { algorithm: algorithm?, quota: steady()?, rate: Some(rate) })
+    };
     let read = match kind {
         Kind::TokenBucket | Kind::Concurrency | Kind::Quota => {
             return token_bucket(fields, rate, burst, errors);
@@ -161,7 +166,7 @@ pub(super) fn rate(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Rate>
 
 fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>, errors: &mut Errors) -> Option<Limit> {
     match Quota::new(rate, burst.unwrap_or(rate.count())) {
-        Ok(quota) => Some(Limit::of(quota)),
+        Ok(quota) => Some(Limit::of(quota, Some(rate))),
         Err(error @ (QuotaError::Burst | QuotaError::Fill)) => {
             errors.note(&fields.place("burst"), format!("{error}"));
             None
@@ -183,12 +188,12 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32, errors: &mut Errors
     if limit.is_none() {
         errors.note(&fields.place("rate"), format!("{}", QuotaError::Fill));
     }
-    limit.map(|(leaky, quota)| Limit { algorithm: Algorithm::LeakyBucket(leaky), quota })
+    limit.map(|(leaky, quota)| Limit { algorithm: Algorithm::LeakyBucket(leaky), quota, rate: Some(rate) })
 }
 
 fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
     let length_ns = u64::from(expires_s) * SECOND_NS;
     let concurrency = Concurrency::new(limit, length_ns).ok()?;
     let quota = Quota::from_token_ns((length_ns / u64::from(limit)).max(1_000), limit).ok()?;
-    Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota })
+    Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota, rate: None })
 }

@@ -235,6 +235,11 @@ pub fn choice<T: Copy>(value: &Value, place: &str, choices: &[(&str, T)], errors
     chosen.map(|(_, meaning)| *meaning)
 }
 
+/// Whether the text is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
+pub fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
 fn list<'a>(value: &'a Value, place: &str, len_max: usize, errors: &mut Errors) -> &'a [Value] {
     match value.as_array() {
         Some(items) if (1..=len_max).contains(&items.len()) => items,

@@ -89,7 +89,7 @@ impl Attributes {
     }
 
     /// Whether the attribute is credentials (RFC 9110, 11.4).
-    pub(crate) fn is_credentials(&self, id: AttributeId) -> bool {
+    pub fn is_credentials(&self, id: AttributeId) -> bool {
         let name = self.get(id).and_then(|attribute| match attribute {
             Attribute::Header(name) => Some(name.as_str()),
             _ => None,

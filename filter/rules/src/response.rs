@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use serde_json::Value;
 
-use crate::reading::{Errors, Fields, choice, text};
+use crate::reading::{Errors, Fields, choice, is_token, text};
 use crate::template::Template;
 
 /// The longest template of a body, in bytes.
@@ -189,11 +189,6 @@ fn set_headers(value: &Value, place: &str, errors: &mut Errors) -> Vec<(String, 
         errors.note(&place, wrong);
     }
     set
-}
-
-/// A token (RFC 9110, 5.6.2).
-fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 /// A field's value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.

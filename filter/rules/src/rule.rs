@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use weir_wire::calendar::Calendar;
-use weir_wire::quota::Quota;
+use weir_wire::quota::{Quota, Rate};
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 use crate::after::After;
@@ -38,6 +38,8 @@ pub struct Rule {
     pub algorithm: Algorithm,
     /// How much it allows; for algorithms other than the token bucket, as near as a rate and a burst can say.
     pub quota: Quota,
+    /// The rate of its [`Limit`].
+    pub rate: Option<Rate>,
     /// What a request costs, if only its response tells.
     pub after: Option<Arc<After>>,
     /// Which variant of its written rule it is.
@@ -57,7 +59,7 @@ pub struct Rule {
 impl Rule {
     /// How much it allows, and how that is counted.
     pub fn limit(&self) -> Limit {
-        Limit { algorithm: self.algorithm, quota: self.quota }
+        Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }
 
     /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself.
@@ -73,14 +75,13 @@ impl Rule {
     /// Whether it allows less than another variant of the same rule: a lower rate, or an equal one and a smaller burst.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
         let order =
-            |rule: &Self| (rule.variant.is_unlimited, Reverse(rule.quota.token_ns()), rule.quota.burst());
+            |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
         order(self) < order(other)
     }
 
     /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
     pub fn is_written(&self) -> bool {
-        // No written name has a dot.
-        !self.name.contains('.')
+        self.variant.tier.is_none() && self.variant.wider_times.is_none()
     }
 
     /// The place in the list of the written rule: the one that it is, or that it was made from.

@@ -78,7 +78,7 @@ impl RuleSet {
         let index = Index::new(rules.iter().map(|rule| &*rule.matches));
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
         let cheap = cheap(&rules);
-        let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited);
+        let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited());
         let mut set =
             Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
         let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();

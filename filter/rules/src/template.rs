@@ -80,6 +80,18 @@ impl Template {
         Ok(template)
     }
 
+    /// The text, as it is written.
+    pub fn written(&self) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.clone(),
+            Piece::Placeholder(placeholder) => {
+                let name = PLACEHOLDERS.iter().find(|(_, one)| one == placeholder).map(|(name, _)| *name);
+                format!("{{{{{}}}}}", name.unwrap_or_default())
+            }
+        };
+        self.pieces.iter().map(piece).collect()
+    }
+
     /// The template with the placeholders filled in that a rule knows in advance.
     #[must_use]
     pub fn prepared(&self, rule: &str, limit: &str) -> Self {

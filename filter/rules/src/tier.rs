@@ -14,7 +14,7 @@ use crate::parse::{Reader, condition, long_texts, rule_name};
 use crate::reading::{Errors, Fields};
 use crate::request::Attributes;
 use crate::rule::Rule;
-use crate::variant::Variant;
+use crate::variant::{Change, Tier, Variant};
 use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::sharing::Sharing;
 
@@ -23,36 +23,19 @@ pub const TIERS_MAX: usize = 20;
 /// The largest multiple of its rule's quota that a tier may have.
 pub const TIMES_MAX: u32 = 1_000;
 
-/// A tier as it is written.
-pub(super) struct Tier {
-    place: String,
-    name: String,
-    when: Condition,
-    keys: Option<Texts>,
-    change: Change,
-}
-
-/// What a tier changes of its rule.
-enum Change {
-    Times(u32),
-    To(Limit, Option<Sharing>),
-    Unlimited,
-}
-
-/// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`.
+/// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`; each with its place.
 pub(super) fn tiers(
     fields: &mut Fields<'_>,
     kind: Kind,
     key: Option<&KeySpec>,
     reader: &mut Reader,
     errors: &mut Errors,
-) -> Vec<Tier> {
-    let items: Vec<_> = fields.list("tiers", TIERS_MAX, errors).collect();
-    let mut tiers: Vec<Tier> = Vec::with_capacity(items.len());
-    for (place, item) in items {
+) -> Vec<(String, Tier)> {
+    let mut tiers: Vec<(String, Tier)> = Vec::new();
+    for (place, item) in fields.list("tiers", TIERS_MAX, errors) {
         let Some(mut fields) = Fields::of(item, &place, errors) else { continue };
         let name = rule_name(&mut fields, "the tier's name", errors);
-        if let Some(name) = name.as_ref().filter(|name| tiers.iter().any(|tier| tier.name == **name)) {
+        if let Some(name) = name.as_ref().filter(|name| tiers.iter().any(|(_, tier)| tier.name == **name)) {
             errors.note(&fields.place("name"), format!("another tier has the name {name:?}"));
         }
         let when_place = fields.place("when");
@@ -69,7 +52,7 @@ pub(super) fn tiers(
         let change = change(&mut fields, kind, &place, errors);
         fields.finish(errors);
         if let (Some(name), Some(when), Some(change)) = (name, when, change) {
-            tiers.push(Tier { place, name, when, keys, change });
+            tiers.push((place, Tier { name, when, keys, change }));
         }
     }
     tiers
@@ -109,29 +92,33 @@ fn change(fields: &mut Fields<'_>, kind: Kind, place: &str, errors: &mut Errors)
         _ if given.get(1) == Some(&true) => None,
         _ if kind == Kind::Quota => {
             let (quota, sharing) = calendar::terms(fields, errors)?;
-            Some(Change::To(Limit::of(quota), Some(sharing)))
+            Some(Change::To(Limit::of(quota, None), Some(sharing)))
         }
         _ => limit::read(kind, fields, errors).map(|limit| Change::To(limit, None)),
     }
 }
 
 /// The variants of `rule`, in the order in which they are tried: `RULE.TIER` for each tier, and the rule last.
-pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: &mut Errors) -> Vec<Rule> {
+pub(super) fn variants(
+    rule: &Rule,
+    tiers: Vec<(String, Tier)>,
+    name_place: &str,
+    errors: &mut Errors,
+) -> Vec<Rule> {
     let mut rules = Vec::with_capacity(tiers.len() + 1);
-    for (number, tier) in (0..).zip(tiers) {
+    for (number, (place, tier)) in (0..).zip(tiers) {
         let name = format!("{}.{}", rule.name, tier.name);
         if name.len() > RULE_NAME_MAX {
             let expected = format!("expected a name that leaves room for the tier {name:?}");
             errors.note(name_place, format!("{expected}, of at most {RULE_NAME_MAX} characters"));
         }
-        let is_unlimited = matches!(tier.change, Change::Unlimited);
-        let (limit, sharing) = match tier.change {
+        let (limit, sharing) = match &tier.change {
             Change::Unlimited => (rule.limit(), None),
-            Change::To(limit, sharing) => (limit, sharing),
+            Change::To(limit, sharing) => (*limit, sharing.clone()),
             Change::Times(times) => {
-                let Ok(limit) = rule.limit().times(times) else {
+                let Ok(limit) = rule.limit().times(*times) else {
                     let problem = format!("expected less: {times} times the rule's quota is too much");
-                    errors.note(&format!("{}.times", tier.place), problem);
+                    errors.note(&format!("{place}.times"), problem);
                     continue;
                 };
                 (limit, None)
@@ -140,15 +127,14 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<Tier>, name_place: &str, errors: 
         let sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
         if rule.cost.most() > sharing.local_burst.min(limit.algorithm.limit()) {
             let problem = format!("expected room for a request that costs {}", rule.cost.most());
-            errors.note(&tier.place, problem);
+            errors.note(&place, problem);
         }
-        let variant =
-            Variant { group: 0, number, when: Some(Arc::new(tier.when)), keys: tier.keys, is_unlimited };
-        let Limit { algorithm, quota } = limit;
-        rules.push(Rule { name, algorithm, quota, variant, sharing, ..rule.clone() });
+        let variant = Variant { number, tier: Some(Arc::new(tier)), ..Variant::default() };
+        let Limit { algorithm, quota, rate } = limit;
+        rules.push(Rule { name, algorithm, quota, rate, variant, sharing, ..rule.clone() });
     }
     let number = u8::try_from(rules.len()).unwrap_or(u8::MAX);
-    rules.push(Rule { variant: Variant { number, ..Variant::default() }, ..rule.to_owned() });
+    rules.push(Rule { variant: Variant { number, ..Variant::default() }, ..rule.clone() });
     rules
 }
 

@@ -1,6 +1,7 @@
 //! The same rule again over wider prefixes, so that a client gains little by moving about inside a prefix.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::address::Prefixes;
@@ -8,6 +9,7 @@ use crate::key_spec::{KeySpec, prefixes};
 use crate::limit::Limit;
 use crate::reading::{Errors, Fields};
 use crate::rule::Rule;
+use crate::variant::Variant;
 use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::sharing::Sharing;
@@ -19,7 +21,7 @@ pub const TIMES_MAX: u32 = 1_000;
 
 /// A wider prefix, and how many times the rule's quota it has.
 pub(super) struct Wider {
-    place: alloc::string::String,
+    place: String,
     prefixes: Prefixes,
     times: u32,
 }
@@ -71,8 +73,7 @@ pub(super) fn expanded(rule: &Rule, wider: &[Wider], name_place: &str, errors: &
             errors.note(name_place, format!("{expected}, of at most {RULE_NAME_MAX} characters"));
             break;
         }
-        let limit = Limit { algorithm: rule.algorithm, quota: rule.quota }.times(wider.times);
-        let Ok(Limit { algorithm, quota }) = limit else {
+        let Ok(Limit { algorithm, quota, rate }) = rule.limit().times(wider.times) else {
             let problem = format!("expected no more than {TOKENS_MAX} as rate per second and as burst, ");
             errors.note(&wider.place, problem + &format!("{} times the rule's", wider.times));
             continue;
@@ -84,7 +85,9 @@ pub(super) fn expanded(rule: &Rule, wider: &[Wider], name_place: &str, errors: &
             key: rule.key.with_prefixes(wider.prefixes),
             algorithm,
             quota,
+            rate,
             sharing,
+            variant: Variant { wider_times: Some(wider.times), ..rule.variant.clone() },
             ..rule.clone()
         });
     }

@@ -5,107 +5,85 @@ pub mod condition;
 mod conduct;
 pub mod key;
 
-use serde_json::Value;
-use weir_rules::Rule;
 use weir_rules::address::Prefixes;
+use weir_rules::key_spec::KeyPart;
+use weir_rules::matching::Condition;
+use weir_rules::variant::Tier;
+use weir_rules::{Rule, RuleSet};
 
-use crate::document::Document;
-
-/// What the document does before any rule is looked at; a line each.
-pub fn lists(document: &Document) -> Vec<String> {
-    let list = |name: &str| document.value()[name].as_array().cloned().unwrap_or_default();
+/// What a rule set does before any rule is looked at; a line each.
+pub fn lists(rules: &RuleSet) -> Vec<String> {
+    let requests = |condition| condition::requests(condition, rules.attributes());
     let mut told = Vec::new();
-    if !document.is_enforced() {
+    if !rules.is_enforced() {
         told.push("enforce is false: none of this limits anything.".into());
     }
-    for condition in list("allow") {
-        let requests = condition::requests(Some(&condition));
-        told.push(format!("allow: {requests} are counted by no rule and never refused."));
+    for condition in rules.allow() {
+        told.push(format!("allow: {} are counted by no rule and never refused.", requests(condition)));
     }
-    for condition in list("deny") {
-        let requests = condition::requests(Some(&condition));
-        told.push(format!("deny: {requests} are answered 403, but for those of allow."));
+    for condition in rules.deny() {
+        told.push(format!("deny: {} are answered 403, but for those of allow.", requests(condition)));
     }
     told
 }
 
-/// What `rule` does, a sentence each; the first names it.
-pub fn sentences(rule: &Rule, document: &Document) -> Vec<String> {
-    let Some(written) = document.written_of(rule) else { return vec![format!("{}.", rule.name)] };
+/// What `rule`, one of `rules`, does, a sentence each; the first names it.
+pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     if !rule.is_written() {
-        return vec![made(rule, written)];
+        return made(rule, rules);
     }
+    let attributes = rules.attributes();
     let mut told = vec![format!(
         "{}: counts {} {}; allows {}{}.",
         rule.name,
-        condition::requests(written.get("match")),
-        key::key(rule, &written["key"]),
-        if key::is_all(&written["key"]) { "" } else { "each " },
-        amount::allowance(rule, Some(written)),
+        condition::requests(&rule.matches, attributes),
+        key::key(&rule.key, attributes),
+        if rule.key.is_all() { "" } else { "each " },
+        amount::allowance(rule),
     )];
-    told.extend(key::missing(rule.missing, &written["key"]));
-    told.extend(amount::cost(rule, written.get("cost")));
-    told.extend(tiers(written));
-    told.extend(wider(rule, written));
+    told.extend(key::missing(rule.missing, &rule.key));
+    told.extend(amount::cost(rule, attributes));
+    told.extend(tiers(rule, rules));
+    told.extend(wider(rule, rules));
     told.extend(conduct::enforcement(rule));
-    told.extend(conduct::penalty(rule, written.get("penalty")));
+    told.extend(conduct::penalty(rule));
     told.extend(conduct::sharing(rule));
-    told.extend(conduct::response(rule, written.get("response")));
+    told.extend(conduct::response(rule));
     told
 }
 
-/// A rule that a written one's `tiers` or `wider` make.
-fn made(rule: &Rule, written: &Value) -> String {
-    let base = condition::plain(&written["name"]);
-    let Some(tier) = tier(rule, written) else {
-        return format!(
-            "{}: {base} again, over {}; allows each {}.",
-            rule.name,
-            over(rule),
-            amount::allowance(rule, None)
-        );
+/// The rules that the written one `base` made: by `tiers` and `wider`.
+fn made_by<'a>(base: &'a Rule, rules: &'a RuleSet) -> impl Iterator<Item = &'a Rule> {
+    rules.rules().iter().filter(|rule| rule.place() == base.place() && !rule.is_written())
+}
+
+/// A rule that a written one made.
+fn made(rule: &Rule, rules: &RuleSet) -> Vec<String> {
+    let base = rules.rules().iter().find(|base| base.place() == rule.place() && base.is_written());
+    let base = base.map_or("", |base| &base.name);
+    let what = match &rule.variant.tier {
+        Some(tier) => format!("{base} for its tier {}", tier.name),
+        None => format!("{base} again"),
     };
-    let of = format!("{}: {base} for its tier {}", rule.name, condition::plain(&tier["name"]));
-    if rule.variant.is_unlimited {
-        return format!("{of}; not limited.");
+    let over = match (rule.variant.wider_times, rule.key.prefixes()) {
+        (Some(_), Some(Prefixes { ipv4, ipv6 })) => {
+            format!(", over wider addresses (IPv4 /{ipv4}, IPv6 /{ipv6})")
+        }
+        _ => String::new(),
+    };
+    if rule.variant.is_unlimited() {
+        return vec![format!("{}: {what}; not limited.", rule.name)];
     }
-    let is_wider = rule.name.len() > base.len() + 1 + tier["name"].as_str().map_or(0, str::len);
-    let over = if is_wider { format!(", over {}", over(rule)) } else { String::new() };
-    format!("{of}{over}; allows each {}.", amount::allowance(rule, (!is_wider).then_some(tier)))
+    vec![format!("{}: {what}{over}; allows each {}.", rule.name, amount::allowance(rule))]
 }
 
-/// The tier that `rule` is, as it is written.
-pub fn tier<'a>(rule: &Rule, written: &'a Value) -> Option<&'a Value> {
-    rule.variant.when.as_ref()?;
-    let name = rule.name.split('.').nth(1)?;
-    written["tiers"].as_array()?.iter().find(|tier| tier["name"] == name)
-}
-
-fn over(rule: &Rule) -> String {
-    let Prefixes { ipv4, ipv6 } = rule.key.prefixes().unwrap_or_default();
-    format!("wider addresses (IPv4 /{ipv4}, IPv6 /{ipv6})")
-}
-
-fn tiers(written: &Value) -> Vec<String> {
-    let tiers = written["tiers"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut told: Vec<_> = tiers
-        .iter()
-        .map(|tier| {
-            let (name, of) = (condition::plain(&tier["name"]), of_tier(tier, written));
-            let amount = |field: &str| tier.get(field).map(condition::plain);
-            let has = if tier["unlimited"] == true {
-                "not limited".into()
-            } else if let Some(times) = amount("times") {
-                format!("{times} times as much")
-            } else if let Some(limit) = amount("limit") {
-                format!("{limit} in flight")
-            } else {
-                let burst = amount("burst").map(|burst| format!(", {burst} at once")).unwrap_or_default();
-                format!("{}{burst}", amount("rate").unwrap_or_default())
-            };
-            format!("Tier {name}, for {of}: {has}.")
-        })
-        .collect();
+fn tiers(base: &Rule, rules: &RuleSet) -> Vec<String> {
+    let mut told = Vec::new();
+    for rule in made_by(base, rules).filter(|rule| rule.variant.wider_times.is_none()) {
+        let Some(tier) = &rule.variant.tier else { continue };
+        let requests = of_tier(tier, rule, rules);
+        told.push(format!("Tier {}, for {requests}: {}.", tier.name, amount::of_tier(tier, rule)));
+    }
     if told.len() > 1 {
         told.push("The first tier that fits a request counts.".into());
     }
@@ -113,30 +91,24 @@ fn tiers(written: &Value) -> Vec<String> {
 }
 
 /// Which requests a tier is for.
-fn of_tier(tier: &Value, written: &Value) -> String {
-    let when = tier.get("when").filter(|when| when.as_object().is_none_or(|when| !when.is_empty()));
-    let Some(keys) = tier["keys"].as_array() else { return condition::requests(tier.get("when")) };
-    let keys = condition::named(keys.iter().map(ToString::to_string), "or");
-    let part = written["key"].as_array().and_then(|key| key.iter().find(|part| !key::is_address(part)));
-    let of = format!("of {keys} ({})", part.map_or_else(String::new, |part| key::part(part, None)));
-    match when {
-        Some(when) => format!("{}, {of}", condition::requests(Some(when))),
-        None => format!("requests {of}"),
-    }
+fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
+    let requests = condition::requests(&tier.when, rules.attributes());
+    let Some(keys) = &tier.keys else { return requests };
+    let part = rule.key.parts().find(|part| matches!(part, KeyPart::Other(_)));
+    let part = part.map_or_else(String::new, |part| key::part(part, rules.attributes()));
+    let of = format!("of {} ({part})", condition::quoted(keys.iter()));
+    if tier.when == Condition::default() { format!("requests {of}") } else { format!("{requests}, {of}") }
 }
 
-fn wider(rule: &Rule, written: &Value) -> Vec<String> {
-    let wider = written["wider"].as_array().map_or(&[][..], Vec::as_slice);
-    let narrow = rule.key.prefixes().unwrap_or_default();
-    let line = |(n, one): (usize, &Value)| {
-        let bits = |name: &str, default: u8| one.get(name).map_or(default.to_string(), condition::plain);
-        let (ipv4, ipv6) = (bits("ipv4", narrow.ipv4), bits("ipv6", narrow.ipv6));
-        let (times, made) = (condition::plain(&one["times"]), format!("{}.w{n}", rule.name));
-        format!(
-            "Each IPv4 /{ipv4} and IPv6 /{ipv6} gets {times} times as much ({made}); a request needs room there too."
-        )
+fn wider(base: &Rule, rules: &RuleSet) -> Vec<String> {
+    let line = |rule: &Rule| {
+        let times = rule.variant.wider_times.filter(|_| rule.variant.tier.is_none())?;
+        let (name, Prefixes { ipv4, ipv6 }) = (&rule.name, rule.key.prefixes()?);
+        Some(format!(
+            "Each IPv4 /{ipv4} and IPv6 /{ipv6} gets {times} times as much ({name}); a request needs room there too."
+        ))
     };
-    (1..).zip(wider).map(line).collect()
+    made_by(base, rules).filter_map(line).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const CELLS_PART: (u64, u64) = (14, 16);
 
 /// How much of the table `newcomers` a second take that ask `rule` once each; none if the rule keeps nothing of them.
 pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
-    if rule.variant.is_unlimited || rule.enforcement.mode == Mode::Off {
+    if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;
     }
     let (lasts_ns, verb) =

@@ -7,28 +7,24 @@ mod spellings;
 mod tiers;
 mod written;
 
-use serde_json::Value;
-use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
-use weir_rules::matching::{Clause, Condition, PathMatch};
+use weir_rules::matching::{Clause, Condition, PathMatch, Test};
 use weir_rules::mode::Mode;
+use weir_rules::{Rule, RuleSet};
 use weir_wire::sharing::WhenUnsynced;
 
 use self::written::of_condition;
-use crate::document::Document;
 
 /// A line for each rule, list entry and tier that can never match, each rule that can never be the one that limits, and
 /// what a client can evade by writing the same in another way.
-pub fn warnings(document: &Document) -> Vec<String> {
-    let rules = document.rules().rules();
-    let mut warnings = of_lists(document);
+pub fn warnings(set: &RuleSet) -> Vec<String> {
+    let rules = set.rules();
+    let mut warnings = of_lists(set);
     for (n, rule) in rules.iter().enumerate() {
         let at = |field: &str| format!("rules[{}].{field} ({})", rule.place(), rule.name);
         if rule.is_written() {
-            warnings.extend(
-                document.written_of(rule).map(|written| of_rule(rule, written, &at)).unwrap_or_default(),
-            );
-            warnings.extend(before(rule, document).map(|first| format!("{}: {first}", at("match"))));
+            warnings.extend(of_rule(rule, set, &at));
+            warnings.extend(before(rule, set).map(|first| format!("{}: {first}", at("match"))));
         }
         let earlier_or_tighter = |(j, other): &(usize, &Rule)| {
             *j != n && shadows(other, rule) && (*j < n || !shadows(rule, other))
@@ -44,36 +40,27 @@ pub fn warnings(document: &Document) -> Vec<String> {
     warnings
 }
 
-fn of_lists(document: &Document) -> Vec<String> {
+fn of_lists(set: &RuleSet) -> Vec<String> {
     let mut warnings = Vec::new();
-    for name in ["allow", "deny"] {
-        for (i, condition) in document.value()[name].as_array().into_iter().flatten().enumerate() {
+    for (name, list) in [("allow", set.allow()), ("deny", set.deny())] {
+        for (i, condition) in list.iter().enumerate() {
             let at = |field: &str| format!("{name}[{i}]{field}");
-            warnings.extend(of_condition(condition, &at));
+            warnings.extend(of_condition(condition, set.attributes(), &at));
             if name == "deny" {
                 warnings.extend(spellings::of_condition(condition, &at));
             }
             if name == "allow" && is_everybody(condition) {
                 let problem = "every client of IPv4 or IPv6 is counted by no rule";
-                warnings.push(format!(
-                    "{}: {problem}: expected the networks of those who are meant",
-                    at(".addresses")
-                ));
+                let expected = "expected the networks of those who are meant";
+                warnings.push(format!("{}: {problem}: {expected}", at(".addresses")));
+            }
+            if excludes_itself(condition) {
+                warnings.push(format!("{}: never matches: its not holds wherever the rest does", at("")));
             }
         }
     }
-    let (allow, deny) = (document.rules().allow(), document.rules().deny());
-    for (list, conditions) in [("allow", allow), ("deny", deny)] {
-        warnings.extend(
-            conditions
-                .iter()
-                .enumerate()
-                .filter(|(_, condition)| excludes_itself(condition))
-                .map(|(i, _)| format!("{list}[{i}]: never matches: its not holds wherever the rest does")),
-        );
-    }
-    for (i, condition) in deny.iter().enumerate() {
-        if let Some(j) = allow.iter().position(|wide| contains(wide, condition)) {
+    for (i, condition) in set.deny().iter().enumerate() {
+        if let Some(j) = set.allow().iter().position(|wide| contains(wide, condition)) {
             warnings.push(format!("deny[{i}]: never refuses: allow[{j}] holds wherever it does"));
         }
     }
@@ -81,32 +68,30 @@ fn of_lists(document: &Document) -> Vec<String> {
 }
 
 /// Whether a condition holds for every client's address of a family, and asks for nothing else.
-fn is_everybody(condition: &Value) -> bool {
-    let is_all = |network: &Value| network.as_str().is_some_and(|text| text.ends_with("/0"));
-    let fields = condition.as_object().map_or(0, serde_json::Map::len);
-    fields == 1 && condition["addresses"].as_array().is_some_and(|networks| networks.iter().any(is_all))
+fn is_everybody(Condition { all, any, not }: &Condition) -> bool {
+    let is_plain = any.is_empty() && not.is_none();
+    is_plain && matches!(&all.tests[..], [Test::Addresses(networks)] if networks.has_whole_family())
 }
 
 /// The entry of allow or deny that always decides before this rule, if there is one.
-fn before(rule: &Rule, document: &Document) -> Option<String> {
+fn before(rule: &Rule, set: &RuleSet) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
-    let rules = document.rules();
-    let allowed = holds(rules.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));
-    allowed.or_else(|| holds(rules.deny()).map(|i| format!("never limits: deny[{i}] holds wherever it does")))
+    let allowed = holds(set.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));
+    allowed.or_else(|| holds(set.deny()).map(|i| format!("never limits: deny[{i}] holds wherever it does")))
 }
 
-fn of_rule(rule: &Rule, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
-    let matches = written.get("match").unwrap_or(&Value::Null);
-    let mut warnings = of_condition(matches, &|field| at(&format!("match{field}")));
+fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let at_match = |field: &str| at(&format!("match{field}"));
+    let mut warnings = of_condition(&rule.matches, set.attributes(), &at_match);
     if excludes_itself(&rule.matches) {
         warnings.push(format!("{}: never matches: its not holds wherever the rest does", at("match")));
     }
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
         warnings.push(format!("{}: never limits: mode: shadow says the same", at("enforced_percent")));
     }
-    warnings.extend(spellings::of_condition(matches, &|field| at(&format!("match{field}"))));
-    warnings.extend(spellings::of_key(&written["key"], at));
-    warnings.extend(tiers::of(matches, written, at));
+    warnings.extend(spellings::of_condition(&rule.matches, &at_match));
+    warnings.extend(spellings::of_key(&rule.key, set.attributes(), at));
+    warnings.extend(tiers::of(rule, set, at));
     warnings
 }
 
@@ -130,6 +115,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         cost,
         algorithm,
         quota,
+        rate: _,
         after,
         variant,
         enforcement,
@@ -173,23 +159,20 @@ fn contains(wide: &Condition, narrow: &Condition) -> bool {
 }
 
 fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
-    // Every field by name, so that a new one has to be handled here.
-    let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = wide;
-    (hosts.is_none() || *hosts == narrow.hosts)
-        && list_contains(methods, &narrow.methods, PartialEq::eq)
-        && list_contains(paths, &narrow.paths, PathMatch::contains)
-        && headers.iter().all(|test| narrow.headers.contains(test))
-        && cookies.iter().all(|test| narrow.cookies.contains(test))
-        && query.iter().all(|test| narrow.query.contains(test))
-        && claims.iter().all(|test| narrow.claims.contains(test))
-        && (addresses.is_none() || *addresses == narrow.addresses)
-        && list_contains(routes, &narrow.routes, PartialEq::eq)
+    wide.tests.iter().all(|wide| narrow.tests.iter().any(|narrow| test_contains(wide, narrow)))
 }
 
-/// Whether `wide` holds wherever `narrow` does; one item of a list is enough, and an empty list means any.
-fn list_contains<T>(wide: &[T], narrow: &[T], contains: impl Fn(&T, &T) -> bool) -> bool {
-    let has = |item: &T| wide.iter().any(|one| contains(one, item));
-    wide.is_empty() || !narrow.is_empty() && narrow.iter().all(has)
+/// Whether `wide` holds wherever `narrow` does; `false` may be wrong.
+fn test_contains(wide: &Test, narrow: &Test) -> bool {
+    match (wide, narrow) {
+        (Test::Methods(wide), Test::Methods(narrow)) | (Test::Routes(wide), Test::Routes(narrow)) => {
+            narrow.iter().all(|text| wide.contains(text))
+        }
+        (Test::Paths(wide), Test::Paths(narrow)) => {
+            narrow.iter().all(|path| wide.iter().any(|one| PathMatch::contains(one, path)))
+        }
+        _ => wide == narrow,
+    }
 }
 
 #[cfg(test)]

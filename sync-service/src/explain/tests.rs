@@ -1,14 +1,14 @@
 use weir_rules::fleet_secret::FleetSecret;
 
 use super::*;
-use crate::document::Form;
+use crate::document::{Document, Form};
 
 /// What is said of a request under these rules, a line each, without the first, which repeats it.
 fn told(document: &str, arguments: &[&str]) -> Vec<String> {
     let document = Document::read(document.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}"));
     let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
     let mut request = Described::of(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
-    super::told(&document, &mut request, &FleetSecret::UNKEYED)
+    super::told(document.rules(), &mut request, &FleetSecret::UNKEYED)
 }
 
 fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {
@@ -43,7 +43,7 @@ fn the_key_is_told_in_the_clear_and_in_bytes() {
     let (start, bytes) = found[1].split_once("; bytes ").unwrap();
     assert_eq!(
         start,
-        "  r: key header X-Key \"abc\", client address 2001:db8::/64, cookie sid \"s1\", query parameter q \"A\", \
+        "  r: key header x-key \"abc\", client address 2001:db8::/64, cookie sid \"s1\", query parameter q \"A\", \
          host \"a.example\", method \"PUT\", path \"/a/b/c\", the first 2 segments of the path \"a/b\""
     );
     assert!(bytes.starts_with("064020010db80000000001"), "{bytes}");
@@ -91,8 +91,11 @@ fn the_first_test_that_fails_is_named() {
         ("{headers: [{name: x-c, present: true}]}", "header x-c does not hold: the request has none"),
         ("{cookies: [{name: c, equals: d}]}", "cookie c does not hold"),
         ("{query: [{name: c, equals: '2'}]}", "query parameter c does not hold"),
-        ("{claims: [{name: [p, plan], equals: gold}]}", "claim p.plan does not hold: it is \"free\""),
-        ("{claims: [{name: [p, sub], present: true}]}", "claim p.sub does not hold: the request has none"),
+        ("{claims: [{name: [p, plan], equals: gold}]}", "JWT claim p.plan does not hold: it is \"free\""),
+        (
+            "{claims: [{name: [p, sub], present: true}]}",
+            "JWT claim p.sub does not hold: the request has none",
+        ),
         ("{any: [{methods: [PUT]}, {path: {exact: /}}]}", "none of any holds"),
         ("{not: {methods: [GET]}}", "not does not hold: the request is one of those"),
     ] {

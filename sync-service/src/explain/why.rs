@@ -1,7 +1,9 @@
 //! The first test of a condition that a request fails.
 
-use weir_rules::matching::{AttributeTest, Clause, Condition};
-use weir_rules::request::{Attribute, AttributeId, Attributes, Fetched};
+use weir_rules::matching::{Clause, Condition, Source, Test};
+use weir_rules::request::{AttributeId, Attributes, Fetched};
+
+use crate::check::explain::condition::source;
 
 /// Which part of `condition` the request surely fails, and what it has instead; none if it may meet all.
 pub(super) fn not(
@@ -9,68 +11,35 @@ pub(super) fn not(
     attributes: &Attributes,
     request: &mut Fetched<'_>,
 ) -> Option<String> {
-    clause(&condition.all, attributes, request)
-        .or_else(|| {
-            let any = Condition { any: condition.any.clone(), ..Condition::default() };
-            (!any.holds(request).may()).then(|| "none of any holds".into())
-        })
-        .or_else(|| {
-            let not = Condition { not: condition.not.clone(), ..Condition::default() };
-            (!not.holds(request).may()).then(|| "not does not hold: the request is one of those".into())
-        })
+    let Condition { all, any, not } = condition;
+    if let Some(test) = all.tests.iter().find(|test| !test.holds(request).may()) {
+        return Some(failed(test, attributes, request));
+    }
+    let may = |clause: &Clause| clause.holds(request).may();
+    if !any.is_empty() && !any.iter().any(may) {
+        return Some("none of any holds".into());
+    }
+    let is_one = not.as_ref().is_some_and(|not| !(!not.holds(request)).may());
+    is_one.then(|| "not does not hold: the request is one of those".into())
 }
 
-fn clause(clause: &Clause, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
-    // Every field by name, so that a new one has to be handled here.
-    let Clause { hosts, methods, paths, headers, cookies, query, claims, addresses, routes } = clause.clone();
-    let none = Clause::default;
-    let mut tests = vec![
-        ("methods".to_owned(), Clause { methods, ..none() }),
-        ("path".into(), Clause { paths, ..none() }),
-        ("hosts".into(), Clause { hosts, ..none() }),
-        ("routes".into(), Clause { routes, ..none() }),
-        ("addresses".into(), Clause { addresses, ..none() }),
-    ];
-    for header in headers {
-        tests.push((name_of(&header, attributes), Clause { headers: vec![header], ..none() }));
-    }
-    for cookie in cookies {
-        tests.push((format!("cookie {}", cookie.name), Clause { cookies: vec![cookie], ..none() }));
-    }
-    for parameter in query {
-        tests.push((
-            format!("query parameter {}", parameter.name),
-            Clause { query: vec![parameter], ..none() },
-        ));
-    }
-    for claim in claims {
-        tests.push((name_of(&claim, attributes), Clause { claims: vec![claim], ..none() }));
-    }
-    let fails = |(_, all): &(String, Clause), request: &mut Fetched<'_>| {
-        !Condition { all: all.clone(), ..Condition::default() }.holds(request).may()
+/// What the request has instead of what `test` asks for.
+fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+    let (field, id) = match test {
+        Test::Methods(_) => ("methods".into(), Some(AttributeId::METHOD)),
+        Test::Paths(_) => ("path".into(), Some(AttributeId::PATH)),
+        Test::Hosts(_) => ("hosts".into(), Some(AttributeId::AUTHORITY)),
+        Test::Routes(_) => ("routes".into(), Some(AttributeId::ROUTE)),
+        Test::Addresses(_) => ("addresses".into(), Some(AttributeId::SOURCE_ADDRESS)),
+        Test::Value(value, _) => {
+            let id = if let Source::Attribute(id) = value.source { Some(id) } else { None };
+            (source(&value.source, attributes), id)
+        }
     };
-    let (field, test) = tests.into_iter().find(|test| fails(test, request))?;
-    let id = match field.as_str() {
-        "methods" => Some(AttributeId::METHOD),
-        "hosts" => Some(AttributeId::AUTHORITY),
-        "routes" => Some(AttributeId::ROUTE),
-        "addresses" => Some(AttributeId::SOURCE_ADDRESS),
-        "path" => Some(AttributeId::PATH),
-        _ => test.headers.first().or(test.claims.first()).map(|test| test.attribute),
+    let found = match id.map(|id| request.get(id).map(String::from_utf8_lossy)) {
+        Some(Some(value)) => format!(": it is {value:?}"),
+        Some(None) => ": the request has none".into(),
+        None => String::new(),
     };
-    let found = id.map(|id| request.get(id).map(|value| String::from_utf8_lossy(value).into_owned()));
-    Some(match found {
-        Some(Some(value)) => format!("{field} does not hold: it is {value:?}"),
-        Some(None) => format!("{field} does not hold: the request has none"),
-        None => format!("{field} does not hold"),
-    })
-}
-
-/// What is tested, in words.
-fn name_of(test: &AttributeTest, attributes: &Attributes) -> String {
-    match attributes.get(test.attribute) {
-        Some(Attribute::Header(name)) => format!("header {name}"),
-        Some(Attribute::Claim(names)) => format!("claim {}", names.join(".")),
-        other => format!("{other:?}"),
-    }
+    format!("{field} does not hold{found}")
 }

@@ -49,7 +49,7 @@ fuzz_target!(|input: Input| {
                     keys.iter().any(|one| one.as_str().is_some_and(|one| one.as_bytes() == key))
                 })
             });
-            let when = rule.variant.when.as_ref().map_or(Holds::Yes, |when| when.holds(&mut fetched));
+            let when = rule.variant.tier.as_ref().map_or(Holds::Yes, |tier| tier.when.holds(&mut fetched));
             // Where nobody can say which tier it is, the limiter's own tests say what is to come out.
             is_unsure |= when == Holds::Unsure;
             if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched).may() && when.may() && has_key {

@@ -74,7 +74,7 @@ impl RuleTerms {
             is_calendar: rule.sharing.calendar.is_some(),
             has_penalty: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
-            is_unlimited: rule.variant.is_unlimited,
+            is_unlimited: rule.variant.is_unlimited(),
             when_unsynced: rule.when_unsynced,
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
         }

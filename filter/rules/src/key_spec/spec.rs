@@ -9,17 +9,13 @@ use super::put::Put;
 use crate::address::Prefixes;
 use crate::fleet_secret::{FleetSecret, PartsHash};
 use crate::key::KeyValue;
-use crate::matching::{Duplicates, Folding, OneOf, Repeated, Texts, cookies, host_of, of_header, parameters};
+use crate::matching::{Folding, Repeated, Source, Texts, ValueOf, host_of};
 use crate::request::{AttributeId, Attributes, Fetched, normalise_credentials};
 
 /// The most parts of a key.
 pub const PARTS_MAX: usize = 8;
 /// The most leading segments of a path that a key may have.
 pub const SEGMENTS_MAX: u8 = 16;
-/// The most names in the path to a claim.
-pub const CLAIM_NAMES_MAX: usize = 8;
-/// The longest name of a header, cookie, query parameter or claim, in bytes.
-pub const PART_NAME_BYTES_MAX: usize = 128;
 
 /// What a rule counts by. Each tuple of its parts' values has a bucket of its own; without parts (`all`), there is
 /// one bucket.
@@ -29,19 +25,26 @@ pub struct KeySpec {
     pub(super) address: Option<Prefixes>,
     /// The other parts, in the order they were written.
     pub(super) others: Vec<Part>,
+    /// How many of `others` were written before the address.
+    pub(super) address_at: usize,
     /// The kinds and names of `others`, as bytes that no other list of parts has.
     pub(super) description: Vec<u8>,
 }
 
+/// A part of a key, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart<'a> {
+    /// The client's address, cut to these prefixes.
+    ClientAddress(Prefixes),
+    /// Any other part.
+    Other(&'a Part),
+}
+
 /// A part of a key that is not the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// An attribute: a header, the method, the route, a claim. Only a header has duplicates.
-    Attribute(AttributeId, Duplicates),
-    /// The value of a cookie, undecoded; the attribute is the header it is in.
-    Cookie(AttributeId, String, Duplicates),
-    /// The value of a query parameter, decoded.
-    Query(String, Duplicates),
+pub enum Part {
+    /// A header, a cookie, a query parameter, a claim, the method or the route.
+    Value(ValueOf),
     /// The host, in lower case and without its port.
     Host,
     /// The path, without its query, folded.
@@ -95,6 +98,18 @@ impl KeySpec {
         self.address.is_some() && self.others.is_empty()
     }
 
+    /// Whether all requests share one key.
+    pub fn is_all(&self) -> bool {
+        self.address.is_none() && self.others.is_empty()
+    }
+
+    /// Its parts, in the order they were written.
+    pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
+        let others = || self.others.iter().map(KeyPart::Other);
+        let address = self.address.map(KeyPart::ClientAddress);
+        others().take(self.address_at).chain(address).chain(others().skip(self.address_at))
+    }
+
     /// Whether it has parts that leave the POP as a hash.
     pub fn is_hashed(&self) -> bool {
         !self.others.is_empty()
@@ -107,7 +122,7 @@ impl KeySpec {
 
     /// The request's key, or a part that it lacks. Fetches no attribute that is not a part.
     pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
-        if self.address.is_none() && self.others.is_empty() {
+        if self.is_all() {
             return Ok(KeyValue::ALL);
         }
         let address = match self.address {
@@ -146,7 +161,7 @@ impl KeySpec {
             [Part::Path | Part::PathSegments(_)] => Folding::ALL.of(written.as_bytes()),
             _ => written.as_bytes().to_vec(),
         };
-        if let [Part::Attribute(id, _)] = self.others.as_slice()
+        if let [Part::Value(ValueOf { source: Source::Attribute(id), .. })] = self.others.as_slice()
             && attributes.is_credentials(*id)
         {
             normalise_credentials(&mut bytes);
@@ -191,19 +206,12 @@ impl Part {
     /// Puts the request's value into `hash`; an error if it has none, or more than it may.
     fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
         match self {
-            Self::Attribute(id, Duplicates::Unsaid) => hash.put(attribute(request, *id)?),
-            Self::Attribute(id, duplicates) => {
-                picked(*duplicates, &mut of_header(attribute(request, *id)?), hash)?;
-            }
-            Self::Cookie(id, name, duplicates) => {
-                picked(*duplicates, &mut cookies(attribute(request, *id)?, name.as_bytes()), hash)?;
-            }
-            Self::Query(name, duplicates) => {
-                let target = attribute(request, AttributeId::PATH)?;
-                picked(*duplicates, &mut parameters(target, name, usize::MAX), hash)?;
+            Self::Value(value) => {
+                value.put(request, |value| hash.put(value))?.then_some(()).ok_or(MissingPart::Other)?;
             }
             Self::Host => {
-                hash.put(&host_of(attribute(request, AttributeId::AUTHORITY)?).to_ascii_lowercase());
+                let authority = request.get(AttributeId::AUTHORITY).ok_or(MissingPart::Other)?;
+                hash.put(&host_of(authority).to_ascii_lowercase());
             }
             Self::Path => hash.put(request.path(Folding::ALL).ok_or(MissingPart::Other)?),
             Self::PathSegments(most) => {
@@ -215,18 +223,4 @@ impl Part {
         }
         Ok(())
     }
-}
-
-fn attribute<'a>(request: &'a mut Fetched<'_>, id: AttributeId) -> Result<&'a [u8], MissingPart> {
-    request.get(id).ok_or(MissingPart::Other)
-}
-
-/// Puts into `hash` the one of several values that counts.
-fn picked(
-    duplicates: Duplicates,
-    values: &mut dyn Iterator<Item = OneOf<'_>>,
-    hash: &mut dyn Put,
-) -> Result<(), MissingPart> {
-    hash.put(&duplicates.pick(values)?.flatten().ok_or(MissingPart::Other)?);
-    Ok(())
 }

@@ -158,8 +158,14 @@ fn every_error_has_its_place() {
             json!(["client_address", {"client_address": {"ipv4": 24}}]),
             "rules[0].key[1]: expected client_address once: wider counts by more prefixes of it",
         ),
-        (json!([{"header": ":path"}]), "rules[0].key[0].header: expected a header's name, found \":path\""),
-        (json!([{"cookie": "a b"}]), "rules[0].key[0].cookie: expected a cookie's name, found \"a b\""),
+        (
+            json!([{"header": ":path"}]),
+            "rules[0].key[0].header: expected a header's name, as in x-api-key, found \":path\"",
+        ),
+        (
+            json!([{"cookie": "a b"}]),
+            "rules[0].key[0].cookie: expected a cookie's name, as in sid, found \"a b\"",
+        ),
         (json!([{"query": ""}]), "rules[0].key[0].query: expected text of 1 to 128 bytes, found \"\""),
         (
             json!([{"path_segments": 17}]),

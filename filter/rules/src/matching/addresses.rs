@@ -1,9 +1,11 @@
 //! Sets of networks, searched by bisection.
 
 use alloc::collections::BinaryHeap;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 
@@ -102,6 +104,25 @@ impl AddressSet {
             IpAddr::V4(v4) => self.v4.contains(v4.to_bits()),
             IpAddr::V6(v6) => self.v6.contains(v6.to_bits()),
         }
+    }
+
+    /// Whether every address of IPv4 or every one of IPv6 is in it.
+    pub fn has_whole_family(&self) -> bool {
+        self.v4.0 == [(0, u32::MAX)] || self.v6.0 == [(0, u128::MAX)]
+    }
+
+    /// Each network as it would be written: `10.0.0.0/8`, `2001:db8::1`. A network within another is left out.
+    pub fn iter(&self) -> impl Iterator<Item = String> {
+        let written = |address: IpAddr, bits: u32, whole: u8| {
+            if bits == u32::from(whole) { format!("{address}") } else { format!("{address}/{bits}") }
+        };
+        let v4 = self.v4.0.iter().map(move |(first, last)| {
+            written(Ipv4Addr::from_bits(*first).into(), (first ^ last).leading_zeros(), IPV4_BITS)
+        });
+        let v6 = self.v6.0.iter().map(move |(first, last)| {
+            written(Ipv6Addr::from_bits(*first).into(), (first ^ last).leading_zeros(), IPV6_BITS)
+        });
+        v4.chain(v6)
     }
 }
 

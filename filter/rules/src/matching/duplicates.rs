@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 
-use super::{Holds, Test};
+use super::{Holds, ValueTest};
 
 /// Which of several values of one name counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,11 @@ impl Duplicates {
 
     /// Whether `test` holds for several values, or for none.
     #[inline(never)]
-    pub(super) fn holds<'a>(self, test: &Test, mut values: &mut dyn Iterator<Item = OneOf<'a>>) -> Holds {
+    pub(super) fn holds<'a>(
+        self,
+        test: &ValueTest,
+        mut values: &mut dyn Iterator<Item = OneOf<'a>>,
+    ) -> Holds {
         let of = |value: OneOf<'a>| value.map_or(Holds::Unsure, |value| test.holds(Some(&value)));
         let first = match self.pick(values) {
             Err(Repeated) => return Holds::Unsure,

@@ -21,6 +21,13 @@ impl Folding {
     pub const ENCODING: Self = Self(8);
     /// All of these.
     pub const ALL: Self = Self(15);
+    /// Each by its name in configuration.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("case", Self::CASE),
+        ("slashes", Self::SLASHES),
+        ("parameters", Self::PARAMETERS),
+        ("encoding", Self::ENCODING),
+    ];
     /// How many ways of folding there are.
     pub(crate) const COUNT: usize = 16;
 
@@ -55,7 +62,8 @@ impl Folding {
     }
 
     /// A head that every path which begins with `head` has once it is folded.
-    pub(super) fn of_head(self, head: &[u8]) -> Vec<u8> {
+    pub(super) fn of_head(self, head: &str) -> Vec<u8> {
+        let head = head.as_bytes();
         // The head may end within an escape.
         let end = head.len().saturating_sub(2);
         let tail = head.get(end..).unwrap_or(head);
@@ -220,7 +228,7 @@ mod tests {
         #[test]
         fn a_head_folds_to_a_head(path in "/[aA/;%206F1 ]{0,9}", at in 0usize..9) {
             let head = path.get(..=at.min(path.len() - 1)).unwrap();
-            let (all, head) = (Folding::ALL, Folding::ALL.of_head(head.as_bytes()));
+            let (all, head) = (Folding::ALL, Folding::ALL.of_head(head));
             prop_assert!(all.of(path.as_bytes()).starts_with(&head), "{path} {head:?}");
         }
 

@@ -1,17 +1,25 @@
 //! Hosts, exact or by suffix.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 /// The longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// Hosts that a request may be for, in lower case and backwards, so that a suffix becomes a prefix.
+/// Hosts that a request may be for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    exact: Vec<Vec<u8>>,
-    /// Each ends with its dot.
-    suffixes: Vec<Vec<u8>>,
+    /// In lower case and backwards, so that a suffix becomes a prefix.
+    backwards: Vec<Backwards>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Backwards {
+    /// A whole name.
+    Exact(Vec<u8>),
+    /// A suffix, which ends with its dot; something stands before that.
+    Suffix(Vec<u8>),
 }
 
 impl Hosts {
@@ -22,39 +30,45 @@ impl Hosts {
         let text = text.strip_suffix('.').unwrap_or(&text);
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if bare.parse::<Ipv6Addr>().is_ok() {
-            self.exact.push(bare.bytes().rev().collect());
+            self.backwards.push(Backwards::Exact(bare.bytes().rev().collect()));
             return true;
         }
-        let (list, name) = match text.strip_prefix('*') {
-            Some(suffix) if suffix.starts_with('.') => (&mut self.suffixes, suffix),
-            _ => (&mut self.exact, text),
-        };
-        let labels = name.strip_prefix('.').unwrap_or(name);
+        let suffix = text.strip_prefix("*.");
+        let labels = suffix.unwrap_or(text);
         let is_name = text.len() <= HOST_BYTES_MAX
-            && name.len() - labels.len() == usize::from(name.len() != text.len())
             && labels.split('.').all(|label| !label.is_empty())
             && !labels.contains(|c: char| "*:/[]@?#".contains(c) || c.is_whitespace());
         if is_name {
-            list.push(name.bytes().rev().collect());
+            let name = labels.bytes().rev();
+            self.backwards.push(match suffix {
+                Some(_) => Backwards::Suffix(name.chain([b'.']).collect()),
+                None => Backwards::Exact(name.collect()),
+            });
         }
         is_name
     }
 
-    /// Whole names, backwards.
-    pub(super) fn exact(&self) -> &[Vec<u8>] {
-        &self.exact
+    /// Each host as it would be written: `api.example.com`, `*.example.com`.
+    pub fn iter(&self) -> impl Iterator<Item = String> {
+        self.backwards.iter().map(|host| {
+            let (star, name) = match host {
+                Backwards::Exact(name) => ("", name),
+                Backwards::Suffix(name) => ("*", name),
+            };
+            star.chars().chain(name.iter().rev().map(|b| char::from(*b))).collect()
+        })
     }
 
-    /// Suffixes of names, backwards.
-    pub(super) fn suffixes(&self) -> &[Vec<u8>] {
-        &self.suffixes
+    pub(super) fn backwards(&self) -> &[Backwards] {
+        &self.backwards
     }
 
     /// Whether the host, in lower case and backwards, is one of these.
-    pub(super) fn holds(&self, backwards: &[u8]) -> bool {
-        self.exact.iter().any(|name| name == backwards)
-            // Something stands before the dot.
-            || self.suffixes.iter().any(|suffix| backwards.len() > suffix.len() && backwards.starts_with(suffix))
+    pub(super) fn holds(&self, host: &[u8]) -> bool {
+        self.backwards.iter().any(|one| match one {
+            Backwards::Exact(name) => name == host,
+            Backwards::Suffix(suffix) => host.len() > suffix.len() && host.starts_with(suffix),
+        })
     }
 }
 

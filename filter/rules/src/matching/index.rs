@@ -10,10 +10,14 @@
 //! combination of conditions that a value selects.
 
 use alloc::collections::BinaryHeap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::path::Indexed;
-use super::{Bits, Clause, Condition, Folding};
+use super::bits::Bits;
+use super::condition::{Clause, Condition, Test};
+use super::folding::Folding;
+use super::host::Backwards;
+use super::path::Written;
 use crate::request::{AttributeId, Fetched};
 
 /// An index over a list of conditions.
@@ -51,35 +55,41 @@ impl Index {
     pub fn new<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> Self {
         let len = conditions.clone().count();
         let clauses: Vec<&Clause> = conditions.map(|condition| &condition.all).collect();
-        let texts = |values: fn(&Clause) -> &[alloc::string::String]| {
-            Asked::dimension(&clauses, |clause, asked| {
-                for value in values(clause) {
-                    asked.exact(value.as_bytes().to_vec());
-                }
-            })
-        };
+        let dimension = |add: fn(&Test, &mut Postings)| Postings::dimension(&clauses, add);
         Self {
             every: Bits::all(len),
-            methods: texts(|clause| &clause.methods),
-            paths: Asked::dimension(&clauses, |clause, asked| {
-                for path in &clause.paths {
-                    match path.indexed() {
-                        Indexed::Exact(exact) => asked.exact(exact.clone()),
-                        Indexed::Head(head) => asked.head(head.clone()),
+            methods: dimension(|test, postings| {
+                if let Test::Methods(methods) = test {
+                    postings.texts(methods);
+                }
+            }),
+            paths: dimension(|test, postings| {
+                let Test::Paths(paths) = test else { return };
+                for path in paths {
+                    // By all that a path which passes is, or begins with, when all that can be is folded.
+                    match path.written() {
+                        Written::Exact(exact) => postings.exact(Folding::ALL.of(exact.as_bytes())),
+                        Written::Prefix(head) => postings.head(Folding::ALL.of_head(head)),
+                        Written::Glob(glob) => {
+                            postings.head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()));
+                        }
                     }
                 }
             }),
-            // Backwards, so that a suffix is a head.
-            hosts: Asked::dimension(&clauses, |clause, asked| {
-                let Some(hosts) = &clause.hosts else { return };
-                for host in hosts.exact() {
-                    asked.exact(host.clone());
-                }
-                for suffix in hosts.suffixes() {
-                    asked.head(suffix.clone());
+            hosts: dimension(|test, postings| {
+                let Test::Hosts(hosts) = test else { return };
+                for host in hosts.backwards() {
+                    match host {
+                        Backwards::Exact(name) => postings.exact(name.clone()),
+                        Backwards::Suffix(suffix) => postings.head(suffix.clone()),
+                    }
                 }
             }),
-            routes: texts(|clause| &clause.routes),
+            routes: dimension(|test, postings| {
+                if let Test::Routes(routes) = test {
+                    postings.texts(routes);
+                }
+            }),
         }
     }
 
@@ -138,28 +148,36 @@ impl Dimension {
     }
 }
 
-/// What a dimension is built from: which condition asks for which value.
-struct Asked {
+/// Which condition asks for which value: what a dimension is built from.
+struct Postings {
     place: usize,
     asks: bool,
     exact: Vec<(Vec<u8>, usize)>,
     heads: Vec<(Vec<u8>, usize)>,
 }
 
-impl Asked {
-    /// Builds a dimension from the values that `ask` adds for each clause; `None` if no clause asks for any.
-    fn dimension(clauses: &[&Clause], ask: impl Fn(&Clause, &mut Self)) -> Option<Dimension> {
+impl Postings {
+    /// Builds a dimension from the values that `add` finds in each clause's tests; `None` if there are none.
+    fn dimension(clauses: &[&Clause], add: fn(&Test, &mut Self)) -> Option<Dimension> {
         let len = clauses.len();
-        let mut asked = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
+        let mut postings = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
         let mut open = Bits::all(len);
         for (place, clause) in clauses.iter().enumerate() {
-            (asked.place, asked.asks) = (place, false);
-            ask(clause, &mut asked);
-            if asked.asks {
+            (postings.place, postings.asks) = (place, false);
+            for test in &clause.tests {
+                add(test, &mut postings);
+            }
+            if postings.asks {
                 open.remove(place);
             }
         }
-        (!asked.exact.is_empty() || !asked.heads.is_empty()).then(|| asked.build(open, len))
+        (!postings.exact.is_empty() || !postings.heads.is_empty()).then(|| postings.build(open, len))
+    }
+
+    fn texts(&mut self, values: &[String]) {
+        for value in values {
+            self.exact(value.as_bytes().to_vec());
+        }
     }
 
     fn exact(&mut self, value: Vec<u8>) {
@@ -195,10 +213,10 @@ impl Asked {
 }
 
 /// The values in order, each with the set of the places (out of `len`) that ask for it.
-fn by_value(asked: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
+fn by_value(postings: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
     // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
-    for (value, place) in BinaryHeap::from(asked).into_sorted_vec() {
+    for (value, place) in BinaryHeap::from(postings).into_sorted_vec() {
         match values.last_mut() {
             Some((known, bits)) if *known == value => bits.add(place),
             _ => {

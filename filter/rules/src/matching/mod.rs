@@ -15,16 +15,16 @@ mod host;
 mod index;
 mod path;
 mod query;
+mod source;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use addresses::{AddressSet, AddressSetError, Range};
 pub use bits::Bits;
-pub use condition::{AttributeTest, Clause, Condition, CookieTest, QueryTest};
-pub(crate) use cookie::cookies;
+pub use condition::{Clause, Condition, Test};
 pub use duplicates::Duplicates;
-pub(crate) use duplicates::{OneOf, Repeated, of_header};
+pub(crate) use duplicates::{OneOf, Repeated};
 pub use folding::Folding;
 pub(crate) use folding::PathRead;
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
@@ -34,5 +34,6 @@ pub(crate) use host::{HostRead, host_of};
 pub use index::Index;
 pub use path::{PathMatch, Written};
 pub use query::QUERY_BYTES_MAX;
-pub(crate) use query::parameters;
-pub use value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, REGEX_VALUE_BYTES_MAX, Test, Texts};
+pub use source::{CLAIM_NAMES_MAX, NAME_BYTES_MAX, Source, ValueOf};
+pub(crate) use source::{Kind, duplicates, source};
+pub use value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, REGEX_VALUE_BYTES_MAX, Texts, ValueTest};

@@ -14,18 +14,21 @@ use crate::request::Fetched;
 /// path passes only with that folded away too, the result is [`Holds::Unsure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
+    written: Written,
     sure: Form,
     /// With what is left open folded away too; the same as `sure` if nothing is.
     open: Form,
-    /// What every path that passes is, or begins with, when all that can be is folded.
-    indexed: Indexed,
 }
 
-/// What an index finds a test by.
+/// What is asked of a path, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Indexed {
-    Exact(Vec<u8>),
-    Head(Vec<u8>),
+pub enum Written {
+    /// Exactly this.
+    Exact(String),
+    /// Anything that begins with this.
+    Prefix(String),
+    /// Anything that this describes.
+    Glob(String),
 }
 
 /// A folding, and what is asked of a path that is folded so.
@@ -45,31 +48,38 @@ enum Kind {
     Glob(Glob),
 }
 
-/// What is asked of a path, as it is written.
-#[derive(Clone, Copy, Debug)]
-pub enum Written<'a> {
-    /// Exactly this.
-    Exact(&'a str),
-    /// Anything that begins with this.
-    Prefix(&'a str),
-    /// Anything that this describes.
-    Glob(&'a str),
+impl Written {
+    /// The text.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Glob(text) => text,
+        }
+    }
 }
 
 impl PathMatch {
     /// A test for `written` that ignores `sure`, and is unsure about `open`; `None` for a glob that is too long.
     #[inline(never)]
-    pub fn new(written: Written<'_>, sure: Folding, open: Folding) -> Option<Self> {
-        let form = |folding| Some(Form { folding, kind: Kind::new(written, folding)? });
-        let indexed = match written {
-            Written::Exact(exact) => Indexed::Exact(Folding::ALL.of(exact.as_bytes())),
-            Written::Prefix(head) => Indexed::Head(Folding::ALL.of_head(head.as_bytes())),
-            Written::Glob(glob) => {
-                let head = glob.split('*').next().unwrap_or_default();
-                Indexed::Head(Folding::ALL.of_head(head.as_bytes()))
-            }
-        };
-        Some(Self { sure: form(sure)?, open: form(sure.with(open))?, indexed })
+    pub fn new(written: Written, sure: Folding, open: Folding) -> Option<Self> {
+        let form = |folding| Some(Form { folding, kind: Kind::new(&written, folding)? });
+        Some(Self { sure: form(sure)?, open: form(sure.with(open))?, written })
+    }
+
+    /// What is asked, as it is written.
+    pub fn written(&self) -> &Written {
+        &self.written
+    }
+
+    /// The differences between paths that are ignored.
+    pub fn ignores(&self) -> Folding {
+        self.sure.folding
+    }
+
+    /// The differences that the operator said count.
+    pub fn tells_apart(&self) -> Folding {
+        // A path with parameters needs no word for these to count.
+        let unsaid = if self.written.text().contains(';') { Folding::PARAMETERS } else { Folding::NONE };
+        Folding::ALL.without(self.open.folding).without(unsaid)
     }
 
     pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {
@@ -83,10 +93,6 @@ impl PathMatch {
     /// Whether this holds wherever `narrow` does, and may hold wherever `narrow` may. `false` may be wrong.
     pub fn contains(&self, narrow: &Self) -> bool {
         self.sure.contains(&narrow.sure) && self.open.contains(&narrow.open)
-    }
-
-    pub(super) fn indexed(&self) -> &Indexed {
-        &self.indexed
     }
 }
 
@@ -125,7 +131,7 @@ fn is_but_for_slash(prefix: &[u8], path: &[u8]) -> bool {
 
 impl Kind {
     #[inline(never)]
-    fn new(written: Written<'_>, folding: Folding) -> Option<Self> {
+    fn new(written: &Written, folding: Folding) -> Option<Self> {
         Some(match written {
             Written::Exact(exact) => Self::Exact(folding.of(exact.as_bytes())),
             Written::Prefix(prefix) => {

@@ -23,7 +23,7 @@ const PATTERN_DEPTH_MAX: u32 = 16;
 
 /// A test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum ValueTest {
     /// It is one of these.
     In(Texts),
     /// It begins with this.
@@ -36,7 +36,7 @@ pub enum Test {
     Present(bool),
 }
 
-impl Test {
+impl ValueTest {
     /// Whether the value passes; `None` is one that is not there.
     pub(super) fn holds(&self, value: Option<&[u8]>) -> Holds {
         let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
@@ -71,8 +71,13 @@ impl FromIterator<String> for Texts {
 }
 
 impl Texts {
+    /// The texts, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Whether the value is one of them: a binary search.
-    pub(crate) fn contains(&self, value: &[u8]) -> bool {
+    pub fn contains(&self, value: &[u8]) -> bool {
         self.0.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok()
     }
 }
@@ -108,6 +113,11 @@ impl Pattern {
                 Err(_) => program_bytes = (program_bytes + program_bytes / 2).min(PROGRAMS_BYTES_MAX),
             }
         }
+    }
+
+    /// The expression.
+    pub fn text(&self) -> &str {
+        self.regex.as_str()
     }
 
     /// The memory it takes, in bytes, overstated by up to half; at least 128.
@@ -150,22 +160,22 @@ mod tests {
     fn every_test_says_what_it_asks() {
         let texts = || Texts::from_iter(["b".into(), "a".into(), "b".into()]);
         for (test, value, expected) in [
-            (Test::In(texts()), Some("b"), true),
-            (Test::In(texts()), Some("ab"), false),
-            (Test::In(texts()), None, false),
-            (Test::Prefix("y".into()), Some("yes"), true),
-            (Test::Prefix("y".into()), Some("ay"), false),
-            (Test::Prefix("y".into()), None, false),
-            (Test::PrefixInAnyCase("Ye".into()), Some("yEs"), true),
-            (Test::PrefixInAnyCase("Ye".into()), Some("y"), false),
-            (Test::Regex(pattern("^[a-z]+$")), Some("abc"), true),
-            (Test::Regex(pattern("^[a-z]+$")), Some("a1"), false),
-            (Test::Regex(pattern("b")), Some("abc"), true),
-            (Test::Regex(pattern("")), None, false),
-            (Test::Present(true), Some(""), true),
-            (Test::Present(true), None, false),
-            (Test::Present(false), Some(""), false),
-            (Test::Present(false), None, true),
+            (ValueTest::In(texts()), Some("b"), true),
+            (ValueTest::In(texts()), Some("ab"), false),
+            (ValueTest::In(texts()), None, false),
+            (ValueTest::Prefix("y".into()), Some("yes"), true),
+            (ValueTest::Prefix("y".into()), Some("ay"), false),
+            (ValueTest::Prefix("y".into()), None, false),
+            (ValueTest::PrefixInAnyCase("Ye".into()), Some("yEs"), true),
+            (ValueTest::PrefixInAnyCase("Ye".into()), Some("y"), false),
+            (ValueTest::Regex(pattern("^[a-z]+$")), Some("abc"), true),
+            (ValueTest::Regex(pattern("^[a-z]+$")), Some("a1"), false),
+            (ValueTest::Regex(pattern("b")), Some("abc"), true),
+            (ValueTest::Regex(pattern("")), None, false),
+            (ValueTest::Present(true), Some(""), true),
+            (ValueTest::Present(true), None, false),
+            (ValueTest::Present(false), Some(""), false),
+            (ValueTest::Present(false), None, true),
         ] {
             assert_eq!(test.holds(value.map(str::as_bytes)), Holds::of(expected), "{test:?} {value:?}");
         }

@@ -14,11 +14,12 @@ use serde_json::Value;
 
 use super::reader::Reader;
 use crate::matching::{
-    AddressSet, Clause, Condition, Folding, GLOB_BYTES_MAX, HOST_BYTES_MAX, Hosts, PathMatch, Range, Written,
+    AddressSet, Clause, Condition, Folding, GLOB_BYTES_MAX, HOST_BYTES_MAX, Hosts, PathMatch, Range, Test,
+    Written,
 };
 use crate::reading::{Errors, Fields, shown, text};
 pub(crate) use values::texts as long_texts;
-use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, claims, cookies, headers, query};
+use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, value_tests};
 
 /// The most conditions in one list.
 pub const CONDITIONS_MAX: usize = 100;
@@ -38,14 +39,12 @@ pub(crate) fn conditions(
     reader: &mut Reader,
     errors: &mut Errors,
 ) -> Vec<Condition> {
-    let items: Vec<_> = fields.list(name, CONDITIONS_MAX, errors).collect();
-    items
-        .iter()
-        .filter_map(|(place, item)| {
-            note_if_empty(item, place, errors);
-            condition(item, place, reader, errors)
-        })
-        .collect()
+    let mut conditions = Vec::new();
+    for (place, item) in fields.list(name, CONDITIONS_MAX, errors) {
+        note_if_empty(item, &place, errors);
+        conditions.extend(condition(item, &place, reader, errors));
+    }
+    conditions
 }
 
 /// Notes an empty condition where it is most likely a slip: it would hold for every request.
@@ -82,74 +81,72 @@ fn lone_clause(value: &Value, place: &str, reader: &mut Reader, errors: &mut Err
 }
 
 fn clause(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Clause {
-    Clause {
-        hosts: hosts(fields, errors),
-        methods: texts(fields, "methods", METHOD_BYTES_MAX, errors),
-        paths: paths(fields, reader, errors),
-        headers: headers(fields, reader, errors),
-        cookies: cookies(fields, reader, errors),
-        query: query(fields, reader, errors),
-        claims: claims(fields, reader, errors),
-        addresses: addresses(fields, errors),
-        routes: texts(fields, "routes", NAME_BYTES_MAX, errors),
-    }
+    let mut tests = Vec::new();
+    tests.extend(texts(fields, "methods", METHOD_BYTES_MAX, errors).map(Test::Methods));
+    tests.extend(paths(fields, reader, errors).map(Test::Paths));
+    tests.extend(hosts(fields, errors).map(Test::Hosts));
+    tests.extend(texts(fields, "routes", NAME_BYTES_MAX, errors).map(Test::Routes));
+    tests.extend(addresses(fields, errors).map(Test::Addresses));
+    value_tests(fields, reader, errors, &mut tests);
+    Clause { tests }
 }
 
-fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Vec<String> {
+/// The list `name`, of texts.
+fn texts(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    bytes_max: usize,
+    errors: &mut Errors,
+) -> Option<Vec<String>> {
+    fields.take(name)?;
     let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
-    items
-        .iter()
-        .filter_map(|(place, item)| text(item, place, bytes_max, errors))
-        .map(ToOwned::to_owned)
-        .collect()
+    let texts = items.iter().filter_map(|(place, item)| text(item, place, bytes_max, errors));
+    Some(texts.map(ToOwned::to_owned).collect())
 }
 
 fn hosts(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Hosts> {
     fields.take("hosts")?;
-    let items: Vec<_> = fields.list("hosts", LIST_MAX, errors).collect();
     let mut hosts = Hosts::default();
-    for (place, item) in items {
+    for (place, item) in fields.list("hosts", LIST_MAX, errors) {
         if text(item, &place, HOST_BYTES_MAX, errors).is_some_and(|host| !hosts.add(host)) {
-            errors.note_found(
-                &place,
-                "a host without its port, as in api.example.com or *.example.com",
-                item,
-            );
+            let expected = "a host without its port, as in api.example.com or *.example.com";
+            errors.note_found(&place, expected, item);
         }
     }
     Some(hosts)
 }
 
-fn paths(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<PathMatch> {
+fn paths(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Vec<PathMatch>> {
     let (one_place, many_place) = (fields.place("path"), fields.place("paths"));
-    let one = fields.take("path");
-    if one.is_some() && fields.take("paths").is_some() {
+    let (one, has_many) = (fields.take("path"), fields.take("paths").is_some());
+    if one.is_some() && has_many {
         errors.note(&many_place, "expected either path or paths");
     }
-    let one = one.map(|value| (one_place, value));
-    let items: Vec<_> = one.into_iter().chain(fields.list("paths", LIST_MAX, errors)).collect();
-    items.iter().filter_map(|(place, item)| path(item, place, reader, errors)).collect()
+    let items: Vec<_> = one
+        .map(|value| (one_place, value))
+        .into_iter()
+        .chain(fields.list("paths", LIST_MAX, errors))
+        .collect();
+    let paths = items.iter().filter_map(|(place, item)| path(item, place, reader, errors)).collect();
+    (one.is_some() || has_many).then_some(paths)
 }
 
 fn path(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) -> Option<PathMatch> {
     if let Some(path) = value.as_str().filter(|path| path.starts_with('/')) {
-        errors.note(
-            place,
-            format!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"),
-        );
+        let problem = format!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?");
+        errors.note(place, problem);
         return None;
     }
     let mut fields = Fields::of(value, place, errors)?;
+    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
+    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
+    let glob = fields.text("glob", GLOB_BYTES_MAX, errors);
     let given = ["exact", "prefix", "glob"].map(|name| fields.take(name).is_some());
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
         errors.note(place, "expected exact, prefix or glob, as in {prefix: /api}");
         fields.finish(errors);
         return None;
     }
-    let exact = fields.text("exact", PATH_BYTES_MAX, errors);
-    let prefix = fields.text("prefix", PATH_BYTES_MAX, errors);
-    let glob = fields.text("glob", GLOB_BYTES_MAX, errors);
-    let written = exact.map(Written::Exact).or(prefix.map(Written::Prefix)).or(glob.map(Written::Glob));
     let text = exact.or(prefix).or(glob);
     if text.is_some_and(|text| !text.starts_with('/')) {
         errors.note(place, "expected a path that begins with /");
@@ -160,7 +157,13 @@ fn path(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     }
     let (sure, open) = folding(text.unwrap_or_default(), &mut fields, errors);
     fields.finish(errors);
-    PathMatch::new(written?, sure, open)
+    let text = text?.to_owned();
+    let written = match given {
+        [true, ..] => Written::Exact(text),
+        [_, true, _] => Written::Prefix(text),
+        _ => Written::Glob(text),
+    };
+    PathMatch::new(written, sure, open)
 }
 
 /// The differences between paths that are ignored, and those that are left open because the rule does not say.
@@ -171,12 +174,7 @@ fn folding(path: &str, fields: &mut Fields<'_>, errors: &mut Errors) -> (Folding
     if path.contains(';') {
         open = open.without(Folding::PARAMETERS);
     }
-    for (name, folding) in [
-        ("case", Folding::CASE),
-        ("slashes", Folding::SLASHES),
-        ("parameters", Folding::PARAMETERS),
-        ("encoding", Folding::ENCODING),
-    ] {
+    for (name, folding) in Folding::NAMES {
         match fields.choice(name, &[("exact", false), ("ignore", true)], errors) {
             Some(true) => sure = sure.with(folding),
             Some(false) => open = open.without(folding),

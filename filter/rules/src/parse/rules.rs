@@ -86,7 +86,8 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
     let kind = limit::kind(&mut fields, errors);
     let (limit, sharing) = match kind {
         Kind::Quota => {
-            calendar::terms(&mut fields, errors).map(|(quota, sharing)| (Limit::of(quota), sharing)).unzip()
+            let terms = calendar::terms(&mut fields, errors);
+            terms.map(|(quota, sharing)| (Limit::of(quota, None), sharing)).unzip()
         }
         kind => {
             let limit = limit::read(kind, &mut fields, errors);
@@ -129,6 +130,7 @@ fn rule(value: &Value, place: &str, reader: &mut Reader, errors: &mut Errors) ->
         cost: cost?,
         algorithm: limit?.algorithm,
         quota: quota?,
+        rate: limit?.rate,
         after: after.map(Arc::new),
         variant: Variant::default(),
         enforcement,

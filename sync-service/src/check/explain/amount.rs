@@ -1,24 +1,42 @@
 //! In words: how much a rule allows, how that is counted, and what a request takes of it.
 
-use serde_json::Value;
 use weir_rules::Rule;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
-use weir_wire::quota::Rate;
+use weir_rules::matching::Source;
+use weir_rules::request::Attributes;
+use weir_rules::variant::{Change, Tier};
 use weir_wire::time::SECOND_NS;
 
-use super::condition::plain;
+use super::condition::{named, source};
 
 /// A day, an hour and a minute, in seconds.
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
-/// How much each key gets: `written` is the rule or the tier as its operator wrote it.
-pub fn allowance(rule: &Rule, written: Option<&Value>) -> String {
+/// What the tier that `rule` is has instead of its rule's quota.
+pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
-    let rate = || match written.and_then(|written| written.get("rate")).and_then(Value::as_str) {
-        Some(rate) => rate.to_owned(),
-        None => per_time(rule.quota.token_ns()),
+    match (&tier.change, rule.sharing.calendar, rule.rate) {
+        (Change::Unlimited, ..) => "not limited".into(),
+        (Change::Times(times), ..) => format!("{times} times as much"),
+        (_, Some(calendar), _) => format!("{limit}/{}", calendar.name()),
+        (_, _, Some(rate)) => match rule.algorithm {
+            Algorithm::TokenBucket(quota) if quota.burst() != rate.count() => {
+                format!("{rate}, {limit} at once")
+            }
+            _ => rate.to_string(),
+        },
+        (_, _, None) => format!("{limit} in flight"),
+    }
+}
+
+/// How much each key gets.
+pub fn allowance(rule: &Rule) -> String {
+    let limit = rule.algorithm.limit();
+    let rate = || match rule.rate {
+        Some(rate) => rate.to_string(),
+        None => format!("one every {}", span(rule.quota.token_ns())),
     };
     if let Some(calendar) = rule.sharing.calendar {
         let unit = calendar.name();
@@ -55,12 +73,11 @@ pub fn allowance(rule: &Rule, written: Option<&Value>) -> String {
 }
 
 /// What a request takes, unless that is one token.
-pub fn cost(rule: &Rule, written: Option<&Value>) -> Option<String> {
-    let header = || plain(&written.map_or(Value::Null, |cost| cost["header"].clone()));
+pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     if let Some(after) = rule.after.as_deref() {
         let charged = match after {
             After::Status(statuses) => {
-                let statuses = super::condition::named(statuses.iter().map(ToString::to_string), "or");
+                let statuses = named(statuses.iter().map(ToString::to_string), "or");
                 format!("one token if its status is {statuses}, else nothing")
             }
             After::Header { name, default, max } => {
@@ -77,24 +94,13 @@ pub fn cost(rule: &Rule, written: Option<&Value>) -> Option<String> {
     match rule.cost {
         Cost::Fixed(1) => None,
         Cost::Fixed(cost) => Some(format!("A request takes {cost} tokens.")),
-        Cost::Header { default, max, .. } => {
-            let header = header();
+        Cost::Header { attribute, default, max } => {
+            let header = source(&Source::Attribute(attribute), attributes);
             Some(format!(
-                "A request takes as many tokens as its header {header} says, at most {max}, and {default} where it says nothing."
+                "A request takes as many tokens as its {header} says, at most {max}, and {default} where it says nothing."
             ))
         }
     }
-}
-
-/// The rate of a token every `token_ns` nanoseconds, as in `100/s`.
-fn per_time(token_ns: u64) -> String {
-    let whole = [(1, "s"), (60, "m"), (3_600, "h"), (86_400, "d")].into_iter().find_map(|(seconds, unit)| {
-        let count = (seconds * SECOND_NS + token_ns / 2) / token_ns;
-        // A rate is rounded to whole nanoseconds for each token.
-        let is_whole = count > 0 && (seconds * SECOND_NS).div_ceil(count) == token_ns;
-        is_whole.then(|| format!("{count}/{unit}"))
-    });
-    whole.unwrap_or_else(|| format!("one every {}", span(token_ns)))
 }
 
 /// A length of time: `15 minutes`, `2.5 s`.
@@ -120,12 +126,6 @@ pub fn article(span: &str) -> String {
     if span.contains(' ') { span.into() } else { format!("{article} {span}") }
 }
 
-/// A written time, `15m`, in words.
-pub fn written_span(written: &Value) -> String {
-    let rate = written.as_str().and_then(|text| format!("1/{text}").parse::<Rate>().ok());
-    rate.map_or_else(|| plain(written), |rate| span(rate.span().nanos()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,16 +144,5 @@ mod tests {
         ] {
             assert_eq!(span(ns), words);
         }
-    }
-
-    #[test]
-    fn a_rate_is_told_as_it_would_be_written() {
-        for rate in ["100/s", "7/m", "999983/s", "60/h", "11/d"] {
-            let rate: Rate = rate.parse().unwrap();
-            let token_ns = rate.span().nanos().div_ceil(rate.count().into());
-            let told = per_time(token_ns).parse::<Rate>().unwrap();
-            assert_eq!(told.span().nanos().div_ceil(told.count().into()), token_ns, "{rate}");
-        }
-        assert_eq!(per_time(2 * 86_400 * SECOND_NS), "one every 2 days");
     }
 }

@@ -1,95 +1,104 @@
 //! Conditions in words.
 
-use serde_json::Value;
+use weir_rules::matching::{
+    Clause, Condition, Duplicates, Folding, PathMatch, Source, Test, ValueOf, ValueTest, Written,
+};
+use weir_rules::request::{Attribute, Attributes};
 
 /// How many items of a list are named.
 const NAMED_MAX: usize = 5;
 
 /// `requests ...` that meet the condition; `every request` where it asks for nothing.
-pub fn requests(condition: Option<&Value>) -> String {
-    let phrases = condition.map(phrases).unwrap_or_default();
+pub fn requests(condition: &Condition, attributes: &Attributes) -> String {
+    let phrases = phrases(condition, attributes);
     if phrases.is_empty() { "every request".into() } else { format!("requests {}", phrases.join(" and ")) }
 }
 
-/// What a request must be, a phrase for each field.
-fn phrases(condition: &Value) -> Vec<String> {
-    let list = |field: &str| condition[field].as_array().map_or(&[][..], Vec::as_slice);
-    let texts = |field: &str| named(list(field).iter().map(plain), "or");
-    let mut phrases = Vec::new();
-    let mut add = |field: &str, phrase: &dyn Fn() -> String| {
-        if condition.get(field).is_some() {
-            phrases.push(phrase());
-        }
+/// What a request must be: a phrase for each test.
+fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
+    let Condition { all, any, not } = condition;
+    let clause = |clause: &Clause| {
+        let tests = clause.tests.iter().map(|test| phrase(test, attributes));
+        tests.collect::<Vec<_>>()
     };
-    add("methods", &|| format!("with the method {}", texts("methods")));
-    add("hosts", &|| format!("for the host {}", texts("hosts")));
-    add("path", &|| format!("with {}", path(&condition["path"])));
-    add("paths", &|| format!("with {}", named(list("paths").iter().map(path), "or")));
-    let tested =
-        [("headers", "header"), ("cookies", "cookie"), ("query", "query parameter"), ("claims", "JWT claim")];
-    for (field, what) in tested {
-        add(field, &|| list(field).iter().map(|one| test(what, one)).collect::<Vec<_>>().join(" and "));
+    let within = |one: &Clause| format!("({})", clause(one).join(" and "));
+    let mut phrases = clause(all);
+    if !any.is_empty() {
+        phrases.push(format!("that are {}", named(any.iter().map(within), "or")));
     }
-    add("addresses", &|| format!("from {}", texts("addresses")));
-    add("routes", &|| format!("on the route {}", texts("routes")));
-    add("any", &|| {
-        let any = list("any").iter().map(|one| format!("({})", self::phrases(one).join(" and ")));
-        format!("that are {}", named(any, "or"))
-    });
-    add("not", &|| format!("that are not ({})", self::phrases(&condition["not"]).join(" and ")));
+    phrases.extend(not.as_deref().map(|not| format!("that are not {}", within(not))));
     phrases
 }
 
-fn path(path: &Value) -> String {
-    let says =
-        [("exact", "the path "), ("prefix", "a path that begins with "), ("glob", "a path of the form ")];
-    let told = says.into_iter().find_map(|(kind, says)| Some(format!("{says}{}", path[kind].as_str()?)));
-    told.unwrap_or_default() + &spellings(path)
-}
-
-/// What counts in how a path is spelled, as far as that is written.
-fn spellings(path: &Value) -> String {
-    let said = |what: &str| {
-        let words = [
-            ("case", "case"),
-            ("slashes", "slashes"),
-            ("parameters", "parameters"),
-            ("encoding", "encoding"),
-        ];
-        let said = words.iter().filter(|(field, _)| path[*field] == what).map(|(_, word)| (*word).to_owned());
-        named(said, "and")
-    };
-    let of = |said: String, says: &str| if said.is_empty() { said } else { format!("{says} {said}") };
-    let told = [of(said("ignore"), "whatever its"), of(said("exact"), "to the letter in")];
-    let told: Vec<_> = told.into_iter().filter(|told| !told.is_empty()).collect();
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
-}
-
-fn test(what: &str, test: &Value) -> String {
-    let name = match test["name"].as_array() {
-        Some(names) => names.iter().map(plain).collect::<Vec<_>>().join("."),
-        None => plain(&test["name"]),
-    };
-    let of = match test["duplicates"].as_str() {
-        Some("limit") => "only ".to_owned(),
-        Some(which) => format!("{which} "),
-        None => String::new(),
-    };
-    let name = format!("{of}{what} {name}");
-    let quoted = |field: &str| test[field].to_string();
-    if test.get("equals").is_some() {
-        format!("whose {name} is {}", quoted("equals"))
-    } else if let Some(values) = test["in"].as_array() {
-        format!("whose {name} is {}", named(values.iter().map(ToString::to_string), "or"))
-    } else if test.get("prefix").is_some() {
-        format!("whose {name} begins with {}", quoted("prefix"))
-    } else if let Some(regex) = test["regex"].as_str() {
-        format!("in whose {name} /{regex}/ is found")
-    } else if test["present"] == true {
-        format!("with the {name}")
-    } else {
-        format!("without the {name}")
+fn phrase(test: &Test, attributes: &Attributes) -> String {
+    let texts = |texts: &[String]| named(texts.iter().cloned(), "or");
+    match test {
+        Test::Methods(methods) => format!("with the method {}", texts(methods)),
+        Test::Paths(paths) => format!("with {}", named(paths.iter().map(path), "or")),
+        Test::Hosts(hosts) => format!("for the host {}", named(hosts.iter(), "or")),
+        Test::Routes(routes) => format!("on the route {}", texts(routes)),
+        Test::Addresses(networks) => format!("from {}", named(networks.iter(), "or")),
+        Test::Value(value, test) => {
+            let name = value_of(value, attributes);
+            match test {
+                ValueTest::In(values) => format!("whose {name} is {}", quoted(values.iter())),
+                ValueTest::Prefix(prefix) | ValueTest::PrefixInAnyCase(prefix) => {
+                    format!("whose {name} begins with {prefix:?}")
+                }
+                ValueTest::Regex(pattern) => format!("in whose {name} /{}/ is found", pattern.text()),
+                ValueTest::Present(true) => format!("with the {name}"),
+                ValueTest::Present(false) => format!("without the {name}"),
+            }
+        }
     }
+}
+
+fn path(path: &PathMatch) -> String {
+    let kind = match path.written() {
+        Written::Exact(_) => "the path",
+        Written::Prefix(_) => "a path that begins with",
+        Written::Glob(_) => "a path of the form",
+    };
+    let spelled = |says: &str, folding: Folding| {
+        let names = Folding::NAMES.into_iter().filter(|(_, one)| folding.has(*one));
+        let names = named(names.map(|(name, _)| name.to_owned()), "and");
+        (!names.is_empty()).then(|| format!("{says} {names}"))
+    };
+    let spellings =
+        [spelled("whatever its", path.ignores()), spelled("to the letter in", path.tells_apart())];
+    let spellings: Vec<_> = spellings.into_iter().flatten().collect();
+    let spellings = if spellings.is_empty() { String::new() } else { format!(" ({})", spellings.join(", ")) };
+    format!("{kind} {}{spellings}", path.written().text())
+}
+
+/// A value's kind and name: `header x-key`, `last cookie sid`.
+pub fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
+    let which = match value.duplicates {
+        Duplicates::Unsaid => "",
+        Duplicates::First => "first ",
+        Duplicates::Last => "last ",
+        Duplicates::Limit => "only ",
+    };
+    format!("{which}{}", source(&value.source, attributes))
+}
+
+/// The kind and name of where a value is: `header x-key`.
+pub fn source(source: &Source, attributes: &Attributes) -> String {
+    match source {
+        Source::Cookie(_, name) => format!("cookie {name}"),
+        Source::Query(name) => format!("query parameter {name}"),
+        Source::Attribute(id) => match attributes.get(*id) {
+            Some(Attribute::Header(name)) => format!("header {name}"),
+            Some(Attribute::Claim(names)) => format!("JWT claim {}", names.join(".")),
+            Some(Attribute::Method) => "method".into(),
+            _ => "route".into(),
+        },
+    }
+}
+
+/// `"a", "b" or "c"`.
+pub fn quoted<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    named(values.map(|value| format!("{value:?}")), "or")
 }
 
 /// `a, b or c`; a long list ends with how many more there are.
@@ -106,15 +115,17 @@ pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     }
 }
 
-/// A text without quotes, anything else as JSON.
-pub fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::document::{Document, Form};
+    use serde_json::{Value, json};
+
+    fn in_words(condition: &Value) -> String {
+        let rule = json!({"name": "a", "match": condition, "key": ["all"], "rate": "1/s"});
+        let document = Document::read(json!({"rules": [rule]}).to_string().as_bytes(), Form::Json).unwrap();
+        requests(&document.rules().rules()[0].matches, document.rules().attributes())
+    }
 
     #[test]
     fn every_field_has_its_words() {
@@ -165,12 +176,11 @@ mod tests {
                 json!({"methods": ["GET"], "any": [{"routes": ["a"]}, {"routes": ["b"], "hosts": ["c"]}],
                        "not": {"hosts": ["d"], "path": {"exact": "/"}}}),
                 "requests with the method GET and that are (on the route a) or (for the host c and on the route b) \
-                 and that are not (for the host d and with the path /)",
+                 and that are not (with the path / and for the host d)",
             ),
         ] {
-            assert_eq!(requests(Some(&condition)), words, "{condition}");
+            assert_eq!(in_words(&condition), words, "{condition}");
         }
-        assert_eq!(requests(None), "every request");
     }
 
     #[test]

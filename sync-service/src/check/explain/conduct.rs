@@ -1,12 +1,12 @@
 //! In words: whether a rule is enforced, how POPs share it, and what it answers.
 
-use serde_json::Value;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
+use weir_rules::template::Template;
 use weir_rules::{Reset, Response, Rule};
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
-use super::amount::{article, span, written_span};
+use super::amount::{article, span};
 use super::condition::named;
 
 /// How many characters of a body are shown.
@@ -25,10 +25,9 @@ pub(super) fn enforcement(rule: &Rule) -> Option<String> {
 }
 
 /// Which clients are refused for longer.
-pub(super) fn penalty(rule: &Rule, written: Option<&Value>) -> Option<String> {
+pub(super) fn penalty(rule: &Rule) -> Option<String> {
     let penalty = rule.penalty?;
-    let (after, within) = (penalty.after(), span(penalty.within_ns()));
-    let deny_for = written.map_or_else(|| span(penalty.deny_for_ns()), |p| written_span(&p["deny_for"]));
+    let (after, within, deny_for) = (penalty.after(), span(penalty.within_ns()), span(penalty.deny_for_ns()));
     let times = if after == 1 { "once".into() } else { format!("{after} times") };
     Some(format!(
         "A key that was limited {times} within {} is limited altogether for {}, in every region.",
@@ -68,7 +67,7 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
 }
 
 /// What it answers, where that is not the default: a sentence each.
-pub(super) fn response(rule: &Rule, written: Option<&Value>) -> Vec<String> {
+pub(super) fn response(rule: &Rule) -> Vec<String> {
     let Response {
         status,
         headers,
@@ -83,7 +82,7 @@ pub(super) fn response(rule: &Rule, written: Option<&Value>) -> Vec<String> {
     if *status != 429 {
         told.push(format!("A client above it gets status {status}."));
     }
-    if let Some(text) = written.and_then(|response| response["body"].as_str()) {
+    if let Some(text) = body.as_ref().map(Template::written) {
         let short: String = text.chars().take(BODY_CHARS_MAX).collect();
         let cut = if short.len() < text.len() { "..." } else { "" };
         told.push(format!("The body is {short:?}{cut}."));

@@ -1,82 +1,52 @@
 //! Keys in words.
 
-use serde_json::Value;
-use weir_rules::Rule;
 use weir_rules::address::Prefixes;
-use weir_rules::key_spec::Missing;
+use weir_rules::key_spec::{KeyPart, KeySpec, Missing, Part};
+use weir_rules::request::Attributes;
 
-use super::condition::plain;
+use super::condition::value_of;
 
-/// What `rule` counts by; `written` is its key as its operator wrote it.
-pub fn key(rule: &Rule, written: &Value) -> String {
-    let parts = written.as_array().map_or(&[][..], Vec::as_slice);
-    if is_all(written) {
+/// What a rule with this key counts by.
+pub fn key(key: &KeySpec, attributes: &Attributes) -> String {
+    if key.is_all() {
         return "in one bucket".into();
     }
-    let prefixes = rule.key.prefixes();
     // All of them: there are at most eight.
-    let parts: Vec<_> = parts.iter().map(|one| part(one, prefixes)).collect();
+    let parts: Vec<_> = key.parts().map(|one| part(one, attributes)).collect();
     format!("by {}", parts.join(" and "))
 }
 
 /// What becomes of a request that lacks a part.
-pub fn missing(missing: Missing, written: &Value) -> Option<String> {
-    let of = match written.as_array().map_or(0, Vec::len) {
-        1 => "without it",
-        _ => "without one of these",
-    };
+pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
+    let of = if key.parts().count() == 1 { "without it" } else { "without one of these" };
     let does = match missing {
         Missing::Skip => format!("A request {of} is not counted."),
         Missing::Share => format!("All requests {of} share one bucket."),
         Missing::Limit => format!("A request {of} is limited at once."),
     };
-    (!is_all(written)).then_some(does)
+    (!key.is_all()).then_some(does)
 }
 
-/// Whether all requests share one key, and so one bucket.
-pub fn is_all(written: &Value) -> bool {
-    written.get(0).is_some_and(|part| part == "all")
-}
-
-/// A part in words; an address is cut to `prefixes`.
-pub fn part(part: &Value, prefixes: Option<Prefixes>) -> String {
-    if is_address(part) {
-        let Prefixes { ipv4, ipv6 } = prefixes.unwrap_or_default();
-        return format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})");
+/// A part in words.
+pub fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
+    match part {
+        KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => {
+            format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})")
+        }
+        KeyPart::Other(part) => match part {
+            Part::Value(value) => value_of(value, attributes),
+            Part::Host => "host".into(),
+            Part::Path => "path".into(),
+            Part::PathSegments(1) => "the first segment of the path".into(),
+            Part::PathSegments(n) => format!("the first {n} segments of the path"),
+        },
     }
-    if let Some(name) = part.as_str() {
-        return name.into();
-    }
-    let of = match part["duplicates"].as_str() {
-        Some("limit") => "only ".to_owned(),
-        Some(which) => format!("{which} "),
-        None => String::new(),
-    };
-    let of_name = |field: &str, says: &str| Some(format!("{of}{says} {}", plain(part.get(field)?)));
-    let claim = || {
-        let names: Vec<_> = part.get("jwt_claim")?.as_array()?.iter().map(plain).collect();
-        Some(format!("JWT claim {}", names.join(".")))
-    };
-    let segments = || match part.get("path_segments")?.as_f64()? {
-        n if n > 1.0 => Some(format!("the first {n} segments of the path")),
-        _ => Some("the first segment of the path".into()),
-    };
-    of_name("header", "header")
-        .or_else(|| of_name("cookie", "cookie"))
-        .or_else(|| of_name("query", "query parameter"))
-        .or_else(segments)
-        .or_else(claim)
-        .unwrap_or_else(|| part.to_string())
-}
-
-/// Whether the part is the client's address.
-pub fn is_address(part: &Value) -> bool {
-    part == "client_address" || part.get("client_address").is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::{Document, Form};
     use serde_json::json;
 
     #[test]
@@ -96,7 +66,12 @@ mod tests {
             (json!({"path_segments": 2.0}), "the first 2 segments of the path"),
             (json!({"jwt_claim": ["payload", "sub"]}), "JWT claim payload.sub"),
         ] {
-            assert_eq!(part(&written, None), words, "{written}");
+            let rule = json!({"name": "a", "key": [written], "rate": "1/s"});
+            let document = json!({"rules": [rule]}).to_string();
+            let document = Document::read(document.as_bytes(), Form::Json).unwrap();
+            let (rules, attributes) = (document.rules().rules(), document.rules().attributes());
+            let parts: Vec<_> = rules[0].key.parts().map(|one| part(one, attributes)).collect();
+            assert_eq!(parts, [words], "{written}");
         }
     }
 }

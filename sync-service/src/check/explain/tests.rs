@@ -7,8 +7,8 @@ fn document(text: &str) -> Document {
 /// What is said of the only rule, and of those that it makes.
 fn told(rule: &str) -> Vec<String> {
     let document = document(&format!("rules:\n- {rule}\n"));
-    let rules = document.rules().rules();
-    rules.iter().flat_map(|rule| super::sentences(rule, &document)).collect()
+    let rules = document.rules();
+    rules.rules().iter().flat_map(|rule| super::sentences(rule, rules)).collect()
 }
 
 fn assert_told(rule: &str, sentences: &[&str]) {
@@ -96,7 +96,7 @@ fn every_cost_has_its_words() {
         ("5", "A request takes 5 tokens.".to_owned()),
         (
             "{header: X-Cost, default: 2, max: 8}",
-            "A request takes as many tokens as its header X-Cost says, at most 8, and 2 where it says nothing.".into(),
+            "A request takes as many tokens as its header x-cost says, at most 8, and 2 where it says nothing.".into(),
         ),
         ("{after: {status: [401, 403]}}", format!("{after} one token if its status is 401 or 403, else nothing, into debt if need be.")),
         (
@@ -198,7 +198,7 @@ fn the_lists_and_the_switch() {
     let text = "{enforce: false, allow: [{addresses: [10.0.0.0/8]}], deny: [{methods: [TRACE]}], \
                 rules: [{name: a, key: [all], rate: 1/s}]}";
     assert_eq!(
-        super::lists(&document(text)),
+        super::lists(document(text).rules()),
         [
             "enforce is false: none of this limits anything.",
             "allow: requests from 10.0.0.0/8 are counted by no rule and never refused.",

@@ -1,129 +1,102 @@
 //! Conditions that no request can meet, as far as their text tells.
 
-use serde_json::Value;
+use weir_rules::matching::{Clause, Condition, Folding, PathMatch, Test, ValueTest, Written};
+use weir_rules::request::Attributes;
 
-use weir_rules::matching::Folding;
-
-use crate::check::explain::condition::plain;
+use crate::check::explain::condition::source;
 
 /// Why no request meets both `condition` and `also`; none where one might.
-pub(super) fn of(condition: &Value, also: Option<&Value>) -> Option<String> {
-    let base: Vec<&Value> = [Some(condition), also].into_iter().flatten().collect();
-    if let Some(reason) = of_clauses(&base) {
-        return Some(reason);
-    }
-    base.iter().find_map(|condition| {
-        let any = condition["any"].as_array()?;
-        let with = |clause| of_clauses(&[&base[..], &[clause]].concat());
-        let reasons: Option<Vec<_>> = any.iter().map(with).collect();
-        Some(format!("none of any can hold: {}", reasons?.into_iter().next()?))
+pub(super) fn of(condition: &Condition, also: Option<&Condition>, attributes: &Attributes) -> Option<String> {
+    let both = || std::iter::once(condition).chain(also);
+    let base: Vec<&Clause> = both().map(|condition| &condition.all).collect();
+    of_clauses(&base, attributes).or_else(|| {
+        both().filter(|condition| !condition.any.is_empty()).find_map(|condition| {
+            let with = |clause| of_clauses(&[&base[..], &[clause]].concat(), attributes);
+            let reasons: Option<Vec<_>> = condition.any.iter().map(with).collect();
+            Some(format!("none of any can hold: {}", reasons?.into_iter().next()?))
+        })
     })
 }
 
-/// Why no request meets all of `clauses`.
-fn of_clauses(clauses: &[&Value]) -> Option<String> {
-    let (mut methods, mut routes, mut paths) = (Lists::default(), Lists::default(), Lists::default());
-    let mut tests: Vec<(&str, String, &Value)> = Vec::new();
-    for clause in clauses {
-        methods.add(clause["methods"].as_array());
-        routes.add(clause["routes"].as_array());
-        paths.add(clause["paths"].as_array());
-        if let Some(path) = clause.get("path") {
-            paths.0.push(vec![path]);
-        }
-        let fields =
-            [("headers", "header"), ("cookies", "cookie"), ("query", "query parameter"), ("claims", "claim")];
-        for (field, kind) in fields {
-            for test in clause[field].as_array().into_iter().flatten() {
-                // A claim's name is a list.
-                let name = plain(&test["name"]);
-                let name = if field == "headers" { name.to_ascii_lowercase() } else { name };
-                tests.push((kind, name, test));
-            }
-        }
-    }
-    for (what, lists) in [("methods", &methods), ("routes", &routes)] {
-        if lists.are_apart(|a, b| a != b) {
-            return Some(format!("no request is in both of its lists of {what}"));
-        }
-    }
-    if paths.are_apart(paths_are_apart) {
-        return Some("no path meets all that it says of paths".into());
-    }
-    for (i, (kind, name, test)) in tests.iter().enumerate() {
-        let other =
-            tests.iter().skip(i + 1).find(|(k, n, other)| k == kind && n == name && are_apart(test, other));
-        if other.is_some() {
-            return Some(format!("its tests of {kind} {name} exclude each other"));
-        }
-    }
-    None
+/// Why no request meets a clause.
+pub(super) fn of_clause(clause: &Clause, attributes: &Attributes) -> Option<String> {
+    of_clauses(&[clause], attributes)
 }
 
-/// Lists; one item of each must hold.
-#[derive(Default)]
-struct Lists<'a>(Vec<Vec<&'a Value>>);
+/// Why no request meets all of `clauses`.
+fn of_clauses(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
+    let tests: Vec<&Test> = clauses.iter().flat_map(|clause| &clause.tests).collect();
+    let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
+    pairs.into_iter().find_map(|(a, b)| exclusion(a, b, attributes))
+}
 
-impl<'a> Lists<'a> {
-    fn add(&mut self, list: Option<&'a Vec<Value>>) {
-        self.0.extend(list.map(|list| list.iter().collect()));
-    }
-
-    /// Whether two of the lists have no pair of items that hold together.
-    fn are_apart(&self, apart: impl Fn(&Value, &Value) -> bool) -> bool {
-        let pairs =
-            self.0.iter().enumerate().flat_map(|(i, a)| self.0.iter().skip(i + 1).map(move |b| (a, b)));
-        pairs.into_iter().any(|(a, b)| a.iter().all(|a| b.iter().all(|b| apart(a, b))))
+/// Why no request passes both tests.
+fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
+    let in_both = |what: &str| format!("no request is in both of its lists of {what}");
+    let are_apart = |a: &[String], b: &[String]| a.iter().all(|text| !b.contains(text));
+    match (a, b) {
+        (Test::Methods(a), Test::Methods(b)) => are_apart(a, b).then(|| in_both("methods")),
+        (Test::Routes(a), Test::Routes(b)) => are_apart(a, b).then(|| in_both("routes")),
+        (Test::Paths(a), Test::Paths(b)) => {
+            let are_apart = a.iter().all(|a| b.iter().all(|b| paths_are_apart(a, b)));
+            are_apart.then(|| "no path meets all that it says of paths".into())
+        }
+        (Test::Value(value, a), Test::Value(other, b)) if value.source == other.source => {
+            let name = source(&value.source, attributes);
+            values_are_apart(a, b).then(|| format!("its tests of {name} exclude each other"))
+        }
+        _ => None,
     }
 }
 
 /// Whether no path meets both; globs are not judged.
-fn paths_are_apart(a: &Value, b: &Value) -> bool {
+fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
     // Folded in full: either may take for the same path what the other does not.
-    let text = |path: &Value, kind: &str| {
-        let folded = Folding::ALL.of(path[kind].as_str()?.as_bytes());
-        Some(String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned())
+    let folded = |path: &PathMatch| {
+        let folded = Folding::ALL.of(path.written().text().as_bytes());
+        String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned()
     };
-    match ((text(a, "exact"), text(a, "prefix")), (text(b, "exact"), text(b, "prefix"))) {
-        ((Some(a), _), (Some(b), _)) => a != b,
-        ((Some(exact), _), (_, Some(prefix))) | ((_, Some(prefix)), (Some(exact), _)) => {
-            !exact.starts_with(&prefix)
-        }
-        ((_, Some(a)), (_, Some(b))) => !a.starts_with(&b) && !b.starts_with(&a),
-        _ => false,
+    let (text, other) = (folded(a), folded(b));
+    match (a.written(), b.written()) {
+        (Written::Glob(_), _) | (_, Written::Glob(_)) => false,
+        (Written::Exact(_), Written::Exact(_)) => text != other,
+        (Written::Exact(_), Written::Prefix(_)) => !text.starts_with(&other),
+        (Written::Prefix(_), Written::Exact(_)) => !other.starts_with(&text),
+        (Written::Prefix(_), Written::Prefix(_)) => !text.starts_with(&other) && !other.starts_with(&text),
     }
 }
 
 /// Whether no value passes both tests; regular expressions are not judged.
-fn are_apart(a: &Value, b: &Value) -> bool {
-    if a["present"] == false || b["present"] == false {
+fn values_are_apart(a: &ValueTest, b: &ValueTest) -> bool {
+    use ValueTest::{In, Prefix, Present};
+    match (a, b) {
+        (Present(false), Present(false)) => false,
         // A missing value passes no other test.
-        return a["present"] != b["present"];
-    }
-    let prefix = |test: &Value| test["prefix"].as_str().map(str::to_owned);
-    let passes = |value: &str, test: &Value| match (values(test), prefix(test)) {
-        (Some(values), _) => values.contains(&value),
-        (None, Some(prefix)) => value.starts_with(&prefix),
-        (None, None) => true,
-    };
-    match (values(a), values(b), prefix(a), prefix(b)) {
-        (Some(values), ..) => !values.iter().any(|value| passes(value, b)),
-        (None, Some(values), ..) => !values.iter().any(|value| passes(value, a)),
-        (None, None, Some(a), Some(b)) => !a.starts_with(&b) && !b.starts_with(&a),
+        (Present(false), _) | (_, Present(false)) => true,
+        (In(values), In(others)) => !values.iter().any(|value| others.contains(value.as_bytes())),
+        (In(values), Prefix(prefix)) | (Prefix(prefix), In(values)) => {
+            !values.iter().any(|value| value.starts_with(prefix.as_str()))
+        }
+        (Prefix(a), Prefix(b)) => !a.starts_with(b.as_str()) && !b.starts_with(a.as_str()),
         _ => false,
     }
-}
-
-/// The values that a test allows, if it names them.
-fn values(test: &Value) -> Option<Vec<&str>> {
-    let one = test["equals"].as_str().map(|value| vec![value]);
-    one.or_else(|| Some(test["in"].as_array()?.iter().filter_map(Value::as_str).collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::document::{Document, Form};
+    use serde_json::{Value, json};
+
+    /// Why no request meets both conditions.
+    fn why(condition: &Value, also: &Value) -> Option<String> {
+        let rule = |(name, condition): (&str, &Value)| json!({"name": name, "match": condition, "key": ["all"], "rate": "1/s"});
+        let rules = [("a", condition), ("b", also)].map(rule);
+        let document = Document::read(json!({"rules": rules}).to_string().as_bytes(), Form::Json).unwrap();
+        let rules = document.rules();
+        let [condition, also] = [0, 1].map(|i: usize| &*rules.rules()[i].matches);
+        of(condition, Some(also), rules.attributes())
+    }
 
     fn headers(a: &Value, b: &Value) -> Value {
         let named = |test: &Value, name: &str| {
@@ -156,11 +129,11 @@ mod tests {
             (&one, &regex, false),
             (&regex, &prefix, false),
         ] {
-            assert_eq!(of(&headers(a, b), None).is_some(), apart, "{a} {b}");
-            assert_eq!(of(&headers(b, a), None).is_some(), apart, "{b} {a}");
+            assert_eq!(why(&headers(a, b), &json!({})).is_some(), apart, "{a} {b}");
+            assert_eq!(why(&headers(b, a), &json!({})).is_some(), apart, "{b} {a}");
         }
         let of_query = json!({"query": [{"name": "a", "equals": "1"}, {"name": "A", "equals": "2"}]});
-        assert_eq!(of(&of_query, None), None, "names of parameters are told apart by case");
+        assert_eq!(why(&of_query, &json!({})), None, "names of parameters are told apart by case");
     }
 
     #[test]
@@ -180,11 +153,11 @@ mod tests {
             (json!({"path": {"exact": "/a"}, "any": [{"path": {"glob": "/b"}}]}), None),
             (json!({"path": {"prefix": "/a"}, "any": [{"path": {"prefix": "/a/b"}}]}), None),
         ] {
-            let found = of(&condition, None);
+            let found = why(&condition, &json!({}));
             assert_eq!(found.is_some(), reason.is_some(), "{condition}: {found:?}");
             assert!(found.unwrap_or_default().contains(reason.unwrap_or_default()), "{condition}");
         }
         let (get, put) = (json!({"methods": ["GET"]}), json!({"methods": ["PUT"]}));
-        assert!(of(&get, Some(&put)).is_some() && of(&get, Some(&get)).is_none());
+        assert!(why(&get, &put).is_some() && why(&get, &get).is_none());
     }
 }

@@ -1,21 +1,30 @@
 //! Rules that a client can evade by writing the same in another way.
 
-use serde_json::Value;
+use weir_rules::key_spec::{KeyPart, KeySpec, Part};
+use weir_rules::matching::{Clause, Condition, Duplicates, Folding, Source, Test};
+use weir_rules::request::Attributes;
 
-/// What may count in how a path is spelled, and how `/login` is spelled then.
-const SPELLINGS: [(&str, &str); 4] =
-    [("case", "/LOGIN"), ("slashes", "/login/"), ("parameters", "/login;a"), ("encoding", "/%6Cogin")];
+/// How `/login` is spelled, for each of [`Folding::NAMES`].
+const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];
 
 /// A line for each path that is refused or counted in one spelling alone. Paths in `not` are let off, and stay out.
-pub(super) fn of_condition(condition: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
-    let clauses = condition["any"].as_array().into_iter().flatten().enumerate();
-    let clauses = clauses.map(|(i, clause)| (format!(".any[{i}]"), clause));
+pub(super) fn of_condition(condition: &Condition, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut warnings = of_clause(&condition.all, at);
+    for (i, clause) in condition.any.iter().enumerate() {
+        warnings.extend(of_clause(clause, &|field| at(&format!(".any[{i}]{field}"))));
+    }
+    warnings
+}
+
+fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let paths =
+        clause.tests.iter().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
+    let paths = paths.map_or(&[][..], Vec::as_slice);
     let mut warnings = Vec::new();
-    for (place, clause) in std::iter::once((String::new(), condition)).chain(clauses) {
-        let paths = clause["paths"].as_array().into_iter().flatten().enumerate();
-        let paths = paths.map(|(i, path)| (format!("{place}.paths[{i}]"), path));
-        for (place, path) in std::iter::once((format!("{place}.path"), &clause["path"])).chain(paths) {
-            for (field, spelled) in SPELLINGS.iter().filter(|(field, _)| path[*field] == "exact") {
+    for (i, path) in paths.iter().enumerate() {
+        let place = if paths.len() == 1 { ".path".to_owned() } else { format!(".paths[{i}]") };
+        for ((field, folding), spelled) in Folding::NAMES.iter().zip(SPELLINGS) {
+            if path.tells_apart().has(*folding) {
                 warnings.push(format!(
                     "{}: a client gets past it in another spelling, as /login is {spelled}, unless the upstream tells them \
                      apart: leave {field} away, or say ignore",
@@ -28,13 +37,13 @@ pub(super) fn of_condition(condition: &Value, at: &dyn Fn(&str) -> String) -> Ve
 }
 
 /// A line for each key of credentials that a client may send twice, which makes another key.
-pub(super) fn of_key(key: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
-    let is_credentials = |part: &Value| {
-        let name = part["header"].as_str().unwrap_or_default();
-        ["authorization", "proxy-authorization"].iter().any(|one| name.eq_ignore_ascii_case(one))
+pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let is_open = |part: KeyPart<'_>| {
+        let KeyPart::Other(Part::Value(value)) = part else { return false };
+        let Source::Attribute(id) = value.source else { return false };
+        value.duplicates == Duplicates::Unsaid && attributes.is_credentials(id)
     };
-    let parts = key.as_array().into_iter().flatten().enumerate();
-    let open = parts.filter(|(_, part)| is_credentials(part) && part.get("duplicates").is_none());
+    let open = key.parts().enumerate().filter(|(_, part)| is_open(*part));
     open.map(|(i, _)| {
         format!(
             "{}: a client that sends it twice has a bucket of its own for each pair: expected duplicates: limit, or which \

@@ -4,7 +4,7 @@ fn warnings(rules: &[&str]) -> Vec<String> {
     let list: Vec<_> =
         rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
     let document = Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
-    super::warnings(&document)
+    super::warnings(document.rules())
 }
 
 fn of_match(matches: &str) -> Vec<String> {
@@ -76,7 +76,7 @@ fn of_two_that_are_the_same_the_later_is_warned_of() {
 /// What is said of a document; the rules come in place of `RULE`, a plain one.
 fn of_document(text: &str) -> Vec<String> {
     let text = text.replace("RULE", "name: r, key: [client_address], rate: 5/s");
-    super::warnings(&Document::read(text.as_bytes(), Form::Yaml).unwrap())
+    super::warnings(Document::read(text.as_bytes(), Form::Yaml).unwrap().rules())
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_excludes_itself_is_warned_of() {
         ),
         (
             "{claims: [{name: [a, b], equals: b}, {name: [a, b], present: false}]}",
-            "rules[0].match (r0): never matches: its tests of claim [\"a\",\"b\"] exclude each other",
+            "rules[0].match (r0): never matches: its tests of JWT claim a.b exclude each other",
         ),
         (
             "{methods: [GET], any: [{methods: [PUT]}]}",

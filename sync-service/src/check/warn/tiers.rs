@@ -1,79 +1,64 @@
 //! Tiers that never apply, or leave nothing to their rule.
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
+use weir_rules::matching::Condition;
+use weir_rules::variant::Tier;
+use weir_rules::{Rule, RuleSet};
 
 use super::contradiction;
 use super::written::of_condition;
 
-/// A tier as it is written.
-struct Tier<'a> {
-    name: &'a Value,
-    when: &'a Value,
-    /// `None` fits any value of the key.
-    keys: Option<BTreeSet<&'a str>>,
-}
-
-impl<'a> Tier<'a> {
-    fn of(tier: &'a Value) -> Self {
-        let keys = tier["keys"].as_array().map(|keys| keys.iter().filter_map(Value::as_str).collect());
-        Self { name: &tier["name"], when: &tier["when"], keys }
-    }
-
-    /// Whether `when` asks for nothing.
-    fn asks_nothing(&self) -> bool {
-        self.when.is_null() || self.when.as_object().is_some_and(serde_json::Map::is_empty)
-    }
-
-    /// What `later` never gets, since this tier stands before it: anything at all, or one of its keys.
-    fn takes(&self, later: &Tier<'a>) -> Option<Taken<'a>> {
-        if !self.asks_nothing() && self.when != later.when {
-            return None;
-        }
-        match (&self.keys, &later.keys) {
-            (None, _) => Some(Taken::All),
-            (Some(_), None) => None,
-            (Some(own), Some(keys)) if keys.is_subset(own) => Some(Taken::All),
-            (Some(own), Some(keys)) => keys.intersection(own).next().map(|key| Taken::Key(key)),
-        }
-    }
-}
-
+/// What an earlier tier leaves nothing of to a later one.
 enum Taken<'a> {
     All,
     Key(&'a str),
 }
 
-/// A line for each tier, and each list of a tier's keys, that never applies; `matches` is the rule's condition.
-pub(super) fn of(matches: &Value, written: &Value, at: &dyn Fn(&str) -> String) -> Vec<String> {
+/// What `later` never gets, since `tier` stands before it.
+fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
+    if !asks_nothing(tier) && tier.when != later.when {
+        return None;
+    }
+    let Some(own) = &tier.keys else { return Some(Taken::All) };
+    let keys = later.keys.as_ref()?;
+    let has = |key: &&str| own.contains(key.as_bytes());
+    if keys.iter().all(|key| has(&key)) { Some(Taken::All) } else { keys.iter().find(has).map(Taken::Key) }
+}
+
+/// Whether the tier's `when` holds for every request.
+fn asks_nothing(tier: &Tier) -> bool {
+    tier.when == Condition::default()
+}
+
+/// A line for each tier of `rule`, and each list of a tier's keys, that never applies.
+pub(super) fn of(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<String> {
+    let (matches, attributes) = (&rule.matches, set.attributes());
+    let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();
+    let tiers: Vec<&Tier> =
+        set.rules().iter().filter(is_own).filter_map(|own| own.variant.tier.as_deref()).collect();
     let mut warnings = Vec::new();
-    let mut earlier: Vec<Tier<'_>> = Vec::new();
-    for (i, tier) in written["tiers"].as_array().into_iter().flatten().enumerate() {
-        let tier = Tier::of(tier);
-        let when = tier.when;
-        warnings.extend(of_condition(when, &|field| at(&format!("tiers[{i}].when{field}"))));
-        if contradiction::of(when, None).is_none() {
-            let reason = contradiction::of(matches, Some(when));
+    for (i, tier) in tiers.iter().enumerate() {
+        let when = &tier.when;
+        warnings.extend(of_condition(when, attributes, &|field| at(&format!("tiers[{i}].when{field}"))));
+        if [when, &**matches].iter().all(|one| contradiction::of(one, None, attributes).is_none()) {
+            let reason = contradiction::of(matches, Some(when), attributes);
             let never = |reason| format!("{}: never applies: {reason}", at(&format!("tiers[{i}].when")));
-            warnings.extend(reason.filter(|_| contradiction::of(matches, None).is_none()).map(never));
+            warnings.extend(reason.map(never));
         }
-        let taken = earlier.iter().find_map(|other| Some((other.name, other.takes(&tier)?)));
+        let taken = tiers[..i].iter().find_map(|other| Some((&other.name, taken(other, tier)?)));
         warnings.extend(taken.map(|(other, taken)| match taken {
             Taken::All => {
-                format!("{}: never applies: the tier {other} comes first", at(&format!("tiers[{i}]")))
+                format!("{}: never applies: the tier {other:?} comes first", at(&format!("tiers[{i}]")))
             }
             Taken::Key(key) => {
                 let place = at(&format!("tiers[{i}].keys"));
-                format!("{place}: {key:?} never applies: the tier {other} has it, and comes first")
+                format!("{place}: {key:?} never applies: the tier {other:?} has it, and comes first")
             }
         }));
-        earlier.push(tier);
     }
-    let is_for_all = |tier: &&Tier<'_>| tier.keys.is_none() && (tier.asks_nothing() || tier.when == matches);
-    if let Some(Tier { name, .. }) = earlier.iter().find(is_for_all) {
-        warnings
-            .push(format!("{}: never applies itself: its tier {name} is for all its requests", at("tiers")));
+    let is_for_all = |tier: &&&Tier| tier.keys.is_none() && (asks_nothing(tier) || tier.when == **matches);
+    if let Some(Tier { name, .. }) = tiers.iter().find(is_for_all) {
+        let problem = format!("never applies itself: its tier {name:?} is for all its requests");
+        warnings.push(format!("{}: {problem}", at("tiers")));
     }
     warnings
 }

@@ -79,7 +79,7 @@ fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
     let met = rules.meet(&mut request, &mut room, &mut out);
     let limiting =
-        met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited);
+        met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited());
     limiting.map(|rule| rule.name.clone()).collect()
 }
 

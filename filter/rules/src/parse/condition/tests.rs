@@ -36,7 +36,7 @@ fn every_error_has_its_place_and_says_what_was_expected() {
         (json!({"headers": [{"equals": "b"}]}), "headers[0].name: missing: expected the header's name"),
         (
             json!({"headers": [{"name": "A b", "equals": "b"}]}),
-            "headers[0].name: expected a header's name, as in x-api-key, found \"a b\"",
+            "headers[0].name: expected a header's name, as in x-api-key, found \"A b\"",
         ),
         (
             json!({"headers": [{"name": "a", "present": "b"}]}),
@@ -105,19 +105,19 @@ fn every_error_has_its_place_and_says_what_was_expected() {
         (json!({"addresses": null}), "addresses: empty: expected a value, or no such field"),
         (
             json!({"any": [{"not": {"methods": ["GET"]}}]}),
-            "any[0].not: unknown field: expected hosts, methods, path, paths, headers, cookies, query, claims, addresses, routes",
+            "any[0].not: unknown field: expected methods, path, paths, hosts, routes, addresses, headers, cookies, query, claims",
         ),
         (
             json!({"not": {"any": [{"methods": ["GET"]}]}}),
-            "not.any: unknown field: expected hosts, methods, path, paths, headers, cookies, query, claims, addresses, routes",
+            "not.any: unknown field: expected methods, path, paths, hosts, routes, addresses, headers, cookies, query, claims",
         ),
     ] {
         let found = errors_of(&condition);
         assert_eq!(found, [format!("rules[0].match.{expected}")], "{condition}");
     }
     let unknown = errors_of(&json!({"host": ["a"]}));
-    let expected = "rules[0].match.host: unknown field: expected hosts, methods, path, paths, headers, cookies, query, \
-                    claims, addresses, routes, any, not";
+    let expected = "rules[0].match.host: unknown field: expected methods, path, paths, hosts, routes, addresses, headers, \
+                    cookies, query, claims, any, not";
     assert_eq!(unknown, [expected]);
 }
 

@@ -6,13 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::reader::Reader;
-use crate::key_spec::{claim_names, duplicates};
 use crate::matching::{
-    AttributeTest, CookieTest, Duplicates, PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, QueryTest, Test,
-    Texts,
+    Duplicates, Kind, PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, Source, Test, Texts, ValueOf,
+    ValueTest, duplicates, source,
 };
 use crate::reading::{Errors, Fields, text};
-use crate::request::{ATTRIBUTES_MAX, Attribute, AttributeId, normalise_credentials};
+use crate::request::normalise_credentials;
 
 /// The most items of a list that has no limit of its own.
 pub(super) const LIST_MAX: usize = 100;
@@ -23,119 +22,47 @@ pub(super) const NAME_BYTES_MAX: usize = 256;
 /// The longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 
-/// The header that a request's cookies are in (RFC 6265, 4.2).
-const COOKIE: &str = "cookie";
+/// The fields that list tests of values, and what each value's name is.
+const LISTS: [(&str, Kind, &str); 4] = [
+    ("headers", Kind::Header, "the header's name"),
+    ("cookies", Kind::Cookie, "the cookie's name"),
+    ("query", Kind::Query, "the parameter's name"),
+    ("claims", Kind::Claim, "the names that lead to the claim, as in [payload, plan]"),
+];
 
-pub(super) fn headers(
+/// Adds the tests of headers, cookies, query parameters and claims to `tests`.
+pub(super) fn value_tests(
     fields: &mut Fields<'_>,
     reader: &mut Reader,
     errors: &mut Errors,
-) -> Vec<AttributeTest> {
-    each(fields, "headers", errors, |fields, errors| {
-        let name = test_name(fields, "the header's name", errors).map(str::to_ascii_lowercase);
-        let name = name.and_then(|name| token(name, "header", "x-api-key", fields, errors));
-        let attribute = name.and_then(|name| attribute(Attribute::Header(name), fields, reader, errors));
-        let is_of_credentials = attribute.is_some_and(|id| reader.attributes.is_credentials(id));
-        let test = test(fields, is_of_credentials, reader, errors);
-        let duplicates = duplicates(fields, errors);
-        Some(AttributeTest { attribute: attribute?, duplicates, test: test? })
-    })
-}
-
-pub(super) fn cookies(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<CookieTest> {
-    each(fields, "cookies", errors, |fields, errors| {
-        let name = test_name(fields, "the cookie's name", errors).map(ToOwned::to_owned);
-        let (test, duplicates) = test_of_several(fields, reader, errors);
-        let name = token(name?, "cookie", "sid", fields, errors)?;
-        let header = attribute(Attribute::Header(COOKIE.to_owned()), fields, reader, errors);
-        Some(CookieTest { header: header?, name, duplicates, test: test? })
-    })
-}
-
-pub(super) fn query(fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Vec<QueryTest> {
-    each(fields, "query", errors, |fields, errors| {
-        let name = test_name(fields, "the parameter's name", errors).map(ToOwned::to_owned);
-        let (test, duplicates) = test_of_several(fields, reader, errors);
-        Some(QueryTest { name: name?, duplicates, test: test? })
-    })
-}
-
-pub(super) fn claims(
-    fields: &mut Fields<'_>,
-    reader: &mut Reader,
-    errors: &mut Errors,
-) -> Vec<AttributeTest> {
-    each(fields, "claims", errors, |fields, errors| {
-        fields.require("name", "the names that lead to the claim, as in [payload, plan]", errors);
-        let names = claim_names(fields, "name", errors);
-        let test = test(fields, false, reader, errors);
-        let attribute = attribute(Attribute::Claim(names?), fields, reader, errors);
-        Some(AttributeTest { attribute: attribute?, duplicates: Duplicates::Unsaid, test: test? })
-    })
-}
-
-/// Reads the items of the list `name`.
-fn each<T>(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    errors: &mut Errors,
-    mut read: impl FnMut(&mut Fields<'_>, &mut Errors) -> Option<T>,
-) -> Vec<T> {
-    let mut all = Vec::new();
-    each_item(fields, name, errors, &mut |fields, errors| all.extend(read(fields, errors)));
-    all
-}
-
-// Not generic, so it is compiled once for every kind of item.
-#[inline(never)]
-fn each_item(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    errors: &mut Errors,
-    read: &mut dyn FnMut(&mut Fields<'_>, &mut Errors),
+    tests: &mut Vec<Test>,
 ) {
-    let items: Vec<_> = fields.list(name, LIST_MAX, errors).collect();
-    for (place, item) in items {
-        if let Some(mut fields) = Fields::of(item, &place, errors) {
-            read(&mut fields, errors);
+    for (list, kind, name) in LISTS {
+        for (place, item) in fields.list(list, LIST_MAX, errors) {
+            let Some(mut fields) = Fields::of(item, &place, errors) else { continue };
+            fields.require("name", name, errors);
+            tests.extend(value_test(kind, &mut fields, reader, errors));
             fields.finish(errors);
         }
     }
 }
 
-fn test_name<'a>(fields: &mut Fields<'a>, expected: &str, errors: &mut Errors) -> Option<&'a str> {
-    fields.require("name", expected, errors)?;
-    fields.text("name", NAME_BYTES_MAX, errors)
-}
-
-/// `name`, if it is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
-fn token(
-    name: String,
-    what: &str,
-    example: &str,
-    fields: &Fields<'_>,
-    errors: &mut Errors,
-) -> Option<String> {
-    let is_token = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
-    if !is_token {
-        let expected = format!("expected a {what}'s name, as in {example}, found {name:?}");
-        errors.note(&fields.place("name"), expected);
-    }
-    is_token.then_some(name)
-}
-
-fn attribute(
-    attribute: Attribute,
-    fields: &Fields<'_>,
-    reader: &mut Reader,
-    errors: &mut Errors,
-) -> Option<AttributeId> {
-    let id = reader.attributes.intern(attribute);
-    if id.is_none() {
-        let expected = format!("expected at most {ATTRIBUTES_MAX} headers and the like in all");
-        errors.note(&fields.place("name"), expected);
-    }
-    id
+fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
+    let source = source(kind, ("name", NAME_BYTES_MAX), fields, &mut reader.attributes, errors);
+    let is_of_credentials =
+        matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
+    let test = test(fields, is_of_credentials, reader, errors);
+    let duplicates = match kind {
+        Kind::Claim => Duplicates::Unsaid,
+        _ => duplicates(fields, errors),
+    };
+    let (source, test) = (source?, test?);
+    let duplicates = match (kind, duplicates) {
+        // Else a client could cause as many searches as it likes.
+        (Kind::Cookie | Kind::Query, Duplicates::Unsaid) if test.is_dear() => Duplicates::Limit,
+        (_, duplicates) => duplicates,
+    };
+    Some(Test::Value(ValueOf { source, duplicates }, test))
 }
 
 /// The list `name`, of values.
@@ -149,21 +76,6 @@ pub(crate) fn texts(
     items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors)).map(as_it_is).collect()
 }
 
-/// What a cookie or a parameter must be; a request may have several of one name.
-#[inline(never)]
-fn test_of_several(
-    fields: &mut Fields<'_>,
-    reader: &mut Reader,
-    errors: &mut Errors,
-) -> (Option<Test>, Duplicates) {
-    let test = test(fields, false, reader, errors);
-    match duplicates(fields, errors) {
-        // Else a client could cause as many searches as it likes.
-        Duplicates::Unsaid if test.as_ref().is_some_and(Test::is_dear) => (test, Duplicates::Limit),
-        duplicates => (test, duplicates),
-    }
-}
-
 /// What a value must be; credentials are normalised as those in requests are.
 #[inline(never)]
 fn test(
@@ -171,7 +83,7 @@ fn test(
     is_of_credentials: bool,
     reader: &mut Reader,
     errors: &mut Errors,
-) -> Option<Test> {
+) -> Option<ValueTest> {
     let as_requests_have = |text: &str| {
         let mut bytes = text.as_bytes().to_vec();
         if is_of_credentials {
@@ -186,33 +98,33 @@ fn test(
         return None;
     }
     if fields.take("in").is_some() {
-        return Some(Test::In(texts(fields, "in", errors, as_requests_have)));
+        return Some(ValueTest::In(texts(fields, "in", errors, as_requests_have)));
     }
     if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
-        return Some(Test::In([as_requests_have(equals)].into_iter().collect()));
+        return Some(ValueTest::In([as_requests_have(equals)].into_iter().collect()));
     }
     if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
         return Some(if is_of_credentials {
             prefix_of_credentials(prefix, &as_requests_have)
         } else {
-            Test::Prefix(prefix.to_owned())
+            ValueTest::Prefix(prefix.to_owned())
         });
     }
     if let Some(is_there) = fields.boolean("present", errors) {
-        return Some(Test::Present(is_there));
+        return Some(ValueTest::Present(is_there));
     }
     let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
-    pattern(regex, &fields.place("regex"), is_of_credentials, reader, errors).map(Test::Regex)
+    pattern(regex, &fields.place("regex"), is_of_credentials, reader, errors).map(ValueTest::Regex)
 }
 
 /// A prefix that ends within a scheme is compared in any case; blanks after a whole scheme count as one.
-fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> Test {
+fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
-        None => Test::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
+        None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
         Some((scheme, rest)) if rest.trim_ascii().is_empty() => {
-            Test::Prefix(scheme.to_ascii_lowercase() + " ")
+            ValueTest::Prefix(scheme.to_ascii_lowercase() + " ")
         }
-        Some(_) => Test::Prefix(as_requests_have(prefix)),
+        Some(_) => ValueTest::Prefix(as_requests_have(prefix)),
     }
 }
 
