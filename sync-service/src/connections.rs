@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,13 @@ pub struct Limits {
     pub write_timeout: Duration,
 }
 
+/// The other end of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+}
+
 /// The connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
@@ -66,15 +74,15 @@ impl Connections {
     /// Accepts until `shutdown` is done, and has `answer` answer what is asked.
     pub async fn accept<A, F>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
     where
-        A: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        A: Fn(Request<Incoming>, Arc<Peer>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
         let accepting = async {
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => {
+                    Ok((stream, address)) => {
                         let permit = self.place().await;
-                        tokio::spawn(self.connection(stream, permit, answer.clone()));
+                        tokio::spawn(self.connection(stream, address, permit, answer.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -119,15 +127,16 @@ impl Connections {
     fn connection<A, F>(
         &self,
         stream: TcpStream,
+        address: SocketAddr,
         permit: Option<OwnedSemaphorePermit>,
         answer: A,
     ) -> impl Future<Output = ()> + Send + use<A, F>
     where
-        A: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        A: Fn(Request<Incoming>, Arc<Peer>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
         let (limits, mut ending) = (self.limits, self.ending.subscribe());
-        let place = Arc::new(Place::new(&self.waiting, &self.open));
+        let place = Arc::new(Seat::new(&self.waiting, &self.open));
         async move {
             let _permit = permit;
             let closed = place.close.notified();
@@ -145,9 +154,10 @@ impl Connections {
                 first = timeout(limits.first_byte_timeout, stream.peek(&mut byte)) => if first.is_err() { return },
                 _ = &mut ended => return,
             }
+            let peer = Arc::new(Peer { address });
             let service = service_fn(|request| {
                 let busy = Busy::new(&place);
-                let answered = answer(request);
+                let answered = answer(request, Arc::clone(&peer));
                 async move {
                     let _busy = busy;
                     Ok::<_, Infallible>(answered.await)
@@ -168,7 +178,7 @@ impl Connections {
 }
 
 /// Lets a connection that gives up its `place` end, within `limit` unless it is answering.
-async fn last_words(limit: Duration, connection: impl Future<Output = hyper::Result<()>>, place: &Place) {
+async fn last_words(limit: Duration, connection: impl Future<Output = hyper::Result<()>>, place: &Seat) {
     let mut connection = pin!(connection);
     let ended = timeout(limit, connection.as_mut()).await;
     // A request may have arrived just when the place was taken from it.
@@ -226,7 +236,7 @@ impl Waiting {
 
 /// One connection among those that wait.
 #[derive(Debug)]
-struct Place {
+struct Seat {
     waiting: Arc<Waiting>,
     close: Arc<Notify>,
     turn: AtomicU64,
@@ -236,7 +246,7 @@ struct Place {
     open: Gauge,
 }
 
-impl Place {
+impl Seat {
     fn new(waiting: &Arc<Waiting>, open: &Gauge) -> Self {
         let place = Self {
             waiting: Arc::clone(waiting),
@@ -262,7 +272,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Seat {
     fn drop(&mut self) {
         self.open.dec();
         self.leave();
@@ -270,10 +280,10 @@ impl Drop for Place {
 }
 
 /// A request that is being answered: its connection does not wait meanwhile.
-struct Busy(Arc<Place>);
+struct Busy(Arc<Seat>);
 
 impl Busy {
-    fn new(place: &Arc<Place>) -> Self {
+    fn new(place: &Arc<Seat>) -> Self {
         place.is_busy.store(true, Ordering::Relaxed);
         place.leave();
         Self(Arc::clone(place))

@@ -10,6 +10,7 @@
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 
+pub mod access;
 pub mod check;
 pub mod config;
 pub mod connections;
@@ -19,13 +20,15 @@ pub mod figures;
 pub mod fleet;
 pub mod metrics;
 pub mod problem;
+pub mod refusals;
 pub mod report;
 pub mod routes;
 pub mod rules;
 pub mod rules_file;
+pub mod secrets;
 pub mod server;
+pub mod settling;
 pub mod store;
 pub mod strict_json;
-pub mod tokens;
 
 pub use server::run;

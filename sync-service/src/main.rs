@@ -8,8 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::secrets::Secrets;
 use weir_sync::server::Listening;
-use weir_sync::tokens::Tokens;
 use weir_sync::{check, explain};
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    match serve(loaded.config) {
+    match serve(loaded.config, loaded.secrets) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("weir-sync: {error}");
@@ -68,12 +68,12 @@ fn start_logs(config: &Config) {
 }
 
 #[tokio::main]
-async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let tokens = Arc::new(Tokens::of(&config));
-    let reread = Arc::clone(&tokens);
+    let secrets = Arc::new(secrets);
+    let reread = Arc::clone(&secrets);
     let (ready, address) = oneshot::channel();
     let shutdown = async move {
         loop {
@@ -81,7 +81,7 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
                 _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the token files again; all other settings need a restart");
+                    tracing::info!("SIGHUP: reading the files of secrets again; all other settings need a restart");
                     reread.reread();
                 }
             }
@@ -94,6 +94,6 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
             let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
         }
     };
-    let (result, ()) = tokio::join!(weir_sync::run(config, tokens, ready, shutdown), announce);
+    let (result, ()) = tokio::join!(weir_sync::run(config, secrets, ready, shutdown), announce);
     Ok(result?)
 }

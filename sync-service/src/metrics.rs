@@ -35,8 +35,8 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Outcome {
-    /// `answered`, `unsettled` (the store was out of reach: granted out of the region's own share) or
-    /// `malformed`.
+    /// `answered`, `unsettled` (the store was out of reach: granted out of the region's own share), `malformed` or
+    /// `forbidden` (its token is for other POPs).
     pub outcome: &'static str,
 }
 
@@ -45,6 +45,13 @@ pub struct Outcome {
 pub struct Kind {
     /// `unreachable`, `slow`, `refused` or `nonsense`.
     pub kind: &'static str,
+}
+
+/// Whose token, or certificate, a request carried.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Bearer {
+    /// Its name.
+    pub token: String,
 }
 
 /// How a request was refused.
@@ -117,6 +124,8 @@ metrics! {
     store_up: Gauge;
     /// Requests refused, by status.
     http_errors: Family<Status, Counter>;
+    /// Requests let in, by the name of their token.
+    token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
     /// The version of the rule set that POPs are told to run; 0 if there is none.
@@ -173,6 +182,16 @@ impl Metrics {
         (Self::register(own), registry)
     }
 
+    /// Counts a report.
+    pub fn count_report(&self, outcome: &'static str) {
+        self.reports.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a request that was let in by the token of this name.
+    pub fn count_use(&self, token: &str) {
+        self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
+    }
+
     /// Those that have a row for each rule.
     pub fn by_rule(&self) -> [&ByRule; 4] {
         [&self.debt_tokens, &self.overshoot_tokens, &self.overshoot_max_tokens, &self.bound_tokens]
@@ -209,6 +228,7 @@ mod tests {
         let _ = metrics.reports.get_or_create(&Outcome { outcome: "answered" });
         let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
+        metrics.count_use("fra-2026");
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });
         }

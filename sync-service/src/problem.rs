@@ -11,6 +11,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json as object};
 use weir_rules::reading::ConfigError;
 
+use crate::access::Refused;
+use crate::access::credentials::{Credential, Pops};
 use crate::rules::ChangeError;
 use crate::store::StoreError;
 
@@ -42,6 +44,17 @@ impl Problem {
     pub fn unauthorized() -> Self {
         let detail = "expected `Authorization: Bearer` with the token for this path";
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(WWW_AUTHENTICATE, "Bearer")
+    }
+
+    /// A report of `pop` carries a token, or a certificate, for other POPs.
+    pub fn another_pop(reporter: &Credential<Pops>, pop: &str) -> Self {
+        let Credential { name, scope } = reporter;
+        let detail = format!(
+            "the token or certificate `{name}` is for reports of {}, found a report of {pop}: give this POP one of its \
+             own, or add its name to that line of token_file",
+            scope.as_str()
+        );
+        Self::new(StatusCode::FORBIDDEN, detail)
     }
 
     /// The path has other methods: these.
@@ -95,6 +108,21 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.status, self.body["detail"])
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let detail = match refused {
+            Refused::Unknown => return Self::unauthorized(),
+            Refused::Closed => {
+                "rules cannot be changed here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
+            }
+            Refused::ReadOnly(name) => {
+                format!("the token `{name}` may only read: expected one with the role `write` in admin_token_file")
+            }
+        };
+        Self::new(StatusCode::FORBIDDEN, detail)
     }
 }
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
-use weir_wire::messages::{Message, Report, WireError};
+use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
 use crate::figures;
 use crate::fleet::Seen;
-use crate::metrics::{Kind, Metrics, Outcome};
+use crate::metrics::{Kind, Metrics};
 use crate::rules::RuleSets;
 use crate::store::{Batch, Store, StoreError};
 
@@ -54,9 +54,8 @@ impl Exchange {
         }
     }
 
-    /// The reply to the report in `body`. Fails where `body` is no report.
-    pub async fn answer(&self, body: &[u8]) -> Result<Vec<u8>, WireError> {
-        let report = Report::decode(body).inspect_err(|_| self.count("malformed"))?;
+    /// The reply to `report`, as bytes.
+    pub async fn answer(&self, report: Report) -> Vec<u8> {
         let pending = self.hub().report(self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();
@@ -66,7 +65,7 @@ impl Exchange {
         let took = asked_at.elapsed();
         let settled = self.hub().settle(self.now(), self.rules.version(), pending, answers);
         self.observe(&settled, took);
-        Ok(settled.reply.encode())
+        settled.reply.encode()
     }
 
     /// Asks the store all that a report needs, at once: over Redis it is one round trip.
@@ -152,7 +151,7 @@ impl Exchange {
         metrics.reports_stale.inc_by(u64::from(facts.is_stale));
         match error {
             None => {
-                self.count("answered");
+                metrics.count_report("answered");
                 if let Some(span_ms) = facts.unconfirmed_ms {
                     let lag = Duration::from_millis(u64::from(span_ms)) + took;
                     metrics.lag.observe(lag.as_secs_f64());
@@ -161,7 +160,7 @@ impl Exchange {
             Some(error) => {
                 tracing::debug!(%error, pop, "a report was not settled");
                 metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
-                self.count("unsettled");
+                metrics.count_report("unsettled");
                 metrics.reports_alone.inc();
             }
         }
@@ -178,10 +177,6 @@ impl Exchange {
                  get the whole of each quota; set pops_expected"
             );
         }
-    }
-
-    fn count(&self, outcome: &'static str) {
-        self.metrics.reports.get_or_create(&Outcome { outcome }).inc();
     }
 
     fn now(&self) -> Time {

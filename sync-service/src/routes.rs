@@ -13,13 +13,16 @@ use hyper::{Method, StatusCode};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use weir_wire::messages;
+use weir_wire::messages::{self, Message as _, Report, WireError};
 
+use crate::access::credentials::{Credential, Pops, Role};
+use crate::connections::Peer;
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
+use crate::refusals::Refusals;
 use crate::report::Exchange;
-use crate::tokens::Tokens;
+use crate::secrets::Secrets;
 
 /// What is asked.
 pub type Request = hyper::Request<Incoming>;
@@ -51,8 +54,10 @@ pub struct Routes {
     pub metrics: Arc<Metrics>,
     /// What `/metrics` shows.
     pub registry: Registry,
-    /// The tokens that reports, and changes of the rule set, must carry.
-    pub tokens: Arc<Tokens>,
+    /// Who may report, and who may read and change the rule set.
+    pub secrets: Arc<Secrets>,
+    /// What was refused lately.
+    pub refusals: Refusals,
     /// The metrics as they were made last.
     pub page: Mutex<Option<Page>>,
     /// How often they are made at most.
@@ -66,34 +71,38 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The response to `request`. Never fails: what goes wrong is a problem response.
-    pub async fn respond(self: Arc<Self>, request: Request) -> Response {
-        self.counted(self.route(request).await)
+    /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
+    pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
+        self.counted(self.route(request, &peer).await, &peer)
     }
 
     /// The response to `request` at the address that has the pages only.
-    pub async fn respond_to_operator(self: Arc<Self>, request: Request) -> Response {
-        self.counted(self.page(&request).await)
+    pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
+        self.counted(self.page(&request).await, &peer)
     }
 
-    fn counted(&self, answered: Answered) -> Response {
+    fn counted(&self, answered: Answered, peer: &Peer) -> Response {
         answered.unwrap_or_else(|problem| {
-            tracing::debug!(problem = %problem, "refused a request");
-            let status = problem.status.as_u16();
-            self.metrics.http_errors.get_or_create(&Status { status }).inc();
+            let status = problem.status;
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                self.refusals.log(peer.address.ip(), problem.to_string());
+            } else {
+                tracing::debug!(%problem, "refused a request");
+            }
+            self.metrics.http_errors.get_or_create(&Status { status: status.as_u16() }).inc();
             problem.response()
         })
     }
 
-    async fn route(&self, request: Request) -> Answered {
+    async fn route(&self, request: Request, peer: &Peer) -> Answered {
         match (request.uri().path(), request.method()) {
-            (messages::REPORT_PATH, &Method::POST) => self.report(request).await,
-            (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request).await,
+            (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,
+            (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
             (messages::RULES_PATH, &Method::PUT) => self.put_rules(request).await,
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
             ("/v1/rules/rollback", &Method::POST) => self.roll_back(request).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
-            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
+            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request, peer).await,
             (messages::REPORT_PATH | "/v1/rules/rollback", _) => Err(Problem::method_not_allowed("POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
@@ -137,18 +146,25 @@ impl Routes {
         if format == Format::OpenMetrics { known.open.clone() } else { known.text.clone() }
     }
 
-    async fn report(&self, request: Request) -> Answered {
-        self.authorize(request.headers())?;
+    async fn report(&self, request: Request, peer: &Peer) -> Answered {
+        let reporter = self.reporter(request.headers(), peer).ok_or_else(Problem::unauthorized)?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
             return Err(Problem::media_type(messages::CONTENT_TYPE));
         }
         let body = self.read(request.into_body(), self.body_bytes_max).await?;
-        let reply = self.exchange.answer(&body).await;
-        let reply = reply.map_err(|error| match error {
-            messages::WireError::TooLarge(_) => Problem::too_large(messages::MESSAGE_BYTES_MAX),
-            _ => Problem::malformed(error.to_string()),
+        let report = Report::decode(&body).map_err(|error| {
+            self.metrics.count_report("malformed");
+            match error {
+                WireError::TooLarge(_) => Problem::too_large(messages::MESSAGE_BYTES_MAX),
+                _ => Problem::malformed(error.to_string()),
+            }
         })?;
-        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, reply))
+        if !reporter.scope.covers(&report.pop) {
+            self.metrics.count_report("forbidden");
+            return Err(Problem::another_pop(&reporter, &report.pop));
+        }
+        self.metrics.count_use(&reporter.name);
+        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(report).await))
     }
 
     async fn readiness(&self) -> Response {
@@ -161,22 +177,24 @@ impl Routes {
         json(status, "application/json", &serde_json::json!({"ready": ready.is_ok()}))
     }
 
-    fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        if self.tokens.let_report(bearer(headers)) { Ok(()) } else { Err(Problem::unauthorized()) }
+    /// What a request may report.
+    fn reporter(&self, headers: &HeaderMap, _peer: &Peer) -> Option<Arc<Credential<Pops>>> {
+        self.secrets.access.reporter(bearer(headers))
     }
 
-    /// Lets in requests that may change the rule set.
-    fn authorize_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        if !self.tokens.have_admin() {
-            let detail = "rules cannot be changed here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync";
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    /// Lets in operators of this role, or of a higher one.
+    fn operator(&self, headers: &HeaderMap, needed: Role) -> Result<Arc<Credential<Role>>, Problem> {
+        let operator = self.secrets.access.operator(bearer(headers), needed)?;
+        self.metrics.count_use(&operator.name);
+        Ok(operator)
+    }
+
+    /// Lets in requests that may report, and operators.
+    fn reader(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Problem> {
+        match self.reporter(headers, peer) {
+            Some(_) => Ok(()),
+            None => self.operator(headers, Role::Read).map(drop).map_err(|_| Problem::unauthorized()),
         }
-        if self.tokens.let_change(bearer(headers)) { Ok(()) } else { Err(Problem::unauthorized()) }
-    }
-
-    /// Lets in requests that may report, and those that may change the rule set.
-    fn authorize_any(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        self.authorize(headers).or_else(|problem| self.authorize_admin(headers).map_err(|_| problem))
     }
 
     /// The whole body, if it has at most `bytes_max` and arrives in time.

@@ -1,33 +1,21 @@
 //! A watched file of rules: what it says becomes a new version, once.
-//!
-//! The file is read again and again, which works on every file system and through symbolic links that are swapped. What
-//! is found counts once it is found twice in a row, so a file that is still being written is left alone.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::metrics::Metrics;
 use crate::rules::RuleSets;
-
-/// How often the file is read.
-const READ_INTERVAL: Duration = Duration::from_millis(500);
-
-/// What was found in the file: its bytes, or why it cannot be read.
-type Found = Result<Vec<u8>, String>;
+use crate::settling::{Settling, ticks};
 
 /// What a watcher remembers.
 #[derive(Debug, Default)]
 struct Watch {
-    /// Found last.
-    last: Option<Found>,
-    /// Found twice in a row, and judged.
-    settled: Option<Found>,
+    /// The file's bytes, or why it cannot be read.
+    found: Settling<Result<Vec<u8>, String>>,
     /// What the file says, if it is good.
     document: Option<Document>,
     /// Whether the store has not been told of it yet.
@@ -36,29 +24,19 @@ struct Watch {
 
 impl Watch {
     /// Takes in what was found. If it settled on something with errors, returns these.
-    fn see(&mut self, found: Found) -> Vec<String> {
-        let is_still = self.last.as_ref() == Some(&found);
-        let is_known = self.settled.as_ref() == Some(&found);
-        self.last = Some(found.clone());
-        if !is_still || is_known {
-            return Vec::new();
-        }
-        self.settled = Some(found.clone());
+    fn see(&mut self, found: Result<Vec<u8>, String>) -> Vec<String> {
+        let Some(found) = self.found.see(found) else { return Vec::new() };
         let read = found.map_err(|error| vec![error]).and_then(|bytes| {
             let errors = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
             Document::read(&bytes, Form::Either).map_err(errors)
         });
         self.is_untold = read.is_ok();
-        match read {
-            Ok(document) => {
-                self.document = Some(document);
-                Vec::new()
-            }
-            Err(errors) => {
-                self.document = None;
-                errors
-            }
-        }
+        let (document, errors) = match read {
+            Ok(document) => (Some(document), Vec::new()),
+            Err(errors) => (None, errors),
+        };
+        self.document = document;
+        errors
     }
 }
 
@@ -67,8 +45,7 @@ impl Watch {
 pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();
-    let mut ticks = interval(READ_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks();
     loop {
         ticks.tick().await;
         let for_task = Arc::clone(&path);

@@ -17,14 +17,15 @@ use weir_budget::hub::Settings;
 use crate::config::{Config, StoreAddress};
 use crate::connections::{Connections, Limits};
 use crate::metrics::Metrics;
+use crate::refusals::Refusals;
 use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
+use crate::secrets::Secrets;
 use crate::store::Store;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
-use crate::tokens::Tokens;
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -57,24 +58,24 @@ pub struct Listening {
 }
 
 /// Serves until `shutdown` is done, then lets the requests in flight end, within [`Config::drain_timeout`]. Requests
-/// must carry `tokens`. Sends where it listens to `ready`. Fails if it cannot start; it starts without a store in
+/// must carry the tokens of `secrets`. Sends where it listens to `ready`. Fails if it cannot start; it starts without a store in
 /// reach.
 pub async fn run(
     config: Config,
-    tokens: Arc<Tokens>,
+    secrets: Arc<Secrets>,
     ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     // First the address: without it there is no need to trouble the store.
     let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;
-    serve(config, tokens, listener, store, ready, shutdown).await
+    serve(config, secrets, listener, store, ready, shutdown).await
 }
 
 /// As [`run`], over a listener and a store that are open already; several may share one store.
 pub async fn serve(
     config: Config,
-    tokens: Arc<Tokens>,
+    secrets: Arc<Secrets>,
     listener: TcpListener,
     store: Arc<dyn Store>,
     ready: oneshot::Sender<Listening>,
@@ -88,13 +89,14 @@ pub async fn serve(
     let ops = ops_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let settings = config.hub();
     tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
-    let routes = Arc::new(routes(&config, tokens, store, settings));
+    let routes = Arc::new(routes(&config, Arc::clone(&secrets), store, settings));
     // The receiver may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
     let mut work = JoinSet::new();
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
+    work.spawn(secrets.watch());
     if let Some(path) = config.rules_file.clone() {
         let rules = Arc::clone(&routes.exchange.rules);
         work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
@@ -103,7 +105,7 @@ pub async fn serve(
         work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
     }
     let connections = Connections::new(limits, routes.metrics.connections.clone());
-    let answer = move |request| Arc::clone(&routes).respond(request);
+    let answer = move |request, peer| Arc::clone(&routes).respond(request, peer);
     connections.accept(listener, answer, shutdown).await;
     work.shutdown().await;
     drain(&connections, config.drain_timeout).await;
@@ -169,11 +171,11 @@ async fn drain(connections: &Connections, limit: Duration) {
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
     let connections = Connections::new(limits, Gauge::default());
-    let answer = move |request| Arc::clone(&routes).respond_to_operator(request);
+    let answer = move |request, peer| Arc::clone(&routes).respond_to_operator(request, peer);
     connections.accept(listener, answer, pending()).await;
 }
 
-fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, settings: Settings) -> Routes {
+fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, settings: Settings) -> Routes {
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
     let exchange = Exchange::new(store, Arc::clone(&metrics), settings);
@@ -181,9 +183,10 @@ fn routes(config: &Config, tokens: Arc<Tokens>, store: Arc<dyn Store>, settings:
         exchange,
         metrics,
         registry,
-        tokens,
+        secrets,
         page: Mutex::default(),
         metrics_interval: config.metrics_interval,
+        refusals: Refusals::default(),
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,

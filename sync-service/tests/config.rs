@@ -3,13 +3,20 @@
 use std::ffi::OsString;
 use std::fs;
 
+use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
-use weir_sync::config::{Config, Errors, LogFormat, Secret, StoreAddress, Token, command, load};
+use weir_sync::config::{
+    Config, Errors, Loaded, LogFormat, Secret, StoreAddress, TokenSource, command, load,
+};
 
-fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Errors> {
+fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Errors> {
     let matches = command().get_matches_from([&["weir-sync"], flags].concat());
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    load(&matches, variables).map(|loaded| loaded.config)
+    load(&matches, variables)
+}
+
+fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Errors> {
+    loaded(flags, variables).map(|loaded| loaded.config)
 }
 
 fn errors(flags: &[&str], variables: &[(&str, &str)]) -> String {
@@ -155,29 +162,90 @@ fn without_a_token_only_loopback_is_listened_on() {
     read(&["--listen", "[::1]:7878"], &[]).unwrap();
 }
 
+/// The tokens of the file at `path`, as the setting `token_file` reads them.
+fn tokens(path: &str) -> Access {
+    loaded(&["--token-file", path], &[]).unwrap().secrets.access
+}
+
+/// The name of the token, and the POPs it speaks for.
+fn bearer(access: &Access, token: &str) -> Option<(String, String)> {
+    let reporter = access.reporter(Some(token.as_bytes()))?;
+    Some((reporter.name.clone(), reporter.scope.as_str().to_owned()))
+}
+
+fn named(name: &str, pops: &str) -> (String, String) {
+    (name.into(), pops.into())
+}
+
 #[test]
 fn a_token_is_read_from_its_file() {
     let (_token, path) = file("s3cret-s3cret-s3cret\n");
+    assert_eq!(bearer(&tokens(&path), "s3cret-s3cret-s3cret"), Some(named("pops", "*")));
     let config = read(&["--token-file", &path], &[]).unwrap();
-    assert_eq!(config.token.secrets(), [Secret::new("s3cret-s3cret-s3cret")]);
     assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap().token, config.token);
     assert!(errors(&["--token-file", &path, "--token", TOKEN], &[]).contains("found both"));
     assert!(errors(&["--token-file", "/nowhere/token"], &[]).contains("cannot read /nowhere/token"));
-    let (_empty, path) = file("\n");
+    let (_empty, path) = file("\n# nothing but this\n");
     let said = errors(&["--token-file", &path], &[]);
-    assert_eq!(said, format!("token_file: {path}: expected 1 to 8 tokens, one a line, found 0"));
+    let expected =
+        format!("token_file: {path}: expected a token on each line, `TOKEN`, or `NAME POPS TOKEN` ");
+    assert!(said.starts_with(&expected) && said.ends_with("found none"), "{said}");
 }
 
 #[test]
 fn a_file_may_hold_several_tokens_one_a_line() {
     let (_both, path) = file("the-old-token-of-pops\r\n\nthe-new-token-of-pops");
-    let read = read(&["--token-file", &path], &[]).unwrap().token;
-    assert_eq!(read.secrets(), [Secret::new("the-old-token-of-pops"), Secret::new("the-new-token-of-pops")]);
-    let (_short, path) = file("the-old-token-of-pops\nshort\n");
-    let said = errors(&["--token-file", &path], &[]);
-    assert!(said.starts_with(&format!("token_file: {path}:2: expected 16 to 1024 ")), "{said}");
-    let (_many, path) = file(&"the-old-token-of-pops\n".repeat(9));
-    assert!(errors(&["--token-file", &path], &[]).ends_with("expected 1 to 8 tokens, one a line, found 9"));
+    let both = tokens(&path);
+    for token in ["the-old-token-of-pops", "the-new-token-of-pops"] {
+        assert_eq!(bearer(&both, token), Some(named("pops", "*")));
+    }
+    assert_eq!(bearer(&both, "the-new-token-of-pop"), None);
+    assert_eq!(both.operator(Some(b"the-new-token-of-pops"), Role::Read), Err(Refused::Closed));
+}
+
+#[test]
+fn a_line_may_name_its_token_and_the_pops_it_speaks_for() {
+    let (_file, path) = file(
+        "# the region of Frankfurt, two tokens while one is replaced\n\
+         fra-2025   fra1,fra2   the-old-token-of-frankfurt\n\
+         fra-2026   fra*\tthe-new-token-of-frankfurt\n\
+         # gone iad* the-token-of-a-pop-that-is-gone\n\
+         \x20the-token-of-all-other-pops\n",
+    );
+    let tokens = tokens(&path);
+    assert_eq!(bearer(&tokens, "the-old-token-of-frankfurt"), Some(named("fra-2025", "fra1,fra2")));
+    assert_eq!(bearer(&tokens, "the-new-token-of-frankfurt"), Some(named("fra-2026", "fra*")));
+    assert_eq!(bearer(&tokens, "the-token-of-all-other-pops"), Some(named("pops", "*")));
+    assert_eq!(bearer(&tokens, "the-token-of-a-pop-that-is-gone"), None);
+}
+
+#[test]
+fn an_error_in_a_token_file_names_its_line_and_no_secret() {
+    let line = "`TOKEN`, or `NAME POPS TOKEN` as in `fra-2026 fra1,fra2 TOKEN` or `emea fra*,ams* TOKEN`";
+    for (wrong, expected) in [
+        ("s3cret", "expected 16 to 1024 printable ASCII characters"),
+        ("fra fra* s3cret", "expected 16 to 1024 printable ASCII characters"),
+        ("s3cret-s3cret-s3cret fra", &format!("expected {line}, found 2 words")),
+        ("fra fra* s3cret-s3cret-s3cret now", &format!("expected {line}, found 4 words")),
+        ("s3cret/s3cret/s3cret fra* fra", "expected a name first, at most 64 of a-z, A-Z"),
+        (
+            "fra fra*, s3cret-s3cret-s3cret",
+            "expected names of POPs, separated by commas, each of which may end in one `*`",
+        ),
+        ("fra f*a s3cret-s3cret-s3cret", "found `f*a`"),
+        ("again * a-token-of-the-tests", "this token is in the file already"),
+    ] {
+        let (_file, path) = file(&format!("# a comment\n{TOKEN}\n{wrong}\n"));
+        let said = errors(&["--token-file", &path], &[]);
+        assert!(said.starts_with(&format!("token_file: {path}:3: ")) && said.contains(expected), "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+    let (_file, path) = file("alice write an-admin-token-of-alice\nbob root an-admin-token-of-bob\n");
+    let said = errors(&["--admin-token-file", &path], &[]);
+    assert_eq!(
+        said,
+        format!("admin_token_file: {path}:2: expected the role `read` or `write`, found `root`")
+    );
 }
 
 #[test]
@@ -200,7 +268,7 @@ fn a_token_from_a_file_is_taken_to_the_letter() {
         ("token: 0x00000000000000ff\n", "0x00000000000000ff"),
     ] {
         let (_file, path) = file(text);
-        assert_eq!(read(&["--config", &path], &[]).unwrap().token, Token::Given(Secret::new(expected)));
+        assert_eq!(read(&["--config", &path], &[]).unwrap().token, TokenSource::Given(Secret::new(expected)));
     }
 }
 
@@ -228,19 +296,28 @@ fn the_longest_lease_is_not_below_the_shortest() {
 
 #[test]
 fn the_admin_token_is_read_as_the_other_and_is_another() {
-    let (_token, path) = file("adm1n-adm1n-adm1n\n");
-    let config = read(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
-    assert_eq!(config.admin_token.secrets(), [Secret::new("adm1n-adm1n-adm1n")]);
+    let (_token, path) =
+        file("adm1n-adm1n-adm1n\nalice write adm1n-of-alice-adm1n\nboard read adm1n-of-board-adm1n\n");
+    let Loaded { config, secrets, .. } =
+        loaded(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
+    let role = |token: &str, needed| {
+        secrets.access.operator(Some(token.as_bytes()), needed).map(|of| of.name.clone())
+    };
+    assert_eq!(role("adm1n-adm1n-adm1n", Role::Write), Ok("admin".into()));
+    assert_eq!(role("adm1n-of-alice-adm1n", Role::Write), Ok("alice".into()));
+    assert_eq!(role("adm1n-of-board-adm1n", Role::Read), Ok("board".into()));
+    assert_eq!(role("adm1n-of-board-adm1n", Role::Write), Err(Refused::ReadOnly("board".into())));
+    assert_eq!(role(TOKEN, Role::Read), Err(Refused::Unknown));
     assert!(errors(&["--admin-token-file", &path, "--admin-token", TOKEN], &[]).contains("found both"));
     assert!(
         errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read")
     );
-    let same = errors(&["--admin-token-file", &path, "--token", "adm1n-adm1n-adm1n"], &[]);
-    assert_eq!(same, "admin_token: expected another one than the token of the reports");
-    let (_old_too, path) = file("0ld-adm1n-0ld-adm1n\nadm1n-adm1n-adm1n\n");
-    assert_eq!(errors(&["--admin-token-file", &path, "--token", "adm1n-adm1n-adm1n"], &[]), same);
-    let printed = format!("{config:?}");
-    assert!(!printed.contains("adm1n"), "{printed}");
+    let same = "admin_token: expected another one than any token of the reports, which POPs hold";
+    for token in ["adm1n-adm1n-adm1n", "adm1n-of-board-adm1n"] {
+        assert_eq!(errors(&["--admin-token-file", &path, "--token", token], &[]), same);
+    }
+    let printed = format!("{config:?} {secrets:?}");
+    assert!(!printed.contains("adm1n-"), "{printed}");
     assert_eq!(read(&["--rules-file", "a.yaml"], &[]).unwrap().rules_file.as_deref(), Some("a.yaml"));
 }
 

@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use weir_budget::divide::Terms;
 use weir_budget::hub;
 
-use super::token::Token;
+use super::token::TokenSource;
 use super::values::{self, LogFormat, StoreAddress};
 
 /// The configuration of one weir-sync.
@@ -35,10 +35,10 @@ pub struct Config {
     pub region: String,
     /// Tells this weir-sync from others of its region; a random name unless said.
     pub replica: Option<String>,
-    /// The token that reports must carry, if any.
-    pub token: Token,
-    /// The token that changes of the rule set must carry; without one it cannot be changed over HTTP.
-    pub admin_token: Token,
+    /// Where the tokens come from that reports must carry, if any.
+    pub token: TokenSource,
+    /// Where operators' tokens come from; without one the rule set cannot be changed over HTTP.
+    pub admin_token: TokenSource,
     /// A file of rules to watch.
     pub rules_file: Option<String>,
     /// How long until a POP's next grant: the sync interval and a round trip.
@@ -115,8 +115,8 @@ impl Default for Config {
             memory_budgets_max: 100_000,
             region: "default".into(),
             replica: None,
-            token: Token::None,
-            admin_token: Token::None,
+            token: TokenSource::None,
+            admin_token: TokenSource::None,
             rules_file: None,
             grant_interval: Duration::from_millis(350),
             lease_min: Duration::from_secs(2),

@@ -8,17 +8,20 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::Spanned;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
-use super::{Config, Token};
+use super::{Config, TokenSource};
+use crate::secrets::Secrets;
 use crate::store::address::Address;
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 
 /// A configuration, and what else the flags said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Loaded {
-    /// The configuration; its tokens are read from their files by now.
+    /// The configuration.
     pub config: Config,
+    /// What its files of secrets say.
+    pub secrets: Secrets,
     /// Only check, do not serve.
     pub check: bool,
     /// What can be used, but should be changed.
@@ -75,7 +78,7 @@ pub fn command() -> Command {
     })
 }
 
-/// Merges the file, `variables` and the flags in `matches`, checks the whole, reads the token's file.
+/// Merges the file, `variables` and the flags in `matches`, checks the whole, reads the files of secrets.
 /// Fails with every error found.
 pub fn load(
     matches: &ArgMatches,
@@ -89,12 +92,12 @@ pub fn load(
     for layer in [from_file, from_environment, flags(matches)] {
         apply(&mut config, &layer, &mut errors);
     }
-    check(&mut config, &mut errors);
-    if !errors.0.is_empty() {
-        return Err(errors);
-    }
-    let warnings = [&config.token, &config.admin_token].into_iter().filter_map(Token::warning).collect();
-    Ok(Loaded { config, check: matches.get_flag("check"), warnings })
+    check(&config, &mut errors);
+    let secrets = Secrets::read(&config).map_err(|wrong| errors.0.extend(wrong));
+    let Some(secrets) = secrets.ok().filter(|_| errors.0.is_empty()) else { return Err(errors) };
+    let warnings =
+        [&config.token, &config.admin_token].into_iter().filter_map(TokenSource::warning).collect();
+    Ok(Loaded { config, secrets, check: matches.get_flag("check"), warnings })
 }
 
 fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
@@ -112,18 +115,12 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
 }
 
 /// What no setting can check alone.
-fn check(config: &mut Config, errors: &mut Errors) {
+fn check(config: &Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
     check_store(config, errors);
-    read_token(&mut config.token, "token_file", errors);
-    read_token(&mut config.admin_token, "admin_token_file", errors);
-    if config.admin_token.overlaps(&config.token) {
-        // Every POP holds the token of the reports.
-        errors.add("admin_token", "expected another one than the token of the reports");
-    }
-    if config.token == Token::None && !config.listen.ip().is_loopback() {
+    if config.token == TokenSource::None && !config.listen.ip().is_loopback() {
         let sentence = format!(
             "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or listen on 127.0.0.1",
             config.listen
@@ -165,14 +162,6 @@ fn check_store(config: &Config, errors: &mut Errors) {
             );
         }
         Some(_) => {}
-    }
-}
-
-/// Reads the tokens that are in a file.
-fn read_token(token: &mut Token, place: &str, errors: &mut Errors) {
-    match token.reread() {
-        Ok(read) => *token = read,
-        Err(wrong) => errors.add(place, wrong),
     }
 }
 

@@ -12,5 +12,5 @@ pub mod values;
 
 pub use configuration::Config;
 pub use layers::{Errors, Loaded, command, load};
-pub use token::Token;
+pub use token::TokenSource;
 pub use values::{LogFormat, Secret, StoreAddress};

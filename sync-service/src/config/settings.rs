@@ -4,7 +4,7 @@
 use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
-use super::token::Token;
+use super::token::{self, TokenSource};
 use super::values::{self, LogFormat, StoreAddress};
 
 /// What every variable of weir-sync begins with.
@@ -143,14 +143,15 @@ pub const SETTINGS: &[Setting] = &[
         "TOKEN",
         "",
         "The token that reports must carry, at least 16 characters. A flag shows in the process list: prefer the environment or --token-file",
-        |text| Token::read(text).map(Token::Given)
+        |text| token::read(text).map(TokenSource::Given)
     ),
     setting!(
         token_file as token,
         "FILE",
         "",
-        "A file that holds the token, or several, one a line, each of which is accepted. Read again at SIGHUP",
-        |text| values::path(text).map(|path| Token::File(path, Vec::new()))
+        "A file of tokens for reports, one a line: `TOKEN`, or `NAME POPS TOKEN` to name it and to say which POPs it speaks for. \
+         Read again when it changes, and at SIGHUP",
+        |text| values::path(text).map(TokenSource::File)
     ),
     setting!(
         admin_token,
@@ -158,14 +159,15 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "The token that changes of the rule set must carry, at least 16 characters; without one there are none over HTTP. \
          A flag shows in the process list: prefer the environment or --admin-token-file",
-        |text| Token::read(text).map(Token::Given)
+        |text| token::read(text).map(TokenSource::Given)
     ),
     setting!(
         admin_token_file as admin_token,
         "FILE",
         "",
-        "A file that holds the admin token, or several, one a line, each of which is accepted. Read again at SIGHUP",
-        |text| values::path(text).map(|path| Token::File(path, Vec::new()))
+        "A file of operators' tokens, one a line: `TOKEN`, or `NAME ROLE TOKEN` to name it and to say whether it may `read` or `write`. \
+         Read again when it changes, and at SIGHUP",
+        |text| values::path(text).map(TokenSource::File)
     ),
     setting!(
         rules_file,

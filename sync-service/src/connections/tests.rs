@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_request_that_arrives_just_when_its_place_is_taken_is_answered() {
-    let place = Arc::new(Place::new(&Arc::default(), &Gauge::default()));
+    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
     let is_answered = AtomicBool::new(false);
     let connection = async {
         let _busy = Busy::new(&place);
@@ -23,14 +23,14 @@ async fn a_request_that_arrives_just_when_its_place_is_taken_is_answered() {
 
 #[tokio::test]
 async fn one_that_waits_for_a_request_is_closed_soon() {
-    let place = Arc::new(Place::new(&Arc::default(), &Gauge::default()));
+    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
     drop(Busy::new(&place));
     timeout(LONG, last_words(LAST_WORDS, pending(), &place)).await.expect("it keeps its place");
 }
 
 #[tokio::test]
 async fn an_answer_under_way_has_a_moment_to_go_out() {
-    let place = Arc::new(Place::new(&Arc::default(), &Gauge::default()));
+    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
     let is_sent = AtomicBool::new(false);
     let connection = async {
         sleep(Duration::from_millis(2)).await;

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::{Answered, Request, Response, Routes, essence};
+use crate::access::credentials::Role;
+use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::{ChangeError, Held};
@@ -22,8 +24,8 @@ const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version th
 const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form::Yaml)];
 
 impl Routes {
-    pub(super) async fn get_rules(&self, request: &Request) -> Answered {
-        self.authorize_any(request.headers())?;
+    pub(super) async fn get_rules(&self, request: &Request, peer: &Peer) -> Answered {
+        self.reader(request.headers(), peer)?;
         let rules = &self.exchange.rules;
         let held = match request.uri().query().map(wanted).transpose()? {
             Some(version) => rules.get(version).await?.ok_or_else(|| Problem::not_kept(version))?,
@@ -37,7 +39,7 @@ impl Routes {
     }
 
     pub(super) async fn put_rules(&self, request: Request) -> Answered {
-        self.authorize_admin(request.headers())?;
+        self.operator(request.headers(), Role::Write)?;
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
@@ -50,7 +52,7 @@ impl Routes {
     }
 
     pub(super) async fn versions(&self, request: &Request) -> Answered {
-        self.authorize_admin(request.headers())?;
+        self.operator(request.headers(), Role::Read)?;
         let kept = self.exchange.rules.kept().await?;
         let versions: Vec<Value> = kept
             .iter()
@@ -60,7 +62,7 @@ impl Routes {
     }
 
     pub(super) async fn roll_back(&self, request: Request) -> Answered {
-        self.authorize_admin(request.headers())?;
+        self.operator(request.headers(), Role::Write)?;
         let expected = self.expected(request.headers()).await?;
         let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
         let version = self.exchange.rules.roll_back(to, expected).await?;
@@ -68,15 +70,15 @@ impl Routes {
     }
 
     pub(super) async fn enforce(&self, request: Request) -> Answered {
-        self.authorize_admin(request.headers())?;
+        self.operator(request.headers(), Role::Write)?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
         let version = self.exchange.rules.enforce(enforce).await?;
         Ok(changed(StatusCode::OK, version))
     }
 
-    pub(super) async fn fleet(&self, request: &Request) -> Answered {
-        self.authorize_any(request.headers())?;
+    pub(super) async fn fleet(&self, request: &Request, peer: &Peer) -> Answered {
+        self.reader(request.headers(), peer)?;
         let (current, seen) = self.exchange.fleet().await?;
         let pop = |pop: &crate::fleet::Seen| {
             json!({

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use weir_sync::config::{Config, Secret, StoreAddress};
+use weir_sync::secrets::Secrets;
 use weir_sync::server::RunError;
-use weir_sync::tokens::Tokens;
 use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply};
 
 use crate::Server;
@@ -202,8 +202,8 @@ async fn a_port_in_use_is_said_in_one_sentence() {
     let first = Server::start(Config::default()).await;
     let (ready, _) = tokio::sync::oneshot::channel();
     let config = Config { listen: first.address, ..Config::default() };
-    let tokens = Arc::new(Tokens::of(&config));
-    let error = weir_sync::run(config, tokens, ready, std::future::pending()).await.unwrap_err();
+    let secrets = Arc::new(Secrets::read(&config).unwrap());
+    let error = weir_sync::run(config, secrets, ready, std::future::pending()).await.unwrap_err();
     assert!(matches!(error, RunError::InUse(address, _) if address == first.address));
     assert!(error.to_string().contains("--listen"), "{error}");
 }

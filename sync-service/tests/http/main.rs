@@ -22,9 +22,9 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_sync::config::Config;
+use weir_sync::secrets::Secrets;
 use weir_sync::server::{Listening, RunError};
 use weir_sync::store::Store;
-use weir_sync::tokens::Tokens;
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
@@ -47,8 +47,8 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config { listen, ..config };
-        let tokens = Arc::new(Tokens::of(&config));
-        let task = tokio::spawn(weir_sync::run(config, tokens, ready, async {
+        let secrets = Arc::new(Secrets::read(&config).unwrap());
+        let task = tokio::spawn(weir_sync::run(config, secrets, ready, async {
             let _ = stopped.await;
         }));
         let Listening { address, ops } = address.await.expect("the server starts");
@@ -61,8 +61,8 @@ impl Server {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let tokens = Arc::new(Tokens::of(&config));
-        let task = tokio::spawn(weir_sync::server::serve(config, tokens, listener, store, ready, async {
+        let secrets = Arc::new(Secrets::read(&config).unwrap());
+        let task = tokio::spawn(weir_sync::server::serve(config, secrets, listener, store, ready, async {
             let _ = stopped.await;
         }));
         let Listening { address, ops } = address.await.expect("the server starts");

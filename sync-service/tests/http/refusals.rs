@@ -1,7 +1,7 @@
 //! What is refused, and how: always a problem that says what was expected, never a panic.
 
 use proptest::prelude::*;
-use weir_sync::config::{Config, Secret, Token};
+use weir_sync::config::{Config, Secret, TokenSource};
 use weir_wire::messages::{self, MESSAGE_BYTES_MAX, Message};
 
 use crate::client::{Client, ask, get, media_type, one_key, post, report};
@@ -9,7 +9,7 @@ use crate::{Server, impatient};
 
 #[tokio::test]
 async fn a_report_needs_the_token() {
-    let token = Token::Given(Secret::new("s3cret-token"));
+    let token = TokenSource::Given(Secret::new("s3cret-token"));
     let server = Server::start(Config { token, ..Config::default() }).await;
     let one = one_key("fra1", 1, 1, 1, 1);
     for good in ["authorization: Bearer s3cret-token\r\n", "Authorization: bearer s3cret-token\r\n"] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weir_sync::config::{Config, Secret, Token};
+use weir_sync::config::{Config, Secret, TokenSource};
 
 use crate::Server;
 use crate::client::{Answer, ask, get, greeting, report, request};
@@ -23,8 +23,8 @@ pub(crate) fn rules(rate: &str) -> Value {
 /// Settings with both tokens.
 pub(crate) fn guarded() -> Config {
     Config {
-        token: Token::Given(Secret::new("a-report-token-of-the-tests")),
-        admin_token: Token::Given(Secret::new("an-admin-token-of-the-tests")),
+        token: TokenSource::Given(Secret::new("a-report-token-of-the-tests")),
+        admin_token: TokenSource::Given(Secret::new("an-admin-token-of-the-tests")),
         ..Config::default()
     }
 }

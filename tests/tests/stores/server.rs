@@ -8,7 +8,7 @@ use hyper::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_sync::config::{Config, Secret, StoreAddress};
-use weir_sync::tokens::Tokens;
+use weir_sync::secrets::Secrets;
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::wait::until;
 use weir_wire::messages::{self, Message, Reply, Report};
@@ -34,8 +34,8 @@ impl Server {
         };
         let task = tokio::spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            let tokens = Arc::new(Tokens::of(&config));
-            weir_sync::run(config, tokens, ready, shutdown).await.expect("it starts");
+            let secrets = Arc::new(Secrets::read(&config).unwrap());
+            weir_sync::run(config, secrets, ready, shutdown).await.expect("it starts");
         });
         Self { address: address.await.expect("it listens").address, _stop: stop, _task: task }
     }

@@ -1,79 +1,9 @@
 //! The binary: says where it listens, ends well on a signal, refuses to start with one clear sentence.
 
-use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod running;
+mod tokens;
 
-/// The binary with nothing of ours in its environment.
-fn weir_sync(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-sync"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WEIR_SYNC_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    weir_sync(arguments).output().unwrap()
-}
-
-/// A started weir-sync and its address. Killed when dropped.
-struct Running(Child, String);
-
-impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        let mut child = weir_sync(&[&["--listen", "127.0.0.1:0"], arguments].concat()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("said `{line}`")).to_owned();
-        Self(child, address)
-    }
-
-    /// Sends a signal.
-    fn send(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.0.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-
-    /// The status of a request that carries `token` and says nothing.
-    fn status(&self, line: &str, token: &str) -> u16 {
-        let mut stream = TcpStream::connect(&self.1).unwrap();
-        let head = format!(
-            "{line} HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer {token}\r\ncontent-length: 0\r\n\
-             connection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer[9..12].parse().unwrap()
-    }
-
-    fn takes_reports_with(&self, token: &str) -> bool {
-        self.status("POST /v1/report", token) != 401
-    }
-
-    /// Sends a signal that ends it and returns the exit code and what was logged.
-    fn signal(mut self, name: &str) -> (Option<i32>, String) {
-        self.send(name);
-        let status = self.0.wait().unwrap();
-        let mut logs = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut logs).unwrap();
-        (status.code(), logs)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use running::{Running, file, run};
 
 #[test]
 fn ends_well_on_a_signal() {
@@ -81,98 +11,6 @@ fn ends_well_on_a_signal() {
         let (code, logs) = Running::start(&[]).signal(signal);
         assert_eq!(code, Some(0), "{signal}: {logs}");
         assert!(logs.contains("stopped"), "{logs}");
-    }
-}
-
-/// Waits until `what` is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[test]
-fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
-    let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
-    let (file, path) = file(&format!("{first}\n"));
-    let running = Running::start(&["--token-file", &path]);
-    assert!(running.takes_reports_with(first) && !running.takes_reports_with(second));
-    std::fs::write(file.path(), second).unwrap();
-    running.send("HUP");
-    until("the second token is taken", || running.takes_reports_with(second));
-    assert!(!running.takes_reports_with(first), "it was replaced");
-    let (code, logs) = running.signal("TERM");
-    assert_eq!(code, Some(0), "{logs}");
-    assert!(logs.contains("SIGHUP") && logs.contains("stopped"), "{logs}");
-    assert!(!logs.contains(first) && !logs.contains(second), "{logs}");
-}
-
-#[test]
-fn pops_with_the_old_token_and_with_the_new_one_report_until_the_old_one_is_taken_out() {
-    let (old, new, old_admin, new_admin) = (
-        "the-old-token-of-pops",
-        "the-new-token-of-pops",
-        "the-old-token-of-admins",
-        "the-new-token-of-admins",
-    );
-    let (pops, pops_path) = file(&format!("{old}\n"));
-    let (admins, admins_path) = file(&format!("{old_admin}\n"));
-    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
-    let changes_rules_with = |token: &str| ![401, 403].contains(&running.status("PUT /v1/rules", token));
-    assert!(!running.takes_reports_with(new) && !changes_rules_with(new_admin));
-
-    std::fs::write(pops.path(), format!("{old}\n{new}\n")).unwrap();
-    std::fs::write(admins.path(), format!("{new_admin}\n{old_admin}\n")).unwrap();
-    running.send("HUP");
-    until("the new token is taken", || running.takes_reports_with(new));
-    assert!(running.takes_reports_with(old), "not every POP has the new one");
-    assert!(changes_rules_with(old_admin) && changes_rules_with(new_admin));
-    for neither in [format!("{old}{new}"), "the-new-token-of-pop".into()] {
-        assert!(!running.takes_reports_with(&neither), "{neither}");
-    }
-    assert!(!changes_rules_with(new), "of two roles");
-
-    std::fs::write(pops.path(), new).unwrap();
-    std::fs::write(admins.path(), new_admin).unwrap();
-    running.send("HUP");
-    until("the old token is refused", || !running.takes_reports_with(old));
-    assert!(running.takes_reports_with(new));
-    assert!(!changes_rules_with(old_admin) && changes_rules_with(new_admin));
-    let (_, logs) = running.signal("TERM");
-    assert!([old, new, old_admin, new_admin].iter().all(|token| !logs.contains(token)), "{logs}");
-}
-
-#[test]
-fn a_hangup_that_finds_a_bad_token_file_keeps_the_token_and_says_so() {
-    let (token, admin, new_admin) =
-        ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
-    let (pops, pops_path) = file(token);
-    let (admins, admins_path) = file(admin);
-    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
-    std::fs::write(pops.path(), "short").unwrap();
-    std::fs::write(admins.path(), new_admin).unwrap();
-    running.send("HUP");
-    until("the admin's second token is taken", || running.status("GET /v1/rules", new_admin) == 404);
-    assert!(running.takes_reports_with(token) && !running.takes_reports_with("short"));
-    let (code, logs) = running.signal("TERM");
-    assert_eq!(code, Some(0), "{logs}");
-    assert!(logs.contains(&pops_path) && logs.contains("expected 16 to 1024"), "{logs}");
-}
-
-#[test]
-fn a_token_file_that_others_may_read_is_warned_of() {
-    let (file, path) = file("a-token-of-the-tests");
-    let logs_with = |mode: u32| {
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        Running::start(&["--token-file", &path]).signal("TERM").1
-    };
-    let open = logs_with(0o644);
-    assert!(open.contains("WARN") && open.contains(&path) && open.contains("chmod"), "{open}");
-    for mode in [0o600, 0o640] {
-        let closed = logs_with(mode);
-        assert!(!closed.contains("WARN"), "{mode:o}: {closed}");
     }
 }
 
@@ -229,14 +67,6 @@ fn a_configuration_can_be_checked_alone() {
     assert!(good.status.success());
     assert_eq!(String::from_utf8(good.stdout).unwrap(), "the configuration is good\n");
     assert!(!run(&["--check", "--region", "FRA"]).status.success());
-}
-
-/// A file with `text`, and its path.
-fn file(text: &str) -> (tempfile::NamedTempFile, String) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
-    let path = file.path().to_str().unwrap().to_owned();
-    (file, path)
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! Tokens with names, and what each is good for.
+
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use subtle::ConstantTimeEq as _;
+
+use crate::config::token::{self, TokenSource};
+use crate::config::values::Secret;
+
+/// The most tokens of a file.
+pub const TOKENS_MAX: usize = 20_000;
+/// The longest name of a token, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What a token is good for, as its line in a file says.
+pub trait Scope: Sized {
+    /// The name of a token without one.
+    const NAME: &'static str;
+    /// How a line looks.
+    const LINE: &'static str;
+    /// That of a token whose line says nothing else.
+    fn whole() -> Self;
+    /// Reads a line's second word, or says what was expected.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+/// The POPs that one may speak for: names, each of which may end in `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pops(String);
+
+impl Pops {
+    /// Whether `pop` is one of them.
+    pub fn covers(&self, pop: &str) -> bool {
+        self.0.split(',').any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => pop.starts_with(start),
+            None => pop == pattern,
+        })
+    }
+
+    /// As they were written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Scope for Pops {
+    const NAME: &'static str = "pops";
+    const LINE: &'static str =
+        "`TOKEN`, or `NAME POPS TOKEN` as in `fra-2026 fra1,fra2 TOKEN` or `emea fra*,ams* TOKEN`";
+
+    fn whole() -> Self {
+        Self("*".into())
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let fits = |pattern: &str| {
+            !pattern.is_empty() && !pattern.strip_suffix('*').unwrap_or(pattern).contains('*')
+        };
+        let fits = text.split(',').all(fits);
+        let expected = "expected names of POPs, separated by commas, each of which may end in one `*`, found";
+        fits.then(|| Self(text.into())).ok_or_else(|| format!("{expected} `{text}`"))
+    }
+}
+
+/// What an operator may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Read the rule set, its versions and the state of the fleet.
+    Read,
+    /// That, and change the rule set.
+    Write,
+}
+
+impl Scope for Role {
+    const NAME: &'static str = "admin";
+    const LINE: &'static str =
+        "`TOKEN`, or `NAME ROLE TOKEN` as in `alice write TOKEN` or `dashboard read TOKEN`";
+
+    fn whole() -> Self {
+        Self::Write
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            _ => Err(format!("expected the role `read` or `write`, found `{text}`")),
+        }
+    }
+}
+
+/// A name, and what its bearer may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential<S> {
+    /// The name, for logs and the list of versions.
+    pub name: String,
+    /// What it is good for.
+    pub scope: S,
+}
+
+/// Tokens, of which any number may be good for the same.
+#[derive(Debug)]
+pub struct Credentials<S> {
+    /// Keyed with randomness: nobody can choose a token whose hash is that of another.
+    hasher: RandomState,
+    by_hash: HashMap<u64, (Secret, Arc<Credential<S>>)>,
+}
+
+impl<S: Scope> Credentials<S> {
+    /// Those of `source`. Fails with what is wrong, which names the file and the line.
+    pub fn read(source: &TokenSource) -> Result<Self, String> {
+        let mut tokens = Self { hasher: RandomState::new(), by_hash: HashMap::new() };
+        match source {
+            TokenSource::None => {}
+            TokenSource::Given(secret) => {
+                tokens.add(secret.clone(), Credential { name: S::NAME.into(), scope: S::whole() });
+            }
+            TokenSource::File(path) => {
+                let text =
+                    fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+                for (index, line) in text.lines().map(str::trim).enumerate() {
+                    let is_comment = line.is_empty() || line.starts_with('#');
+                    let read = if is_comment { Ok(()) } else { tokens.read_line(line) };
+                    read.map_err(|wrong| format!("{path}:{}: {wrong}", index + 1))?;
+                }
+                if tokens.is_empty() {
+                    return Err(format!("{path}: expected a token on each line, {}, found none", S::LINE));
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    fn read_line(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (secret, credential) = match *words {
+            [secret] => (secret, Credential { name: S::NAME.into(), scope: S::whole() }),
+            [name, scope, secret] => (secret, Credential { name: read_name(name)?, scope: S::read(scope)? }),
+            // The words are not repeated: one of them is a secret.
+            _ => return Err(format!("expected {}, found {} words", S::LINE, words.len())),
+        };
+        let secret = token::read(secret)?;
+        if self.by_hash.len() == TOKENS_MAX {
+            return Err(format!("expected at most {TOKENS_MAX} tokens"));
+        }
+        self.add(secret, credential).ok_or_else(|| "this token is in the file already".to_owned())
+    }
+
+    /// Adds a token that is not there yet.
+    fn add(&mut self, secret: Secret, credential: Credential<S>) -> Option<()> {
+        let hash = self.hasher.hash_one(secret.expose().as_bytes());
+        self.by_hash.insert(hash, (secret, Arc::new(credential))).is_none().then_some(())
+    }
+
+    /// What a request that carries `given` may do, if that is one of the tokens. The time this takes says nothing about
+    /// them.
+    pub fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
+        let (secret, credential) = self.by_hash.get(&self.hasher.hash_one(given))?;
+        bool::from(secret.expose().as_bytes().ct_eq(given)).then_some(credential)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_hash.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    /// Whether one is among the `others`, too.
+    pub fn overlaps<T: Scope>(&self, others: &Credentials<T>) -> bool {
+        self.by_hash.values().any(|(secret, _)| others.find(secret.expose().as_bytes()).is_some())
+    }
+}
+
+fn read_name(text: &str) -> Result<String, String> {
+    let fits = text.len() <= NAME_BYTES_MAX
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@'));
+    // Not repeated: where the words are in another order, it is the secret.
+    let expected =
+        format!("expected a name first, at most {NAME_BYTES_MAX} of a-z, A-Z, 0-9, `.`, `_`, `-` and `@`");
+    fits.then(|| text.to_owned()).ok_or(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_the_names_it_says_and_no_others() {
+        for (pops, covered, others) in [
+            ("fra1", &["fra1"][..], &["fra", "fra11", "FRA1", ""][..]),
+            ("fra*", &["fra", "fra1", "frankfurt 2"], &["fr", "afra", "iad1"]),
+            ("fra*,iad1", &["fra1", "iad1"], &["iad12", "ams", "f"]),
+            ("*", &["", "fra1"], &[]),
+        ] {
+            let pops = Pops::read(pops).unwrap();
+            assert!(covered.iter().all(|pop| pops.covers(pop)), "{pops:?}");
+            assert!(!others.iter().any(|pop| pops.covers(pop)), "{pops:?}");
+        }
+        for wrong in ["", ",", "fra1,", "*fra", "f*a", "fra**"] {
+            assert!(Pops::read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Tokens: read again at SIGHUP and when their files change, so that they can be replaced without a refusal.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::running::{Running, file, until};
+
+#[test]
+fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
+    let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
+    let (file, path) = file(&format!("{first}\n"));
+    let running = Running::start(&["--token-file", &path]);
+    assert!(running.takes_reports_with(first) && !running.takes_reports_with(second));
+    std::fs::write(file.path(), second).unwrap();
+    running.send("HUP");
+    until("the second token is taken", || running.takes_reports_with(second));
+    assert!(!running.takes_reports_with(first), "it was replaced");
+    let (code, logs) = running.signal("TERM");
+    assert_eq!(code, Some(0), "{logs}");
+    assert!(logs.contains("SIGHUP") && logs.contains("stopped"), "{logs}");
+    assert!(!logs.contains(first) && !logs.contains(second), "{logs}");
+}
+
+#[test]
+fn pops_with_the_old_token_and_with_the_new_one_report_until_the_old_one_is_taken_out() {
+    let (old, new, old_admin, new_admin) = (
+        "the-old-token-of-pops",
+        "the-new-token-of-pops",
+        "the-old-token-of-admins",
+        "the-new-token-of-admins",
+    );
+    let (pops, pops_path) = file(&format!("{old}\n"));
+    let (admins, admins_path) = file(&format!("{old_admin}\n"));
+    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
+    let changes_rules_with = |token: &str| ![401, 403].contains(&running.status("PUT /v1/rules", token));
+    assert!(!running.takes_reports_with(new) && !changes_rules_with(new_admin));
+
+    std::fs::write(pops.path(), format!("{old}\n{new}\n")).unwrap();
+    std::fs::write(admins.path(), format!("{new_admin}\n{old_admin}\n")).unwrap();
+    running.send("HUP");
+    until("the new token is taken", || running.takes_reports_with(new));
+    assert!(running.takes_reports_with(old), "not every POP has the new one");
+    assert!(changes_rules_with(old_admin) && changes_rules_with(new_admin));
+    for neither in [format!("{old}{new}"), "the-new-token-of-pop".into()] {
+        assert!(!running.takes_reports_with(&neither), "{neither}");
+    }
+    assert!(!changes_rules_with(new), "of two roles");
+
+    std::fs::write(pops.path(), new).unwrap();
+    std::fs::write(admins.path(), new_admin).unwrap();
+    running.send("HUP");
+    until("the old token is refused", || !running.takes_reports_with(old));
+    assert!(running.takes_reports_with(new));
+    assert!(!changes_rules_with(old_admin) && changes_rules_with(new_admin));
+    let (_, logs) = running.signal("TERM");
+    assert!([old, new, old_admin, new_admin].iter().all(|token| !logs.contains(token)), "{logs}");
+}
+
+#[test]
+fn a_hangup_that_finds_a_bad_token_file_keeps_the_token_and_says_so() {
+    let (token, admin, new_admin) =
+        ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
+    let (pops, pops_path) = file(token);
+    let (admins, admins_path) = file(admin);
+    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
+    std::fs::write(pops.path(), "short").unwrap();
+    std::fs::write(admins.path(), new_admin).unwrap();
+    running.send("HUP");
+    until("the admin's second token is taken", || running.status("GET /v1/rules", new_admin) == 404);
+    assert!(running.takes_reports_with(token) && !running.takes_reports_with("short"));
+    let (code, logs) = running.signal("TERM");
+    assert_eq!(code, Some(0), "{logs}");
+    assert!(logs.contains(&pops_path) && logs.contains("expected 16 to 1024"), "{logs}");
+}
+
+#[test]
+fn a_token_file_that_others_may_read_is_warned_of() {
+    let (file, path) = file("a-token-of-the-tests");
+    let logs_with = |mode: u32| {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        Running::start(&["--token-file", &path]).signal("TERM").1
+    };
+    let open = logs_with(0o644);
+    assert!(open.contains("WARN") && open.contains(&path) && open.contains("chmod"), "{open}");
+    for mode in [0o600, 0o640] {
+        let closed = logs_with(mode);
+        assert!(!closed.contains("WARN"), "{mode:o}: {closed}");
+    }
+}
+
+#[test]
+fn a_token_file_that_changes_is_read_again_without_a_signal() {
+    let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
+    let (file, path) = file(first);
+    let running = Running::start(&["--token-file", &path]);
+    std::fs::write(file.path(), second).unwrap();
+    until("the second token is taken", || running.takes_reports_with(second));
+    assert!(!running.takes_reports_with(first), "it was replaced");
+    // As Kubernetes swaps a secret: another file takes the path.
+    let folder = file.path().parent().unwrap();
+    let other = tempfile::NamedTempFile::new_in(folder).unwrap();
+    std::fs::write(other.path(), first).unwrap();
+    std::fs::rename(other.path(), file.path()).unwrap();
+    until("the first token is taken again", || running.takes_reports_with(first));
+}
+
+#[test]
+fn a_pop_speaks_for_itself_only() {
+    let (frankfurt, two, all) = ("the-token-of-frankfurt", "the-token-of-two-pops", "the-token-of-all-pops");
+    let (_file, path) = file(&format!("fra fra* {frankfurt}\ntwo iad1,ams1 {two}\n{all}\n"));
+    let running = Running::start(&["--token-file", &path]);
+    for (pop, token, status) in [
+        ("fra1", frankfurt, 200),
+        ("fra2", frankfurt, 200),
+        ("iad1", frankfurt, 403),
+        ("iad1", two, 200),
+        ("ams1", two, 200),
+        ("ams12", two, 403),
+        ("fra1", two, 403),
+        ("sin1", all, 200),
+        ("sin1", "the-token-of-nobody-here", 401),
+    ] {
+        assert_eq!(running.report(pop, token).0, status, "{pop} with {token}");
+    }
+    for _ in 0..5 {
+        let (status, answer) = running.report("iad1", frankfurt);
+        assert!(
+            status == 403 && answer.contains("`fra` is for reports of fra*, found a report of iad1"),
+            "{answer}"
+        );
+    }
+    assert_eq!(running.status("GET /v1/rules", frankfurt), 404, "each may read the rule set");
+    assert_eq!(running.metric(r#"weir_sync_reports_total{region="default",outcome="forbidden"}"#), 8);
+    assert_eq!(running.metric(r#"weir_sync_reports_total{region="default",outcome="answered"}"#), 5);
+    assert_eq!(running.metric(r#"weir_sync_token_uses_total{region="default",token="two"}"#), 2);
+    let (_, logs) = running.signal("TERM");
+    let warned = |reason: &str| {
+        let warnings = logs.lines().filter(|line| line.contains("WARN") && line.contains("peer=127.0.0.1"));
+        warnings.filter(|line| line.contains(reason)).count()
+    };
+    assert_eq!(warned("found a report of iad1"), 1, "six times refused: {logs}");
+    assert_eq!((warned("found a report of ams12"), warned("401 Unauthorized")), (1, 1), "{logs}");
+    assert!([frankfurt, two, all].iter().all(|token| !logs.contains(token)), "{logs}");
+}
+
+#[test]
+fn a_token_is_replaced_while_its_pop_reports_and_no_report_is_refused() {
+    let (old, new) = ("the-old-token-of-frankfurt", "the-new-token-of-frankfurt");
+    let (file, path) = file(&format!("fra-2025 fra* {old}\n"));
+    let running = Running::start(&["--token-file", &path]);
+    let reports_with = |token: &str, count: usize| {
+        let refused = (0..count).filter(|_| running.report("fra1", token).0 != 200);
+        assert_eq!(refused.count(), 0, "with {token}");
+    };
+    let replaced = |text: String, token: &str, token_before: &str| {
+        std::fs::write(file.path(), text).unwrap();
+        // Reports go on while the file is written and read.
+        until("the file is read", || {
+            reports_with(token_before, 1);
+            running.report("fra1", token).0 == 200
+        });
+    };
+    replaced(format!("fra-2025 fra* {old}\nfra-2026 fra* {new}\n"), new, old);
+    reports_with(old, 10);
+    reports_with(new, 10);
+    std::fs::write(file.path(), format!("fra-2026 fra* {new}\n")).unwrap();
+    until("the old token is refused", || {
+        reports_with(new, 1);
+        running.report("fra1", old).0 == 401
+    });
+    let uses = |name: &str| {
+        running.metric(&format!(r#"weir_sync_token_uses_total{{region="default",token="{name}"}}"#))
+    };
+    assert!(uses("fra-2025") > 10 && uses("fra-2026") > 10);
+}
