@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use weir_budget::text::Hex;
 use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_rules::key::KeyValue;
-use weir_rules::key_spec::{KeyPart, KeySpec, Missing, MissingPart};
+use weir_rules::key::{KeyPart, KeySpec, Missing, MissingPart};
 use weir_rules::matching::{Bits, Condition, Holds};
 use weir_rules::mode::Mode;
 use weir_rules::request::{Attributes, Fetched, Values};

@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use serde_json::Value;
 
 use crate::RuleSet;
-use crate::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
-use crate::reading::{ConfigError, Errors, Fields};
-use crate::struct_value;
+use crate::key::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
+use crate::reading::{ConfigError, Errors, Fields, decode_struct};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
@@ -59,7 +58,7 @@ impl Config {
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
         let json = serde_json::from_slice::<Value>(bytes);
-        let value = match json.or_else(|error| struct_value::decode(bytes).ok_or(error)) {
+        let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
             Ok(value) => value,
             Err(error) => {
                 errors.note("", format!("expected JSON or a google.protobuf.Struct: {error}"));

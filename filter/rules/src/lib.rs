@@ -1,7 +1,7 @@
 //! Rules: what an operator writes (match, key, quota, behaviour), checked and compiled.
 //!
 //! [`document`] and [`config`] read text into a [`RuleSet`], and name the place of every error. [`matching`] says which
-//! requests a rule counts, [`key_spec`] what it counts by, [`algorithm`] how, [`cost`] how many tokens a request takes,
+//! requests a rule counts, [`key`] what it counts by, [`limit`] how much it allows and how many tokens a request takes,
 //! [`response`] what the rule answers. A rule set is made once, when configuration arrives; nothing on the request path
 //! parses or formats.
 //!
@@ -25,34 +25,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod address;
-pub mod after;
-pub mod algorithm;
-mod calendar;
-pub mod claim;
 pub mod config;
-pub mod cost;
 pub mod document;
-pub mod fleet_secret;
 pub mod key;
-pub mod key_spec;
 pub mod limit;
 pub mod matching;
-pub mod mode;
-mod parse;
-pub mod penalty;
 pub mod reading;
 pub mod request;
 pub mod response;
 mod rule;
 mod rule_set;
-mod struct_value;
-pub mod template;
-pub mod tier;
-pub mod variant;
-pub mod wider;
 
-pub use parse::CONDITIONS_MAX;
-pub use response::{HeaderFamilies, Reset, Response};
-pub use rule::Rule;
+pub use key::fleet_secret;
+pub use limit::{after, algorithm, cost, penalty};
+pub use matching::CONDITIONS_MAX;
+pub use request::{address, claim};
+pub use response::{HeaderFamilies, Reset, Response, template};
+pub use rule::{Rule, mode, variant};
 pub use rule_set::{Listed, NO_RULE, RuleSet};

@@ -4,11 +4,10 @@ use alloc::vec::Vec;
 
 use weir_wire::messages::RULES_MAX;
 
-use crate::matching::{Bits, Condition, Holds, Index};
-use crate::parse;
-use crate::reading::{Errors, Fields};
+use crate::matching::{Bits, Condition, Holds, Index, conditions};
+use crate::reading::{Errors, Fields, Reader};
 use crate::request::{Attributes, Fetched};
-use crate::rule::Rule;
+use crate::rule::{Rule, list};
 
 /// The rules of one configuration, in the order they were written, and the lists that go before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,21 +49,21 @@ pub enum Listed {
 impl RuleSet {
     /// Takes `rules`, `enforce`, `allow` and `deny`; notes every error.
     pub fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Self> {
-        let mut reader = parse::Reader::default();
+        let mut reader = Reader::default();
         let place = fields.place("rules");
         let rules = fields
             .require("rules", "a list of rules", errors)
-            .and_then(|value| parse::rules(value, &place, &mut reader, errors));
+            .and_then(|value| list::rules(value, &place, &mut reader, errors));
         let is_enforced = fields.boolean("enforce", errors).unwrap_or(true);
-        let allow = parse::conditions(fields, "allow", &mut reader, errors);
-        let deny = parse::conditions(fields, "deny", &mut reader, errors);
+        let allow = conditions(fields, "allow", &mut reader, errors);
+        let deny = conditions(fields, "deny", &mut reader, errors);
         Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
     }
 
     /// Reads a list at `place` that has rules alone; notes every error.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        let mut reader = parse::Reader::default();
-        let rules = parse::rules(value, place, &mut reader, errors)?;
+        let mut reader = Reader::default();
+        let rules = list::rules(value, place, &mut reader, errors)?;
         Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
     }
 

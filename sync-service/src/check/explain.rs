@@ -6,7 +6,7 @@ mod conduct;
 pub mod key;
 
 use weir_rules::address::Prefixes;
-use weir_rules::key_spec::KeyPart;
+use weir_rules::key::KeyPart;
 use weir_rules::matching::Condition;
 use weir_rules::variant::Tier;
 use weir_rules::{Rule, RuleSet};

@@ -1,7 +1,7 @@
 //! The first test of a condition that a request fails.
 
-use weir_rules::matching::{Clause, Condition, Source, Test};
-use weir_rules::request::{AttributeId, Attributes, Fetched};
+use weir_rules::matching::{Clause, Condition, Test};
+use weir_rules::request::{AttributeId, Attributes, Fetched, Source};
 
 use crate::check::explain::condition::source;
 

@@ -8,7 +8,7 @@ use crate::key::{KeyHash, Secret};
 use weir_rules::RuleSet;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::KeyValue;
-use weir_rules::key_spec::{KeySpec, MissingPart};
+use weir_rules::key::{KeySpec, MissingPart};
 use weir_rules::request::Fetched;
 
 /// Names one of the keys that a rule set counts by.

@@ -8,7 +8,7 @@ use crate::buckets::Standing;
 use crate::counters::Event;
 use crate::limiter::{Drawn, Limiter};
 use weir_rules::Listed;
-use weir_rules::key_spec::{Missing, MissingPart};
+use weir_rules::key::{Missing, MissingPart};
 use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request};
 use weir_wire::time::Time;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 
 /// A network (RFC 4632): its first and its last address. An IPv4-mapped network counts as one of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

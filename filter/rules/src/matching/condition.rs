@@ -6,11 +6,10 @@ use alloc::vec::Vec;
 
 use super::addresses::AddressSet;
 use super::holds::Holds;
-use super::host::Hosts;
+use super::hosts::Hosts;
 use super::path::PathMatch;
-use super::source::ValueOf;
 use super::value::ValueTest;
-use crate::request::{AttributeId, Fetched};
+use crate::request::{AttributeId, Fetched, ValueOf};
 
 /// A condition on a request: every part must hold. The default holds for every request.
 ///
@@ -106,7 +105,7 @@ impl Test {
             Self::Addresses(set) => {
                 Holds::of(request.client_address().is_some_and(|address| set.contains(address)))
             }
-            Self::Value(value, test) => value.holds(test, request),
+            Self::Value(value, test) => test.holds_for(value, request),
         }
     }
 

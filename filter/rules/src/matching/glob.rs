@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Holds;
+use super::holds::Holds;
 
 /// The longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;

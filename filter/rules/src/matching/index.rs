@@ -15,10 +15,9 @@ use alloc::vec::Vec;
 
 use super::bits::Bits;
 use super::condition::{Clause, Condition, Test};
-use super::folding::Folding;
-use super::host::Backwards;
+use super::hosts::Backwards;
 use super::path::Written;
-use crate::request::{AttributeId, Fetched};
+use crate::request::{AttributeId, Fetched, Folding};
 
 /// An index over a list of conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

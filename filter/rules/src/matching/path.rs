@@ -3,9 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::folding::Folding;
-use super::{Glob, Holds};
-use crate::request::Fetched;
+use super::glob::Glob;
+use super::holds::Holds;
+use crate::request::{Fetched, Folding};
 
 /// A test of the path, without its query.
 ///

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::RuleSet;
 use crate::reading::Errors;
-use crate::request::{Attribute, Fetched, Request, Values};
+use crate::request::{Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, Values};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::string::ToString;

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use regex_lite::{Regex, RegexBuilder};
 
-use super::Holds;
+use super::holds::Holds;
+use crate::request::{Duplicates, Fetched, OneOf, QUERY_BYTES_MAX, Repeated, Source, ValueOf};
 
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
@@ -49,6 +50,34 @@ impl ValueTest {
             Self::Regex(pattern) => return pattern.is_in(value),
             Self::Present(is_there) => *is_there,
         })
+    }
+
+    /// Whether the request's value passes.
+    pub(super) fn holds_for(&self, value: &ValueOf, request: &mut Fetched<'_>) -> Holds {
+        match (&value.source, value.duplicates) {
+            (Source::Attribute(id), Duplicates::Unsaid) => self.holds(request.get(*id)),
+            (_, duplicates) => {
+                value.each(request, QUERY_BYTES_MAX, |values| self.holds_for_several(duplicates, values))
+            }
+        }
+    }
+
+    /// Whether several values of one name pass, or none.
+    #[inline(never)]
+    fn holds_for_several<'a>(
+        &self,
+        duplicates: Duplicates,
+        mut values: &mut dyn Iterator<Item = OneOf<'a>>,
+    ) -> Holds {
+        let of = |value: OneOf<'a>| value.map_or(Holds::Unsure, |value| self.holds(Some(&value)));
+        let first = match duplicates.pick(values) {
+            Err(Repeated) => return Holds::Unsure,
+            Ok(None) => return self.holds(None),
+            Ok(Some(value)) => of(value),
+        };
+        let is_alike =
+            duplicates != Duplicates::Unsaid || Iterator::all(&mut values, |value| of(value) == first);
+        if is_alike { first } else { Holds::Unsure }
     }
 
     /// Whether it is expensive.

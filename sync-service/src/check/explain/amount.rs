@@ -4,8 +4,7 @@ use weir_rules::Rule;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
-use weir_rules::matching::Source;
-use weir_rules::request::Attributes;
+use weir_rules::request::{Attributes, Source};
 use weir_rules::variant::{Change, Tier};
 use weir_wire::time::SECOND_NS;
 

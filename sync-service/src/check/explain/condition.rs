@@ -1,9 +1,7 @@
 //! Conditions in words.
 
-use weir_rules::matching::{
-    Clause, Condition, Duplicates, Folding, PathMatch, Source, Test, ValueOf, ValueTest, Written,
-};
-use weir_rules::request::{Attribute, Attributes};
+use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
+use weir_rules::request::{Attribute, Attributes, Duplicates, Folding, Source, ValueOf};
 
 /// How many items of a list are named.
 const NAMED_MAX: usize = 5;

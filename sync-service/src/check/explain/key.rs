@@ -1,7 +1,7 @@
 //! Keys in words.
 
 use weir_rules::address::Prefixes;
-use weir_rules::key_spec::{KeyPart, KeySpec, Missing, Part};
+use weir_rules::key::{KeyPart, KeySpec, Missing, Part};
 use weir_rules::request::Attributes;
 
 use super::condition::value_of;

@@ -1,7 +1,7 @@
 //! Conditions that no request can meet, as far as their text tells.
 
-use weir_rules::matching::{Clause, Condition, Folding, PathMatch, Test, ValueTest, Written};
-use weir_rules::request::Attributes;
+use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
+use weir_rules::request::{Attributes, Folding};
 
 use crate::check::explain::condition::source;
 

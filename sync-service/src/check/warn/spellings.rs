@@ -1,8 +1,8 @@
 //! Rules that a client can evade by writing the same in another way.
 
-use weir_rules::key_spec::{KeyPart, KeySpec, Part};
-use weir_rules::matching::{Clause, Condition, Duplicates, Folding, Source, Test};
-use weir_rules::request::Attributes;
+use weir_rules::key::{KeyPart, KeySpec, Part};
+use weir_rules::matching::{Clause, Condition, Test};
+use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
 /// How `/login` is spelled, for each of [`Folding::NAMES`].
 const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];

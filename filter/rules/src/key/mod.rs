@@ -1,0 +1,13 @@
+//! What a rule counts by: a list of parts of the request, and the value that a request has for them.
+
+pub mod fleet_secret;
+mod parse;
+mod put;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(crate) use parse::{key, prefixes};
+pub use spec::{KeyPart, KeySpec, Missing, MissingPart, PARTS_MAX, Part, SEGMENTS_MAX};
+pub use value::KeyValue;

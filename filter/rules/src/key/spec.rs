@@ -1,0 +1,225 @@
+//! A key's parts, and their values in a request.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::fleet_secret::FleetSecret;
+use super::put::{Among, Put};
+use super::value::KeyValue;
+use crate::matching::Texts;
+use crate::request::address::Prefixes;
+use crate::request::{
+    AttributeId, Attributes, Fetched, Folding, Repeated, Source, ValueOf, host_of, normalise_credentials,
+};
+
+/// The most parts of a key.
+pub const PARTS_MAX: usize = 8;
+/// The most leading segments of a path that a key may have.
+pub const SEGMENTS_MAX: u8 = 16;
+
+/// What a rule counts by. Each tuple of its parts' values has a bucket of its own; without parts (`all`), there is
+/// one bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySpec {
+    /// The client's address, cut to these prefixes.
+    pub(super) address: Option<Prefixes>,
+    /// The other parts, in the order they were written.
+    pub(super) others: Vec<Part>,
+    /// How many of `others` were written before the address.
+    pub(super) address_at: usize,
+    /// The kinds and names of `others`, as bytes that no other list of parts has.
+    pub(super) description: Vec<u8>,
+}
+
+/// A part of a key, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart<'a> {
+    /// The client's address, cut to these prefixes.
+    ClientAddress(Prefixes),
+    /// Any other part.
+    Other(&'a Part),
+}
+
+/// A part of a key that is not the client's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A header, a cookie, a query parameter, a claim, the method or the route.
+    Value(ValueOf),
+    /// The host, in lower case and without its port.
+    Host,
+    /// The path, without its query, folded.
+    Path,
+    /// Up to this many leading segments of the folded path; empty ones do not count.
+    PathSegments(u8),
+}
+
+/// A part of a key that the request does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPart {
+    /// The client's address: there is none, or it is unreadable.
+    ClientAddress,
+    /// Any other part.
+    Other,
+    /// The request has several values of a part that may have only one.
+    Repeated,
+}
+
+impl From<Repeated> for MissingPart {
+    fn from(_: Repeated) -> Self {
+        Self::Repeated
+    }
+}
+
+/// What a rule does with a request that lacks a part of its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It does not count the request.
+    #[default]
+    Skip,
+    /// All such requests share one bucket.
+    Share,
+    /// It limits the request at once.
+    Limit,
+}
+
+impl KeySpec {
+    /// The key of a rule that counts by the client's address alone.
+    pub fn of_address(prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..Self::default() }
+    }
+
+    /// The prefixes that the client's address is cut to, if it is a part.
+    pub fn prefixes(&self) -> Option<Prefixes> {
+        self.address
+    }
+
+    /// Whether the client's address is all it has.
+    pub fn is_address(&self) -> bool {
+        self.address.is_some() && self.others.is_empty()
+    }
+
+    /// Whether all requests share one key.
+    pub fn is_all(&self) -> bool {
+        self.address.is_none() && self.others.is_empty()
+    }
+
+    /// Its parts, in the order they were written.
+    pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
+        let others = || self.others.iter().map(KeyPart::Other);
+        let address = self.address.map(KeyPart::ClientAddress);
+        others().take(self.address_at).chain(address).chain(others().skip(self.address_at))
+    }
+
+    /// Whether it has parts that leave the POP as a hash.
+    pub fn is_hashed(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The same key over other prefixes.
+    pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..self.clone() }
+    }
+
+    /// The request's key, or a part that it lacks. Fetches no attribute that is not a part.
+    pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
+        if self.is_all() {
+            return Ok(KeyValue::ALL);
+        }
+        let address = match self.address {
+            Some(prefixes) => Some((request.client_address().ok_or(MissingPart::ClientAddress)?, prefixes)),
+            None => None,
+        };
+        if self.others.is_empty() {
+            return Ok(KeyValue::of_parts(address, None));
+        }
+        let mut hash = secret.begin(&self.description);
+        for part in &self.others {
+            part.put(request, &mut hash)?;
+        }
+        Ok(KeyValue::of_parts(address, Some(hash.finish())))
+    }
+
+    /// The request's values of each part but the client's address, in the order they were written: one value, or
+    /// one for each segment of a path; `None` for a part that it lacks.
+    pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
+        let in_clear = |part: &Part| {
+            let mut values = Vec::new();
+            part.put(request, &mut values).ok().map(|()| values)
+        };
+        self.others.iter().map(in_clear).collect()
+    }
+
+    /// Whether it has exactly one part beside the client's address, so that a text can be its value.
+    pub(crate) fn has_one_value(&self) -> bool {
+        self.others.len() == 1
+    }
+
+    /// A value that an operator wrote, in the form that requests' values have here.
+    pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
+        let mut bytes = match self.others.as_slice() {
+            [Part::Host] => written.to_ascii_lowercase().into_bytes(),
+            [Part::Path | Part::PathSegments(_)] => Folding::ALL.of(written.as_bytes()),
+            _ => written.as_bytes().to_vec(),
+        };
+        if let [Part::Value(ValueOf { source: Source::Attribute(id), .. })] = self.others.as_slice()
+            && attributes.is_credentials(*id)
+        {
+            normalise_credentials(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether the request's value of the one part beside the client's address is among `values`; false if it
+    /// lacks that part.
+    pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
+        let [part] = self.others.as_slice() else { return false };
+        let mut among = Among::new(values);
+        part.put(request, &mut among).is_ok() && among.is_found()
+    }
+
+    /// Bytes that differ between keys, so that a rule whose key changes has other buckets.
+    pub(crate) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
+        let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
+        address.into_iter().chain(self.description.iter().copied())
+    }
+}
+
+impl Part {
+    /// Puts the request's value into `hash`; an error if it has none, or more than it may.
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
+        match self {
+            Self::Value(value) => {
+                value.put(request, |value| hash.put(value))?.then_some(()).ok_or(MissingPart::Other)?;
+            }
+            Self::Host => {
+                let authority = request.get(AttributeId::AUTHORITY).ok_or(MissingPart::Other)?;
+                hash.put(&host_of(authority).to_ascii_lowercase());
+            }
+            Self::Path => hash.put(request.path(Folding::ALL).ok_or(MissingPart::Other)?),
+            Self::PathSegments(most) => {
+                let path = request.path(Folding::ALL).ok_or(MissingPart::Other)?;
+                let leading = segments(path).take(usize::from(*most));
+                hash.put_count(leading.clone().count());
+                leading.for_each(|segment| hash.put(segment));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The segments of a path that are not empty.
+fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    path.split(|&b| b == b'/').filter(|segment| !segment.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn empty_segments_do_not_count() {
+        assert_eq!(segments(b"//a/b//c/").collect::<Vec<_>>(), vec![b"a", b"b", b"c"]);
+        assert_eq!(segments(b"/").count(), 0);
+    }
+}

@@ -1,0 +1,331 @@
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::RuleSet;
+use crate::key::KeyValue;
+use crate::key::fleet_secret::FleetSecret;
+use crate::reading::Errors;
+use crate::request::{Attribute, Fetched, Request, Values};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::string::ToString;
+use std::vec;
+
+const SECRET: FleetSecret = FleetSecret::new([5; 16]);
+
+/// Has these attributes, and counts what it is asked for.
+#[derive(Default)]
+struct Has {
+    values: Vec<(Attribute, Vec<u8>)>,
+    asked: Vec<Attribute>,
+}
+
+impl Has {
+    fn with(mut self, attribute: Attribute, value: &str) -> Self {
+        self.values.push((attribute, value.into()));
+        self
+    }
+}
+
+impl Request for Has {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        self.asked.push(attribute.clone());
+        let found = self.values.iter().find(|(known, _)| known == attribute);
+        found.map(|(_, value)| value.clone())
+    }
+}
+
+fn header(name: &str) -> Attribute {
+    Attribute::Header(name.into())
+}
+
+fn parsed(key: &Value) -> Result<RuleSet, Vec<String>> {
+    let mut errors = Errors::default();
+    let rules = RuleSet::parse(&json!([{"name": "r", "key": key, "rate": "1/s"}]), "rules", &mut errors);
+    errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn value(key: &Value, request: &mut Has) -> Result<KeyValue, MissingPart> {
+    let (rules, mut values) = (parsed(key).unwrap(), Values::default());
+    let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
+    rules.rules()[0].key.value(&mut fetched, &SECRET)
+}
+
+/// Whether two values of an attribute come to the same key; none where both lack the part.
+fn same(part: &Value, attribute: &Attribute, values: [&str; 2]) -> Option<bool> {
+    let [a, b] = values.map(|text| value(&json!([part]), &mut Has::default().with(attribute.clone(), text)));
+    if a.is_err() && b.is_err() { None } else { Some(a == b) }
+}
+
+#[test]
+fn each_part_tells_apart_what_it_should_and_nothing_else() {
+    use Attribute::{Authority, Claim, Method, Path, Route, SourceAddress};
+    let claim = Claim(vec!["payload".into(), "sub".into()]);
+    let cases = [
+        (json!("client_address"), SourceAddress, "192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1"),
+        (json!({"client_address": {"ipv4": 24}}), SourceAddress, "192.0.2.1", "192.0.2.9", "192.0.3.1"),
+        (json!({"header": "X-Api-Key"}), header("x-api-key"), "a", "a", "A"),
+        (json!({"cookie": "sid"}), header("cookie"), "sid=1; b=2", "b=3;sid=1", "sid=2; b=2"),
+        (json!({"query": "q"}), Path, "/a?q=%61b", "/b?x&q=ab", "/a?q=Ab"),
+        (json!("host"), Authority, "example.com", "EXAMPLE.com:8080", "www.example.com"),
+        (json!("method"), Method, "GET", "GET", "get"),
+        (json!("path"), Path, "/a/b?x=1", "/a/b?x=2", "/a/c?x=1"),
+        (json!({"path_segments": 2}), Path, "/a/b/c?x", "//a/b/d", "/a/c/c?x"),
+        (json!({"path_segments": 2}), Path, "/a", "/a/", "/a/b"),
+        (json!("route"), Route, "r", "r", "r2"),
+        (json!({"jwt_claim": ["payload", "sub"]}), claim, "me", "me", "you"),
+    ];
+    for (part, attribute, one, alike, other) in cases {
+        assert_eq!(same(&part, &attribute, [one, alike]), Some(true), "{part} {one} {alike}");
+        assert_eq!(same(&part, &attribute, [one, other]), Some(false), "{part} {one} {other}");
+        let lacks = value(&json!([part]), &mut Has::default());
+        let missing =
+            if attribute == SourceAddress { MissingPart::ClientAddress } else { MissingPart::Other };
+        assert_eq!(lacks, Err(missing), "{part}");
+    }
+}
+
+#[test]
+fn a_part_that_is_there_and_empty_is_no_missing_part() {
+    let empty = value(&json!([{"header": "a"}]), &mut Has::default().with(header("a"), ""));
+    assert!(empty.is_ok_and(|value| ![KeyValue::LACKING, KeyValue::ALL].contains(&value)));
+    let no_cookie = value(&json!([{"cookie": "a"}]), &mut Has::default().with(header("cookie"), "b=1"));
+    assert_eq!(no_cookie, Err(MissingPart::Other));
+    let unreadable = Has::default().with(Attribute::SourceAddress, "/run/envoy.sock");
+    assert_eq!(value(&json!(["client_address"]), &mut { unreadable }), Err(MissingPart::ClientAddress));
+}
+
+#[test]
+fn all_is_one_bucket_and_asks_for_nothing() {
+    let mut request = Has::default();
+    assert_eq!(value(&json!(["all"]), &mut request), Ok(KeyValue::ALL));
+    assert_eq!(request.asked, []);
+}
+
+#[test]
+fn what_is_no_part_is_not_asked_for() {
+    let mut request = Has::default().with(header("a"), "1").with(Attribute::SourceAddress, "192.0.2.1");
+    value(&json!([{"header": "a"}]), &mut request).unwrap();
+    assert_eq!(request.asked, [header("a")]);
+}
+
+#[test]
+fn an_address_stays_readable_and_the_rest_is_hidden() {
+    let request =
+        || Has::default().with(Attribute::SourceAddress, "192.0.2.7").with(header("token"), "very-secret");
+    let address = value(&json!(["client_address"]), &mut request()).unwrap();
+    let both =
+        value(&json!([{"header": "token"}, {"client_address": {"ipv4": 24}}]), &mut request()).unwrap();
+    assert_eq!(address.as_bytes(), [4, 32, 192, 0, 2, 7]);
+    assert_eq!((&both.as_bytes()[..6], both.as_bytes().len()), (&[4, 24, 192, 0, 2, 1][..], 22));
+    assert_eq!(KeyValue::from_bytes(both.as_bytes()), Some(both));
+}
+
+#[test]
+fn another_fleet_secret_is_another_key() {
+    let rules = parsed(&json!([{"header": "a"}])).unwrap();
+    let mut values = Values::default();
+    let mut of = |secret: &FleetSecret| {
+        let mut request = Has::default().with(header("a"), "1");
+        let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
+        rules.rules()[0].key.value(&mut fetched, secret).unwrap()
+    };
+    assert_eq!(of(&SECRET), of(&SECRET));
+    assert_ne!(of(&SECRET), of(&FleetSecret::UNKEYED));
+}
+
+#[test]
+fn every_error_has_its_place() {
+    let kinds = "client_address, header, cookie, query, path_segments, jwt_claim";
+    let cases = [
+        (json!([]), "rules[0].key: expected a list of 1 to 8 items, found 0"),
+        (json!("host"), "rules[0].key: expected a list: did you mean [host]?"),
+        (json!(7), "rules[0].key: expected a list of 1 to 8 items, found 7"),
+        (
+            json!(["host", "all"]),
+            "rules[0].key: expected all to be the only part: it is one bucket for every request",
+        ),
+        (
+            json!(["all", "all"]),
+            "rules[0].key: expected all to be the only part: it is one bucket for every request",
+        ),
+        (json!(["host", "host"]), "rules[0].key[1]: expected each part once"),
+        (json!([{"header": "A"}, {"header": "a"}]), "rules[0].key[1]: expected each part once"),
+        (
+            json!(["client_address", {"client_address": {"ipv4": 24}}]),
+            "rules[0].key[1]: expected client_address once: wider counts by more prefixes of it",
+        ),
+        (
+            json!([{"header": ":path"}]),
+            "rules[0].key[0].header: expected a header's name, as in x-api-key, found \":path\"",
+        ),
+        (
+            json!([{"cookie": "a b"}]),
+            "rules[0].key[0].cookie: expected a cookie's name, as in sid, found \"a b\"",
+        ),
+        (json!([{"query": ""}]), "rules[0].key[0].query: expected text of 1 to 128 bytes, found \"\""),
+        (
+            json!([{"path_segments": 17}]),
+            "rules[0].key[0].path_segments: expected a whole number from 1 to 16, found 17",
+        ),
+        (json!([{"jwt_claim": ["a\0b"]}]), "rules[0].key[0].jwt_claim[0]: expected a name without NUL"),
+        (json!([{"jwt_claim": []}]), "rules[0].key[0].jwt_claim: expected a list of 1 to 8 items, found 0"),
+        (
+            json!([{"header": "a", "cookie": "b"}]),
+            "rules[0].key[0]: expected one part, as in {header: x-api-key}",
+        ),
+        (json!([{}]), "rules[0].key[0]: expected one part, as in {header: x-api-key}"),
+        (json!([7]), "rules[0].key[0]: expected an object, found 7"),
+        (
+            json!([{"client_address": {"ipv4": 33}}]),
+            "rules[0].key[0].client_address.ipv4: expected a whole number from 1 to 32, found 33",
+        ),
+    ];
+    for (key, error) in cases {
+        assert_eq!(parsed(&key).unwrap_err(), [error], "{key}");
+    }
+    let unknown = parsed(&json!([{"head": "a"}])).unwrap_err();
+    assert_eq!(unknown, [std::format!("rules[0].key[0].head: unknown field: expected {kinds}")]);
+}
+
+/// A part that a property test may write, by its number, and where its value is.
+fn written(kind: u8, name: &str) -> (Value, Attribute) {
+    match kind {
+        0 => (json!("client_address"), Attribute::SourceAddress),
+        1 => (json!("method"), Attribute::Method),
+        2 => (json!("route"), Attribute::Route),
+        3 => (json!({"jwt_claim": [name]}), Attribute::Claim(vec![name.into()])),
+        4 => (json!({"jwt_claim": [name, "a"]}), Attribute::Claim(vec![name.into(), "a".into()])),
+        _ => (json!({"header": name}), header(name)),
+    }
+}
+
+proptest! {
+    /// Two lists of parts with values come to one key only if they are the same parts with the same values,
+    /// the address wherever it stands.
+    #[test]
+    fn no_two_combinations_collide(
+        lists in prop::collection::vec(
+            prop::collection::btree_map((0u8..6, "[ab]{1,2}"), "[ab.1]{0,3}", 1..4), 2..12,
+        ),
+    ) {
+        let mut known: BTreeMap<Vec<u8>, Vec<(String, String)>> = BTreeMap::new();
+        for list in lists {
+            let mut request = Has::default();
+            let mut parts: BTreeMap<String, (Value, String)> = BTreeMap::new();
+            for ((kind, name), text) in list {
+                let (part, attribute) = written(kind, &name);
+                // Two letters make an address of few.
+                let text = if kind == 0 { std::format!("192.0.2.{}", text.len()) } else { text };
+                if let Entry::Vacant(place) = parts.entry(part.to_string()) {
+                    request = request.with(attribute, &text);
+                    place.insert((part, text));
+                }
+            }
+            let key: Vec<_> = parts.values().map(|(part, _)| part.clone()).collect();
+            let value = value(&Value::Array(key), &mut request).unwrap();
+            let plain: Vec<_> = parts.into_iter().map(|(part, (_, text))| (part, text)).collect();
+            prop_assert!(![KeyValue::LACKING, KeyValue::ALL].contains(&value));
+            let other = known.insert(value.as_bytes().to_vec(), plain.clone());
+            prop_assert!(other.as_ref().is_none_or(|other| *other == plain), "{:?} and {:?}", other, plain);
+        }
+    }
+}
+
+/// Whether the request's value of the key's one part is in the list.
+fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
+    let (rules, mut values) = (parsed(key).unwrap(), Values::default());
+    let key = &rules.rules()[0].key;
+    let list = list.iter().map(|text| key.as_requests_have(text, rules.attributes())).collect();
+    key.is_among(&list, &mut Fetched::new(request, rules.attributes(), &mut values))
+}
+
+#[test]
+fn a_value_is_found_in_a_list_as_the_key_has_it() {
+    let claim = Attribute::Claim(vec!["sub".into()]);
+    for (part, attribute, found, other) in [
+        (json!({"header": "x"}), header("x"), "acme", "Acme"),
+        (json!({"cookie": "sid"}), header("cookie"), "a=b; sid=acme", "a=acme"),
+        (json!({"query": "q"}), Attribute::Path, "/?q=%61cme", "/acme"),
+        (json!("host"), Attribute::Authority, "ACME:80", "acme.example"),
+        (json!("method"), Attribute::Method, "acme", "ACME"),
+        (json!("path"), Attribute::Path, "acme?x", "/acme"),
+        (json!({"path_segments": 1}), Attribute::Path, "//acme/b", "/b/acme"),
+        (json!("route"), Attribute::Route, "acme", "acm"),
+        (json!({"jwt_claim": ["sub"]}), claim, "acme", ""),
+    ] {
+        let list = if part == "host" { ["big-co", "Acme"] } else { ["big-co", "acme"] };
+        for key in [json!([part]), json!(["client_address", part])] {
+            let has = |value| Has::default().with(attribute.clone(), value);
+            assert!(is_among(&key, &list, &mut has(found)), "{key} {found}");
+            assert!(!is_among(&key, &list, &mut has(other)), "{key} {other}");
+            assert!(!is_among(&key, &list, &mut Has::default()), "{key} without it");
+        }
+    }
+    let segments = |path| Has::default().with(Attribute::Path, path);
+    let two = json!([{"path_segments": 2}]);
+    for (path, expected) in [("/api/v1/x", true), ("/api//v1", true), ("/api", false), ("/api/v2", false)] {
+        assert_eq!(is_among(&two, &["api/v1"], &mut segments(path)), expected, "{path}");
+    }
+    let several = json!([{"header": "x"}, "host"]);
+    assert!(!is_among(&several, &["acme"], &mut Has::default().with(header("x"), "acme")));
+}
+
+#[test]
+fn what_is_hashed_is_told_in_the_clear() {
+    let key = json!([{"header": "x-key"}, "client_address", {"path_segments": 2}, {"cookie": "sid"}]);
+    let mut request = Has::default().with(header("x-key"), "k").with(Attribute::Path, "/a//b/c?d");
+    let (rules, mut values) = (parsed(&key).unwrap(), Values::default());
+    let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
+    let told = rules.rules()[0].key.others_in_clear(&mut fetched);
+    let texts = |list: &[&str]| Some(list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+    assert_eq!(told, [texts(&["k"]), texts(&["a", "b"]), None]);
+}
+
+#[test]
+fn one_path_and_one_credential_is_one_key_however_it_is_written() {
+    let authorization = header("authorization");
+    for (part, attribute, written, same_as, other) in [
+        (json!({"header": "Authorization"}), &authorization, "Bearer aB", " BEARER\t  aB ", "Bearer ab"),
+        (json!({"header": "x-key"}), &header("x-key"), "Bearer a", "Bearer a", "bearer a"),
+        (json!("path"), &Attribute::Path, "/login", "/;a/LOGIN%20/?b", "/logins"),
+        (json!({"path_segments": 1}), &Attribute::Path, "/a/b", "/A;x/c", "/ab/c"),
+    ] {
+        assert_eq!(same(&part, attribute, [written, same_as]), Some(true), "{part}");
+        assert_eq!(same(&part, attribute, [written, other]), Some(false), "{part}");
+    }
+    let among = |list, value: &str| {
+        let mut request = Has::default().with(header("authorization"), value);
+        is_among(&json!([{"header": "authorization"}]), &[list], &mut request)
+    };
+    assert!(among("Bearer  aB", "bearer aB") && !among("Bearer aB", "bearer ab"));
+}
+
+#[test]
+fn which_of_several_is_the_key_is_said() {
+    for (kind, attribute, values) in [
+        ("header", header("k"), ["a, b", "a", "b", ""]),
+        ("cookie", header("cookie"), ["k=a; k=b", "k=a", "k=b", "x=a"]),
+        ("query", Attribute::Path, ["/?k=a&k=b", "/?k=a", "/?k=b", "/?x=a"]),
+    ] {
+        let of = |duplicates: Option<&str>, value_of: &str| {
+            let mut part = json!({kind: "k"});
+            part.as_object_mut().unwrap().extend(duplicates.map(|said| ("duplicates".into(), json!(said))));
+            value(&json!([part]), &mut Has::default().with(attribute.clone(), value_of))
+        };
+        let [both, a, b, none] = values;
+        assert_eq!(of(Some("first"), both), of(None, a), "{kind}");
+        assert_eq!(of(Some("last"), both), of(None, b), "{kind}");
+        assert_eq!(of(Some("limit"), both), Err(MissingPart::Repeated), "{kind}");
+        assert_eq!(of(Some("limit"), a), of(None, a), "{kind}");
+        if kind != "header" {
+            assert_eq!(of(None, both), of(None, a), "{kind}");
+            assert_eq!(of(Some("limit"), none), Err(MissingPart::Other), "{kind}");
+        }
+    }
+    let found = parsed(&json!([{"client_address": {}, "duplicates": "first"}])).unwrap_err();
+    assert!(found[0].starts_with("rules[0].key[0].duplicates: unknown field"), "{found:?}");
+}

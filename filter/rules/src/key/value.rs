@@ -1,0 +1,125 @@
+//! Keys: the value a rule counts by, in canonical form.
+
+use core::net::IpAddr;
+
+use crate::request::address::Prefixes;
+use weir_wire::messages::KEY_BYTES_MAX;
+
+/// Precedes the hash of all parts but the address.
+const HASH_MARK: u8 = 1;
+/// The key of requests that lack a part.
+const LACKING_MARK: u8 = 2;
+/// The key of all requests.
+const ALL_MARK: u8 = 3;
+
+/// A key's value in canonical form: the same bytes at every POP for the same client.
+///
+/// Each part is self-delimiting, so no two combinations of parts share their bytes.
+/// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers. All other
+/// parts together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret: nothing else of them leaves
+/// the POP. Two more values are a mark alone: requests that lack a part (2), and all requests (3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    bytes: [u8; KEY_BYTES_MAX],
+    len: u8,
+}
+
+impl KeyValue {
+    const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
+
+    /// The key of all requests that lack a part; no request that has every part gets it.
+    pub const LACKING: Self = Self::of_mark(LACKING_MARK);
+    /// The key of every request under a rule that counts all of them in one bucket.
+    pub const ALL: Self = Self::of_mark(ALL_MARK);
+
+    const fn of_mark(mark: u8) -> Self {
+        let mut key = Self::EMPTY;
+        key.bytes[0] = mark;
+        key.len = 1;
+        key
+    }
+
+    /// The key of `address` cut to `prefixes`.
+    pub fn of_address(address: IpAddr, prefixes: Prefixes) -> Self {
+        Self::of_parts(Some((address, prefixes)), None)
+    }
+
+    /// The key of an address cut to prefixes, and of the hash of other parts, if there are any.
+    pub(crate) fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
+        let mut key = Self::EMPTY;
+        if let Some((address, prefixes)) = address {
+            key.push_cut(address, prefixes);
+        }
+        if let Some(hash) = others {
+            key.push(&[HASH_MARK]);
+            key.push(&hash);
+        }
+        key
+    }
+
+    fn push_cut(&mut self, address: IpAddr, prefixes: Prefixes) {
+        let (cut, bits) = prefixes.cut(address);
+        let covered = usize::from(bits).div_ceil(8);
+        match cut {
+            IpAddr::V4(v4) => self.push_address(4, bits, &v4.octets(), covered),
+            IpAddr::V6(v6) => self.push_address(6, bits, &v6.octets(), covered),
+        }
+    }
+
+    /// The key whose canonical bytes these are; `None` if they are too many, or none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut key = Self::EMPTY;
+        key.push(bytes);
+        (!bytes.is_empty() && key.as_bytes() == bytes).then_some(key)
+    }
+
+    fn push_address(&mut self, family: u8, bits: u8, octets: &[u8], covered: usize) {
+        self.push(&[family, bits]);
+        self.push(octets.get(..covered).unwrap_or(octets));
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        let start = usize::from(self.len);
+        if let Some(room) = self.bytes.get_mut(start..start + part.len()) {
+            room.copy_from_slice(part);
+            // The room ends within KEY_BYTES_MAX, which fits a byte.
+            self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
+        }
+    }
+
+    /// The canonical bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(address: &str, ipv4: u8, ipv6: u8) -> KeyValue {
+        KeyValue::of_address(address.parse().unwrap(), Prefixes { ipv4, ipv6 })
+    }
+
+    #[test]
+    fn one_prefix_is_one_key() {
+        assert_eq!(key("2001:db8::1", 32, 64), key("2001:db8::2", 32, 64));
+        assert_ne!(key("2001:db8::1", 32, 128), key("2001:db8::2", 32, 128));
+        assert_eq!(key("10.0.0.1", 24, 64), key("10.0.0.2", 24, 64));
+    }
+
+    #[test]
+    fn prefixes_of_different_length_are_different_keys() {
+        assert_ne!(key("10.0.0.0", 24, 64), key("10.0.0.0", 23, 64));
+        assert_ne!(key("10.0.0.0", 24, 64).as_bytes(), key("10.0.0.0", 32, 64).as_bytes());
+    }
+
+    #[test]
+    fn canonical_bytes_are_what_they_were() {
+        assert_eq!(key("192.0.2.7", 32, 64).as_bytes(), [4, 32, 192, 0, 2, 7]);
+        assert_eq!(key("192.0.2.7", 20, 64).as_bytes(), [4, 20, 192, 0, 0]);
+        assert_eq!(key("2001:db8:1:2::9", 32, 64).as_bytes(), [6, 64, 0x20, 1, 0x0d, 0xb8, 0, 1, 0, 2]);
+    }
+}

@@ -1,0 +1,107 @@
+//! `algorithm: quota`: a number of tokens for each day or month of the calendar.
+
+use alloc::format;
+
+use serde_json::Value;
+
+use crate::reading::{Errors, Fields};
+use weir_wire::calendar::Calendar;
+use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::sharing::Sharing;
+
+/// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
+const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
+
+/// Its quota and how POPs share it. A token is worth an equal part of the longest window.
+pub(crate) fn terms(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<(Quota, Sharing)> {
+    for name in ELSEWHERE {
+        if fields.take(name).is_some() {
+            errors.note(&fields.place(name), "not beside `algorithm: quota`: expected no such field");
+        }
+    }
+    let place = fields.place("rate");
+    let value = fields.require("rate", "a rate, as in 10000/day", errors)?;
+    let Some((count, calendar)) = rate(value) else {
+        let expected = format!(
+            "a whole number from 1 to {TOKENS_MAX}, then /day or /month, as in \"10000/day\", for `algorithm: quota`"
+        );
+        errors.note_found(&place, expected, value);
+        return None;
+    };
+    let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
+    let quota = Quota::from_token_ns(token_ns, count).ok()?;
+    Some((quota, Sharing { strict: true, calendar: Some(calendar), ..Sharing::of(quota) }))
+}
+
+fn rate(value: &Value) -> Option<(u32, Calendar)> {
+    let (count, unit) = value.as_str()?.split_once('/')?;
+    let calendar = Calendar::ALL.into_iter().find(|calendar| calendar.name() == unit)?;
+    let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count)?.parse().ok()?;
+    (1..=TOKENS_MAX).contains(&count).then_some((count, calendar))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rule, RuleSet};
+    use serde_json::json;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+    use weir_wire::sharing::WhenUnsynced;
+
+    fn parse(rest: &Value) -> Result<Rule, Vec<String>> {
+        let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});
+        rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        let mut errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        let errors_to_text = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
+        errors.into_result(rules).map(|rules| rules.rules()[0].clone()).map_err(errors_to_text)
+    }
+
+    #[test]
+    fn a_quota_is_strict_and_its_burst_is_the_count() {
+        for (rate, count, calendar) in [
+            ("10000/day", 10_000, Calendar::Day),
+            ("1/month", 1, Calendar::Month),
+            ("1000000/month", 1_000_000, Calendar::Month),
+            ("999983/day", 999_983, Calendar::Day),
+        ] {
+            let rule = parse(&json!({"rate": rate})).unwrap();
+            assert_eq!(rule.quota.burst(), count);
+            let window_ns = calendar.longest_us() * 1_000;
+            assert!((window_ns..window_ns + u64::from(count)).contains(&rule.quota.fill_ns()), "{rate}");
+            let whole = Sharing::of(rule.quota);
+            assert_eq!(rule.sharing, Sharing { strict: true, calendar: Some(calendar), ..whole });
+            assert!(rule.sharing.fits(rule.quota));
+            assert_eq!(rule.when_unsynced, WhenUnsynced::Deny);
+        }
+    }
+
+    #[test]
+    fn what_is_no_quota_is_refused_at_its_place() {
+        for rate in ["10/d", "10/s", "0/day", "1000001/day", "+1/day", "/day", "1/Day", "1/2day", "day"] {
+            let errors = parse(&json!({"rate": rate})).unwrap_err();
+            assert!(
+                errors.len() == 1 && errors[0].starts_with("rules[0].rate: expected a whole"),
+                "{errors:?}"
+            );
+        }
+        assert!(parse(&json!({})).unwrap_err()[0].starts_with("rules[0].rate: missing"));
+        let all = json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "floors": {"eu": 1}});
+        let places: Vec<_> = parse(&all).unwrap_err();
+        for (error, field) in places.iter().zip(ELSEWHERE) {
+            assert!(error.starts_with(&std::format!("rules[0].{field}: not beside")), "{error}");
+        }
+        assert_eq!(places.len(), ELSEWHERE.len());
+    }
+
+    #[test]
+    fn the_calendars_rates_are_for_quotas_only() {
+        assert!(parse(&json!({"algorithm": "token_bucket", "rate": "10/day"})).is_err());
+        assert!(parse(&json!({"algorithm": "tokens", "rate": "10/s"})).is_err());
+        assert_eq!(
+            parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.calendar,
+            None
+        );
+    }
+}

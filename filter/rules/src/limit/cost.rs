@@ -1,0 +1,235 @@
+//! How many tokens a request takes.
+
+use alloc::format;
+
+use serde_json::Value;
+
+use crate::reading::{Errors, Fields, number};
+use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Source, source};
+use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::sharing::Sharing;
+
+/// How many tokens a request takes, at least one and at most what a full bucket holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// This many.
+    Fixed(u32),
+    /// As many as a header of the request says.
+    Header {
+        /// The header.
+        attribute: AttributeId,
+        /// The cost if the header is missing, zero, or no whole number.
+        default: u32,
+        /// The cost if the header says more than this.
+        max: u32,
+    },
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self::Fixed(1)
+    }
+}
+
+impl Cost {
+    /// What `request` takes.
+    pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { attribute, default, max } => {
+                match request.get(*attribute).and_then(whole_number) {
+                    None | Some(0) => *default,
+                    Some(cost) => cost.min(*max),
+                }
+            }
+        }
+    }
+
+    /// The most that a request may take.
+    pub fn most(&self) -> u32 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { max, .. } => *max,
+        }
+    }
+
+    /// What a request takes that does not say.
+    pub fn usual(&self) -> u32 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { default, .. } => *default,
+        }
+    }
+}
+
+/// The whole number that `text` is; [`u32::MAX`] if it is larger.
+fn whole_number(text: &[u8]) -> Option<u32> {
+    let digits = text.trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    Some(digits.iter().fold(0, add))
+}
+
+/// Reads the field `cost` of a rule with this quota and sharing.
+pub(crate) fn cost(
+    fields: &mut Fields<'_>,
+    quota: Option<Quota>,
+    sharing: Option<&Sharing>,
+    attributes: &mut Attributes,
+    errors: &mut Errors,
+) -> Option<Cost> {
+    let place = fields.place("cost");
+    let Some(value) = fields.take("cost") else { return Some(Cost::default()) };
+    let burst = quota.map_or(TOKENS_MAX, Quota::burst);
+    let most = match sharing {
+        Some(sharing) if sharing.local_burst < burst => (sharing.local_burst, "local_burst"),
+        _ => (burst, "burst"),
+    };
+    if value.is_object() {
+        return of_header(value, &place, most, attributes, errors);
+    }
+    admissible(value, &place, most, errors).map(Cost::Fixed)
+}
+
+/// `value` as a cost; an error if it is more than `most`, since no bucket would ever admit it.
+fn admissible(value: &Value, place: &str, most: (u32, &str), errors: &mut Errors) -> Option<u32> {
+    let cost = number(value, place, 1..=TOKENS_MAX, errors)?;
+    let (most, field) = most;
+    if cost > most {
+        errors.note(place, format!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
+    }
+    (cost <= most).then_some(cost)
+}
+
+fn of_header(
+    value: &Value,
+    place: &str,
+    most: (u32, &str),
+    attributes: &mut Attributes,
+    errors: &mut Errors,
+) -> Option<Cost> {
+    let mut fields = Fields::of(value, place, errors)?;
+    fields.require("header", "a header's name", errors);
+    let header = source(Kind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes, errors);
+    let [default_place, max_place] = ["default", "max"].map(|name| fields.place(name));
+    let default = match fields.take("default") {
+        Some(value) => admissible(value, &default_place, most, errors),
+        None => Some(1),
+    };
+    let max = match fields.take("max") {
+        Some(value) => admissible(value, &max_place, most, errors),
+        None => Some(most.0),
+    };
+    fields.finish(errors);
+    let (default, max) = (default?, max?);
+    if default > max {
+        errors.note(&default_place, format!("expected at most {max}, as max is, found {default}"));
+    }
+    let Source::Attribute(attribute) = header? else { return None };
+    Some(Cost::Header { attribute, default, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RuleSet;
+    use crate::request::{Attribute, Request, Values};
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+    use serde_json::json;
+
+    struct Says(Option<&'static str>);
+
+    impl Request for Says {
+        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+            assert_eq!(*attribute, Attribute::Header("x-cost".into()));
+            self.0.map(Into::into)
+        }
+    }
+
+    fn parsed(cost: &Value, local_burst: u32) -> Result<RuleSet, Vec<String>> {
+        let rule = json!({"name": "r", "key": ["all"], "rate": "10/s", "burst": 50, "local_burst": local_burst, "cost": cost});
+        let mut errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_header_says_what_a_request_costs() {
+        let rules = parsed(&json!({"header": "X-Cost", "default": 3, "max": 40}), 50).unwrap();
+        let mut values = Values::default();
+        for (says, cost) in [
+            (None, 3),
+            (Some(""), 3),
+            (Some("0"), 3),
+            (Some("000"), 3),
+            (Some("-1"), 3),
+            (Some("+7"), 3),
+            (Some("1.5"), 3),
+            (Some("7 8"), 3),
+            (Some("7x"), 3),
+            (Some("1"), 1),
+            (Some(" 007 "), 7),
+            (Some("40"), 40),
+            (Some("41"), 40),
+            (Some("99999999999999999999999"), 40),
+        ] {
+            let mut says = (Says(says), says);
+            let mut request = Fetched::new(&mut says.0, rules.attributes(), &mut values);
+            assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{:?}", says.1);
+        }
+    }
+
+    #[test]
+    fn what_can_never_be_admitted_is_refused() {
+        assert_eq!(parsed(&json!(50), 50).unwrap().rules()[0].cost, Cost::Fixed(50));
+        for (cost, local_burst, error) in [
+            (json!(51), 50, "rules[0].cost: expected at most 50, the rule's burst: 51 is never admitted"),
+            (
+                json!(21),
+                20,
+                "rules[0].cost: expected at most 20, the rule's local_burst: 21 is never admitted",
+            ),
+            (json!(0), 50, "rules[0].cost: expected a whole number from 1 to 1000000, found 0"),
+            (
+                json!({"header": "a", "max": 51}),
+                50,
+                "rules[0].cost.max: expected at most 50, the rule's burst: 51 is never admitted",
+            ),
+            (
+                json!({"header": "a", "max": 5, "default": 6}),
+                50,
+                "rules[0].cost.default: expected at most 5, as max is, found 6",
+            ),
+            (
+                json!({"header": "a:"}),
+                50,
+                "rules[0].cost.header: expected a header's name, as in x-api-key, found \"a:\"",
+            ),
+            (json!({"max": 5}), 50, "rules[0].cost.header: missing: expected a header's name"),
+            (
+                json!({"header": "a", "mix": 5}),
+                50,
+                "rules[0].cost.mix: unknown field: expected header, default, max",
+            ),
+        ] {
+            assert_eq!(parsed(&cost, local_burst).unwrap_err(), [error]);
+        }
+    }
+
+    #[test]
+    fn beside_a_cost_after_the_response_nothing_else_is_said() {
+        assert!(parsed(&json!({"after": {"status": [401]}}), 50).is_ok());
+        for (cost, error) in [
+            (
+                json!({"after": {"status": [401]}, "max": 5}),
+                "rules[0].cost.max: unknown field: expected after",
+            ),
+            (json!({"after": null}), "rules[0].cost.after: empty: expected a value, or no such field"),
+        ] {
+            assert_eq!(parsed(&cost, 50).unwrap_err(), [error]);
+        }
+    }
+}

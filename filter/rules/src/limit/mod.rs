@@ -1,0 +1,208 @@
+//! How much a rule allows, how that is counted, and what a request costs.
+
+pub mod after;
+pub mod algorithm;
+pub(crate) mod calendar;
+pub mod cost;
+pub mod penalty;
+
+use alloc::format;
+
+use self::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
+use crate::reading::{Errors, Fields, shown};
+use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use weir_wire::time::SECOND_NS;
+
+/// The longest that a request may wait in a leaky bucket's queue, in seconds.
+const QUEUE_S_MAX: u64 = 30;
+/// How long a request in flight is counted if the rule does not say, in seconds.
+const EXPIRES_S_DEFAULT: u32 = 300;
+/// The longest that it may be counted, in seconds: a day.
+const EXPIRES_S_MAX: u32 = 86_400;
+
+/// The largest multiple of its rule's quota that a tier or a wider prefix may have.
+pub(crate) const TIMES_MAX: u32 = 1_000;
+
+/// The algorithms a rule may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    LeakyBucket,
+    Concurrency,
+    /// A number for each day or month of the calendar.
+    Quota,
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("token_bucket", Kind::TokenBucket),
+    ("fixed_window", Kind::FixedWindow),
+    ("sliding_window", Kind::SlidingWindow),
+    ("sliding_log", Kind::SlidingLog),
+    ("leaky_bucket", Kind::LeakyBucket),
+    ("concurrency", Kind::Concurrency),
+    ("quota", Kind::Quota),
+];
+
+/// How much a rule allows, and how that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The algorithm, with its parameters.
+    pub algorithm: Algorithm,
+    /// The limit as a rate and a burst. That is exact for a token bucket; for the others, the burst is the limit, and
+    /// the rate is such that all of it comes back in their time.
+    pub quota: Quota,
+    /// The rate as it is written, or a multiple of it; `None` if there is none, or if it is too large to be written.
+    pub rate: Option<Rate>,
+}
+
+impl Limit {
+    /// A token bucket.
+    pub(crate) const fn of(quota: Quota, rate: Option<Rate>) -> Self {
+        Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
+    }
+
+    /// `times` as much in the same time, never faster; an error if that is too much for the algorithm.
+    pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
+        let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
+        let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
+        let quota = Quota::from_token_ns(token_ns, self.quota.burst().saturating_mul(times))?;
+        let algorithm = match self.algorithm {
+            Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
+            Algorithm::FixedWindow(window) => {
+                Window::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
+            }
+            Algorithm::SlidingWindow(window) => {
+                Window::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
+            }
+            Algorithm::SlidingLog(log) => {
+                SlidingLog::new(limit, log.window().length_ns()).ok().map(Algorithm::SlidingLog)
+            }
+            Algorithm::LeakyBucket(_) => {
+                LeakyBucket::new(token_ns, limit.saturating_sub(1)).ok().map(Algorithm::LeakyBucket)
+            }
+            Algorithm::Concurrency(concurrency) => {
+                Concurrency::new(limit, concurrency.expires_ns()).ok().map(Algorithm::Concurrency)
+            }
+        };
+        let rate = self.rate.and_then(|rate| rate.times(times));
+        algorithm.map(|algorithm| Self { algorithm, quota, rate }).ok_or(QuotaError::Burst)
+    }
+}
+
+/// Reads `algorithm`.
+pub(crate) fn kind(fields: &mut Fields<'_>, errors: &mut Errors) -> Kind {
+    fields.choice("algorithm", &KINDS, errors).unwrap_or(Kind::TokenBucket)
+}
+
+/// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
+pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit> {
+    let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", 1..=TOKENS_MAX, errors);
+    let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", 1..=TOKENS_MAX - 1, errors);
+    let is_concurrency = kind == Kind::Concurrency;
+    let limit = only(fields, "limit", is_concurrency, "concurrency", 1..=TOKENS_MAX, errors);
+    let expires_s = only(fields, "expires_after_s", is_concurrency, "concurrency", 1..=EXPIRES_S_MAX, errors);
+    if is_concurrency {
+        if fields.take("rate").is_some() {
+            errors
+                .note(&fields.place("rate"), "expected limit instead: concurrency counts requests in flight");
+        }
+        if limit.is_none() && fields.take("limit").is_none() {
+            errors.note(&fields.place("limit"), "missing: expected how many requests may be in flight");
+        }
+        return in_flight(limit?, expires_s.unwrap_or(EXPIRES_S_DEFAULT));
+    }
+    let rate = rate(fields, errors)?;
+    let place = fields.place("rate");
+    let (count, length_ns) = (rate.count(), rate.span().nanos());
+    let steady = || Quota::new(rate, count).ok();
+    let window = |algorithm: Option<Algorithm>| {
+        Some(Limit { algorithm: algorithm?, quota: steady()?, rate: Some(rate) })
+    };
+    let read = match kind {
+        Kind::TokenBucket | Kind::Concurrency | Kind::Quota => {
+            return token_bucket(fields, rate, burst, errors);
+        }
+        Kind::FixedWindow => window(Window::new(count, length_ns).ok().map(Algorithm::FixedWindow)),
+        Kind::SlidingWindow => window(Window::new(count, length_ns).ok().map(Algorithm::SlidingWindow)),
+        Kind::SlidingLog => {
+            let log = SlidingLog::new(count, length_ns);
+            if let Err(error) = log {
+                errors.note(&place, format!("{error} for sliding_log: or use sliding_window"));
+                return None;
+            }
+            window(log.ok().map(Algorithm::SlidingLog))
+        }
+        Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0), errors),
+    };
+    if read.is_none() {
+        errors.note(&place, "expected a window of at most 400 days");
+    }
+    read
+}
+
+/// The number in field `name`, which goes with one algorithm only.
+fn only(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    fits: bool,
+    algorithm: &str,
+    range: core::ops::RangeInclusive<u32>,
+    errors: &mut Errors,
+) -> Option<u32> {
+    if fits {
+        return fields.number(name, range, errors);
+    }
+    if fields.take(name).is_some() {
+        errors.note(&fields.place(name), format!("expected only with algorithm: {algorithm}"));
+    }
+    None
+}
+
+/// Reads `rate`.
+pub(crate) fn rate(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Rate> {
+    let value = fields.require("rate", "a rate, as in 50/s", errors)?;
+    match value.as_str().unwrap_or_default().parse::<Rate>() {
+        Ok(rate) => Some(rate),
+        Err(error) => {
+            errors.note(&fields.place("rate"), format!("{error}, found {}", shown(value)));
+            None
+        }
+    }
+}
+
+fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>, errors: &mut Errors) -> Option<Limit> {
+    match Quota::new(rate, burst.unwrap_or(rate.count())) {
+        Ok(quota) => Some(Limit::of(quota, Some(rate))),
+        Err(error @ (QuotaError::Burst | QuotaError::Fill)) => {
+            errors.note(&fields.place("burst"), format!("{error}"));
+            None
+        }
+    }
+}
+
+fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32, errors: &mut Errors) -> Option<Limit> {
+    let token_ns = rate.span().nanos().div_ceil(u64::from(rate.count()));
+    if token_ns.saturating_mul(u64::from(queue)) > QUEUE_S_MAX * SECOND_NS {
+        let most = QUEUE_S_MAX * SECOND_NS / token_ns;
+        let expected =
+            format!("expected at most {most}: at this rate the last of more waits over {QUEUE_S_MAX} s");
+        errors.note(&fields.place("queue"), expected);
+        return None;
+    }
+    let leaky = LeakyBucket::new(token_ns, queue).ok();
+    let limit = leaky.zip(Quota::from_token_ns(token_ns, queue.saturating_add(1)).ok());
+    if limit.is_none() {
+        errors.note(&fields.place("rate"), format!("{}", QuotaError::Fill));
+    }
+    limit.map(|(leaky, quota)| Limit { algorithm: Algorithm::LeakyBucket(leaky), quota, rate: Some(rate) })
+}
+
+fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
+    let length_ns = u64::from(expires_s) * SECOND_NS;
+    let concurrency = Concurrency::new(limit, length_ns).ok()?;
+    let quota = Quota::from_token_ns((length_ns / u64::from(limit)).max(1_000), limit).ok()?;
+    Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota, rate: None })
+}

@@ -1,0 +1,37 @@
+//! What all parts of a rule set share while it is read.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+
+use weir_wire::messages::RULE_NAME_MAX;
+
+use super::fields::{Errors, Fields};
+use crate::request::Attributes;
+
+/// What all parts of a rule set share: its attributes, and what they cost together.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// The attributes of a request that the rules ask for.
+    pub(crate) attributes: Attributes,
+    /// The size of all compiled regular expressions so far, in bytes.
+    pub(crate) programs_bytes: usize,
+    /// The number of wildcards in all globs so far.
+    pub(crate) wildcards: usize,
+}
+
+/// The field `name`, which is `expected`.
+pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str, errors: &mut Errors) -> Option<String> {
+    let place = fields.place("name");
+    let value = fields.require("name", expected, errors)?;
+    let fits = |name: &&str| {
+        (1..=RULE_NAME_MAX).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+    };
+    let name = value.as_str().filter(fits);
+    if name.is_none() {
+        let expected = format!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _");
+        errors.note_found(&place, expected, value);
+    }
+    name.map(ToOwned::to_owned)
+}

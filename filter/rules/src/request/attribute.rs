@@ -1,0 +1,136 @@
+//! What a rule may ask about a request.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The most attributes that one rule set may ask for.
+pub const ATTRIBUTES_MAX: usize = 1_000;
+
+/// Something about a request that a rule may match or count by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// The client's address as the host reports it, after the host's own X-Forwarded-For trust.
+    SourceAddress,
+    /// The method.
+    Method,
+    /// The path with its query.
+    Path,
+    /// The authority (`:authority`, `Host`).
+    Authority,
+    /// The name of the host's route.
+    Route,
+    /// The header of this name, in lower case.
+    Header(String),
+    /// What the host knows of the request's token (JWT) under this path of names.
+    Claim(Vec<String>),
+}
+
+/// A request. Every attribute costs a call into the host, so each is asked for at most once per
+/// decision, and only where a rule needs it.
+pub trait Request {
+    /// The attribute's bytes; `None` where the host has none.
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
+
+    /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in memory
+    /// can do this without allocating.
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        let bytes = self.attribute(attribute);
+        let is_there = bytes.is_some();
+        *room = bytes.unwrap_or_default();
+        is_there
+    }
+}
+
+/// Names one of [`Attributes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttributeId(u16);
+
+impl AttributeId {
+    /// [`Attribute::SourceAddress`].
+    pub const SOURCE_ADDRESS: Self = Self(0);
+    /// [`Attribute::Method`].
+    pub const METHOD: Self = Self(1);
+    /// [`Attribute::Path`].
+    pub const PATH: Self = Self(2);
+    /// [`Attribute::Authority`].
+    pub const AUTHORITY: Self = Self(3);
+    /// [`Attribute::Route`].
+    pub const ROUTE: Self = Self(4);
+
+    pub(super) fn place(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The attributes that a rule set asks for, numbered, so that each is fetched and kept once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    list: Vec<Attribute>,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        use Attribute::{Authority, Method, Path, Route, SourceAddress};
+        Self { list: alloc::vec![SourceAddress, Method, Path, Authority, Route] }
+    }
+}
+
+impl Attributes {
+    /// The number of `attribute`, which may be new; `None` if [`ATTRIBUTES_MAX`] others are known.
+    pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
+        let known = self.list.iter().position(|known| *known == attribute);
+        if known.is_none() {
+            if self.list.len() >= ATTRIBUTES_MAX {
+                return None;
+            }
+            self.list.push(attribute);
+        }
+        u16::try_from(known.unwrap_or(self.list.len() - 1)).ok().map(AttributeId)
+    }
+
+    /// Whether the attribute is credentials (RFC 9110, 11.4).
+    pub fn is_credentials(&self, id: AttributeId) -> bool {
+        let name = self.get(id).and_then(|attribute| match attribute {
+            Attribute::Header(name) => Some(name.as_str()),
+            _ => None,
+        });
+        matches!(name, Some("authorization" | "proxy-authorization"))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The attribute of this number.
+    pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
+        self.list.get(id.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_only_so_many_attributes() {
+        let mut attributes = Attributes::default();
+        let header = |n: usize| Attribute::Header(std::format!("h{n}"));
+        assert!((5..ATTRIBUTES_MAX).all(|n| attributes.intern(header(n)).is_some()));
+        assert_eq!(attributes.intern(header(ATTRIBUTES_MAX)), None);
+        assert!(attributes.intern(header(5)).is_some());
+    }
+
+    #[test]
+    fn the_numbers_of_the_plain_attributes_are_fixed() {
+        let mut attributes = Attributes::default();
+        for (attribute, id) in [
+            (Attribute::SourceAddress, AttributeId::SOURCE_ADDRESS),
+            (Attribute::Method, AttributeId::METHOD),
+            (Attribute::Path, AttributeId::PATH),
+            (Attribute::Authority, AttributeId::AUTHORITY),
+            (Attribute::Route, AttributeId::ROUTE),
+        ] {
+            assert_eq!(attributes.intern(attribute), Some(id));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Query parameters, as forms write them (WHATWG URL, application/x-www-form-urlencoded).
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use super::duplicates::OneOf;
+
+/// How much of a query a condition looks at, in bytes; parameters beyond that are undecided.
+pub const QUERY_BYTES_MAX: usize = 8_192;
+
+/// The decoded values of the parameters of this name in a request target. If the query is longer than `bytes_max`,
+/// the rest is not looked at, and a `None` at the end says that there may be more.
+pub(crate) fn parameters<'a>(
+    target: &'a [u8],
+    name: &'a str,
+    bytes_max: usize,
+) -> impl Iterator<Item = OneOf<'a>> {
+    let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
+    let query = target.get(at..).unwrap_or_default();
+    // A fragment is no part of the query.
+    let query = query.split(|&b| b == b'#').next().unwrap_or(query);
+    let seen = query.get(..bytes_max).map(|seen| {
+        let whole = seen.iter().rposition(|&b| b == b'&').unwrap_or(0);
+        seen.get(..whole).unwrap_or_default()
+    });
+    let cut = seen.filter(|_| query.len() > bytes_max);
+    let pairs = cut.unwrap_or(query).split(|&b| b == b'&');
+    let values = pairs.filter_map(move |pair| {
+        let mut halves = pair.splitn(2, |&b| b == b'=');
+        let (key, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+        (!pair.is_empty() && decoded(key).eq(name.bytes())).then(|| Some(form_value(value)))
+    });
+    values.chain(cut.map(|_| None))
+}
+
+/// A value of a form, decoded.
+fn form_value(text: &[u8]) -> Cow<'_, [u8]> {
+    if text.iter().any(|b| matches!(b, b'%' | b'+')) {
+        decoded(text).collect::<Vec<_>>().into()
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// The bytes that a form encoded as `text`.
+fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        let (byte, is_itself) = unescaped(&mut rest)?;
+        Some(if is_itself && byte == b'+' { b' ' } else { byte })
+    })
+}
+
+/// Takes the next byte off `text`; says, too, whether it was written as itself. `%` and two hexadecimal digits stand
+/// for a byte (RFC 3986, 2.1), any other `%` for itself.
+pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    if let [b'%', high, low, rest @ ..] = *text
+        && let (Some(high), Some(low)) = (digit(*high), digit(*low))
+    {
+        *text = rest;
+        return Some((high << 4 | low, false));
+    }
+    let (first, rest) = text.split_first()?;
+    *text = rest;
+    Some((*first, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::format;
+    use std::string::String;
+
+    fn values(target: &str, name: &str) -> Vec<Option<String>> {
+        let text = |value: Cow<'_, [u8]>| String::from_utf8_lossy(&value).into_owned();
+        parameters(target.as_bytes(), name, QUERY_BYTES_MAX).map(|value| value.map(text)).collect()
+    }
+
+    #[test]
+    fn each_of_a_name_is_found_decoded() {
+        for (target, expected) in [
+            ("/?a=1", &["1"][..]),
+            ("/?a=1&a=2", &["1", "2"]),
+            ("/?b=2&a=1=3", &["1=3"]),
+            ("/?a", &[""]),
+            ("/?a=", &[""]),
+            ("/?%61=x+y%2Fz", &["x y/z"]),
+            ("/?a=%zz%4", &["%zz%4"]),
+            ("/?a=%2B", &["+"]),
+            ("/?a=1#a=2", &["1"]),
+            ("/?a=?b", &["?b"]),
+            ("/?b=?a=1", &[]),
+            ("/?aa=1&=2&&A=1", &[]),
+            ("/a=1", &[]),
+            ("/?b#&a=1", &[]),
+            ("", &[]),
+        ] {
+            let expected: Vec<_> = expected.iter().map(|value| Some((*value).into())).collect();
+            assert_eq!(values(target, "a"), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn of_what_goes_beyond_the_limit_nothing_is_told() {
+        let padded = |n: usize| format!("/?{}&a=1", "x".repeat(n));
+        let one = Some(String::from("1"));
+        assert_eq!(values(&padded(QUERY_BYTES_MAX - 4), "a"), std::slice::from_ref(&one));
+        assert_eq!(values(&padded(QUERY_BYTES_MAX - 3), "a"), [None]);
+        assert_eq!(values(&format!("/?a=1&{}", "x".repeat(QUERY_BYTES_MAX)), "a"), [one, None]);
+        assert_eq!(values(&format!("/?{}", "a".repeat(QUERY_BYTES_MAX + 1)), "a"), [None]);
+    }
+
+    proptest! {
+        /// Whatever is written with every byte escaped is read again.
+        #[test]
+        fn reads_what_was_escaped(value: Vec<u8>) {
+            let escaped = value.iter().fold(String::new(), |text, b| text + &format!("%{b:02X}"));
+            let target = format!("/?key={escaped}");
+            let found: Vec<_> = parameters(target.as_bytes(), "key", usize::MAX).collect();
+            prop_assert_eq!(found, [Some(value.into())]);
+        }
+
+        #[test]
+        fn nothing_panics(text: Vec<u8>, name: String, bytes_max in 0usize..20) {
+            let _ = parameters(&text, &name, bytes_max).count();
+        }
+    }
+}

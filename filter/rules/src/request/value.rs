@@ -1,0 +1,150 @@
+//! Values that a request has under a name: a header's, a cookie's, a query parameter's, a claim's.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::attribute::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
+use super::cookie::cookies;
+use super::duplicates::{Duplicates, OneOf, Repeated, of_header};
+use super::fetched::Fetched;
+use super::query::parameters;
+use crate::reading::{Errors, Fields, is_token, text};
+
+/// The most names in the path to a claim.
+pub const CLAIM_NAMES_MAX: usize = 8;
+/// The longest name in a key or in the path to a claim, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// The header that a request's cookies are in (RFC 6265, 4.2).
+const COOKIE: &str = "cookie";
+
+/// Where in a request a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// All of an attribute: a header (the host joins several of one name), a claim, the method, the route.
+    Attribute(AttributeId),
+    /// The cookie of this name, undecoded; the attribute is the header that cookies are in.
+    Cookie(AttributeId, String),
+    /// The query parameter of this name, decoded.
+    Query(String),
+}
+
+/// A value of a request, of which there may be several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueOf {
+    /// Where it is.
+    pub source: Source,
+    /// Which of several counts.
+    pub duplicates: Duplicates,
+}
+
+impl ValueOf {
+    /// All of an attribute.
+    pub(crate) const fn attribute(id: AttributeId) -> Self {
+        Self { source: Source::Attribute(id), duplicates: Duplicates::Unsaid }
+    }
+
+    /// Hands the request's value to `put`; false if there is none.
+    pub(crate) fn put(&self, request: &mut Fetched<'_>, put: impl FnOnce(&[u8])) -> Result<bool, Repeated> {
+        let value = match (&self.source, self.duplicates) {
+            (Source::Attribute(id), Duplicates::Unsaid) => return Ok(request.get(*id).map(put).is_some()),
+            (_, duplicates) => self.each(request, usize::MAX, |values| {
+                Ok(duplicates.pick(values)?.flatten().map(|value| put(&value)))
+            }),
+        };
+        value.map(|value| value.is_some())
+    }
+
+    /// Hands all of the request's values to `read`; several headers of one name one by one.
+    pub(crate) fn each<R>(
+        &self,
+        request: &mut Fetched<'_>,
+        query_bytes_max: usize,
+        read: impl FnOnce(&mut dyn Iterator<Item = OneOf<'_>>) -> R,
+    ) -> R {
+        match &self.source {
+            Source::Attribute(id) => read(&mut request.get(*id).into_iter().flat_map(of_header)),
+            Source::Cookie(header, name) => {
+                read(&mut cookies(request.get(*header).unwrap_or_default(), name.as_bytes()))
+            }
+            Source::Query(name) => read(&mut parameters(
+                request.get(AttributeId::PATH).unwrap_or_default(),
+                name,
+                query_bytes_max,
+            )),
+        }
+    }
+}
+
+/// The kinds of values that configuration names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Header,
+    Cookie,
+    Query,
+    Claim,
+}
+
+/// Reads the field `field`: the name, of at most `bytes_max` bytes, of a value of this kind.
+pub(crate) fn source(
+    kind: Kind,
+    (field, bytes_max): (&'static str, usize),
+    fields: &mut Fields<'_>,
+    attributes: &mut Attributes,
+    errors: &mut Errors,
+) -> Option<Source> {
+    let place = fields.place(field);
+    let mut attribute = |attribute, errors: &mut Errors| {
+        let id = attributes.intern(attribute);
+        if id.is_none() {
+            let expected =
+                format!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together");
+            errors.note(&place, expected);
+        }
+        id
+    };
+    let token = |name: &str, expected: &str, errors: &mut Errors| {
+        let is_token = is_token(name);
+        if !is_token {
+            errors.note(&place, format!("expected {expected}, found {name:?}"));
+        }
+        is_token.then_some(())
+    };
+    if kind == Kind::Claim {
+        let names = claim_names(fields, field, errors)?;
+        return attribute(Attribute::Claim(names), errors).map(Source::Attribute);
+    }
+    let name = fields.text(field, bytes_max, errors)?;
+    match kind {
+        Kind::Header => {
+            token(name, "a header's name, as in x-api-key", errors)?;
+            attribute(Attribute::Header(name.to_ascii_lowercase()), errors).map(Source::Attribute)
+        }
+        Kind::Cookie => {
+            token(name, "a cookie's name, as in sid", errors)?;
+            let header = attribute(Attribute::Header(COOKIE.to_owned()), errors)?;
+            Some(Source::Cookie(header, name.to_owned()))
+        }
+        Kind::Query | Kind::Claim => Some(Source::Query(name.to_owned())),
+    }
+}
+
+/// The field `field`: the names that lead to a claim. None may have a NUL, which hosts put between them.
+fn claim_names(fields: &mut Fields<'_>, field: &'static str, errors: &mut Errors) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for (place, item) in fields.list(field, CLAIM_NAMES_MAX, errors) {
+        let Some(name) = text(item, &place, NAME_BYTES_MAX, errors) else { continue };
+        if name.contains('\0') {
+            errors.note(&place, "expected a name without NUL");
+        }
+        names.push(name.to_owned());
+    }
+    (!names.is_empty()).then_some(names)
+}
+
+/// The field `duplicates`: which of several values of one name counts.
+pub(crate) fn duplicates(fields: &mut Fields<'_>, errors: &mut Errors) -> Duplicates {
+    fields.choice("duplicates", &Duplicates::NAMES, errors).unwrap_or_default()
+}

@@ -1,0 +1,284 @@
+//! What a rule answers: status, headers, body.
+
+pub mod template;
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::Value;
+
+use self::template::Template;
+use crate::reading::{Errors, Fields, choice, is_token, text};
+
+/// The longest template of a body, in bytes.
+pub const BODY_BYTES_MAX: usize = 8 * 1_024;
+/// The most headers that a rule may set.
+pub const SET_HEADERS_MAX: usize = 20;
+/// The longest name of a header that a rule sets, in bytes.
+const HEADER_NAME_BYTES_MAX: usize = 128;
+/// The longest template of a header's value, in bytes.
+const HEADER_VALUE_BYTES_MAX: usize = 1_024;
+/// The longest media type, in bytes.
+const CONTENT_TYPE_BYTES_MAX: usize = 256;
+/// The most by which Retry-After may be raised, in seconds.
+pub const JITTER_S_MAX: u32 = 3_600;
+
+/// Headers that say how a message is framed: the host sets them, never a rule.
+const FRAMING: [&str; 3] = ["content-length", "transfer-encoding", "connection"];
+
+/// What a rule answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status of a limited request, 400 to 599.
+    pub status: u16,
+    /// Which families of headers it carries.
+    pub headers: HeaderFamilies,
+    /// Whether allowed responses carry the quota headers too.
+    pub on_allowed: bool,
+    /// How X-RateLimit-Reset counts.
+    pub reset: Reset,
+    /// The body of a limited response; `None` stands for a problem document (RFC 9457).
+    pub body: Option<Template>,
+    /// The media type of the body; `None` stands for that of a problem document, or with a `body`, for plain text.
+    pub content_type: Option<String>,
+    /// Further headers of a limited response, by name in lower case, each at most once. They replace those of
+    /// the same name.
+    pub set_headers: Vec<(String, Template)>,
+    /// The most by which Retry-After is raised, in seconds, so that not all refused clients return at once.
+    pub retry_after_jitter_s: u32,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        let headers = HeaderFamilies { retry_after: true, ratelimit: true, x_ratelimit: true };
+        Self {
+            status: 429,
+            headers,
+            on_allowed: false,
+            reset: Reset::Delta,
+            body: None,
+            content_type: None,
+            set_headers: Vec::new(),
+            retry_after_jitter_s: 0,
+        }
+    }
+}
+
+/// Which families of headers a response carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderFamilies {
+    /// `Retry-After` (RFC 9110, 10.2.3), on limited responses only.
+    pub retry_after: bool,
+    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10).
+    pub ratelimit: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x_ratelimit: bool,
+}
+
+/// How X-RateLimit-Reset counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// Seconds from now.
+    Delta,
+    /// Seconds since 1970.
+    Epoch,
+}
+
+impl Response {
+    /// Reads the object at `place`; notes every error.
+    pub(super) fn parse(value: &Value, place: &str, errors: &mut Errors) -> Option<Self> {
+        let mut fields = Fields::of(value, place, errors)?;
+        let default = Self::default();
+        let status = fields.number("status", 400..=599, errors).and_then(|n| u16::try_from(n).ok());
+        let on_allowed = fields.boolean("on_allowed", errors);
+        let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)], errors);
+        let headers_place = fields.place("headers");
+        let headers = fields.take("headers").and_then(|value| families(value, &headers_place, errors));
+        let body_place = fields.place("body");
+        let body = fields.text("body", BODY_BYTES_MAX, errors);
+        let body = body.and_then(|body| template(body, &body_place, errors));
+        let content_type = content_type(&mut fields, errors);
+        let set_place = fields.place("set_headers");
+        let set = fields.take("set_headers").map(|value| set_headers(value, &set_place, errors));
+        let jitter = fields.number("retry_after_jitter_s", 0..=JITTER_S_MAX, errors);
+        fields.finish(errors);
+        Some(Self {
+            status: status.unwrap_or(default.status),
+            headers: headers.unwrap_or(default.headers),
+            on_allowed: on_allowed.unwrap_or(default.on_allowed),
+            reset: reset.unwrap_or(default.reset),
+            body,
+            content_type,
+            set_headers: set.unwrap_or_default(),
+            retry_after_jitter_s: jitter.unwrap_or_default(),
+        })
+    }
+}
+
+fn families(value: &Value, place: &str, errors: &mut Errors) -> Option<HeaderFamilies> {
+    type Family = fn(&mut HeaderFamilies) -> &mut bool;
+    let choices: [(&str, Family); 3] = [
+        ("retry_after", |families| &mut families.retry_after),
+        ("ratelimit", |families| &mut families.ratelimit),
+        ("x_ratelimit", |families| &mut families.x_ratelimit),
+    ];
+    let Some(items) = value.as_array() else {
+        errors.note_found(place, "a list of retry_after, ratelimit, x_ratelimit", value);
+        return None;
+    };
+    let mut families = HeaderFamilies::default();
+    for (i, item) in items.iter().enumerate() {
+        if let Some(family) = choice(item, &format!("{place}[{i}]"), &choices, errors) {
+            *family(&mut families) = true;
+        }
+    }
+    Some(families)
+}
+
+fn template(text: &str, place: &str, errors: &mut Errors) -> Option<Template> {
+    Template::parse(text).map_err(|problem| errors.note(place, problem)).ok()
+}
+
+fn content_type(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
+    let place = fields.place("content_type");
+    let text = fields.text("content_type", CONTENT_TYPE_BYTES_MAX, errors)?;
+    // RFC 9110, 8.3.1: a type and a subtype, then parameters.
+    let media = text.split(';').next().unwrap_or_default().trim_end();
+    let is_media = media.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
+    if !is_media || !is_value(text) {
+        errors.note(&place, "expected a media type, as in text/plain; charset=utf-8");
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn set_headers(value: &Value, place: &str, errors: &mut Errors) -> Vec<(String, Template)> {
+    let mut set: Vec<(String, Template)> = Vec::new();
+    let Some(object) = value.as_object().filter(|object| (1..=SET_HEADERS_MAX).contains(&object.len()))
+    else {
+        let expected = format!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}");
+        errors.note_found(place, expected, value);
+        return set;
+    };
+    for (written, value) in object {
+        let shown: String = written.chars().take(HEADER_NAME_BYTES_MAX).collect();
+        let place = format!("{place}.{shown}");
+        let name = written.to_ascii_lowercase();
+        let is_known = set.iter().any(|(known, _)| *known == name);
+        let value = text(value, &place, HEADER_VALUE_BYTES_MAX, errors);
+        let value = value.filter(|value| {
+            let fits = is_value(value);
+            if !fits {
+                errors.note(&place, "expected visible ASCII characters, and spaces only between them");
+            }
+            fits
+        });
+        let value = value.and_then(|value| template(value, &place, errors));
+        let wrong = if written.len() > HEADER_NAME_BYTES_MAX || !is_token(&name) {
+            format!(
+                "expected a header's name: 1 to {HEADER_NAME_BYTES_MAX} letters, digits or !#$%&'*+-.^_`|~"
+            )
+        } else if FRAMING.contains(&name.as_str()) {
+            format!("expected another header than {}", FRAMING.join(", "))
+        } else if is_known {
+            format!("expected {name} once, in whatever case")
+        } else {
+            set.extend(value.map(|value| (name, value)));
+            continue;
+        };
+        errors.note(&place, wrong);
+    }
+    set
+}
+
+/// A field's value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.
+fn is_value(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::string::ToString;
+    use std::vec;
+
+    fn parse(value: &Value) -> Result<Response, Vec<String>> {
+        let mut errors = Errors::default();
+        let response = Response::parse(value, "response", &mut errors);
+        errors.into_result(response).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn an_empty_response_is_the_default() {
+        assert_eq!(parse(&json!({})), Ok(Response::default()));
+    }
+
+    #[test]
+    fn reads_what_is_written() {
+        let response = parse(&json!({
+            "body": "wait {{retry_after}} s", "content_type": "text/html; charset=utf-8",
+            "set_headers": {"X-Why": "limit of {{rule}}"}, "retry_after_jitter_s": 3_600.0,
+        }))
+        .unwrap();
+        assert_eq!(response.body, Template::parse("wait {{retry_after}} s").ok());
+        assert_eq!(response.content_type.as_deref(), Some("text/html; charset=utf-8"));
+        let value = Template::parse("limit of {{rule}}").unwrap();
+        assert_eq!(response.set_headers, [("x-why".to_owned(), value)]);
+        assert_eq!(response.retry_after_jitter_s, 3_600);
+    }
+
+    #[test]
+    fn every_error_has_its_place() {
+        let bad = json!({
+            "body": "{{when}}", "content_type": "text", "retry_after_jitter_s": 3_601,
+            "set_headers": {
+                ":status": "200", "Connection": "close", "content-length": "1", "transfer-encoding": "x",
+                "a b": "c", "x-a": "{{key}}", "x-b": "\u{e9}", "x-c": 1, "x-d": " a", "x-e": "a\r\nb: c",
+                "x-f": "a".repeat(1_025), "x-g": "one", "X-G": "two", "": "d",
+            },
+        });
+        let found = parse(&bad).unwrap_err();
+        for start in [
+            "response.body: expected only the placeholders {{rule}}, {{retry_after}}, {{limit}}, {{remaining}}, \
+             {{reset}}, found {{when}}",
+            "response.content_type: expected a media type",
+            "response.retry_after_jitter_s: expected a whole number from 0 to 3600, found 3601",
+            "response.set_headers.:status: expected a header's name",
+            "response.set_headers.Connection: expected another header than content-length",
+            "response.set_headers.content-length: expected another",
+            "response.set_headers.transfer-encoding: expected another",
+            "response.set_headers.a b: expected a header's name",
+            "response.set_headers.: expected a header's name",
+            "response.set_headers.x-a: expected only the placeholders",
+            "response.set_headers.x-b: expected visible ASCII",
+            "response.set_headers.x-c: expected text of 1 to 1024 bytes, found 1",
+            "response.set_headers.x-d: expected visible ASCII",
+            "response.set_headers.x-e: expected visible ASCII",
+            "response.set_headers.x-f: expected text of 1 to 1024 bytes",
+        ] {
+            assert!(found.iter().any(|error| error.starts_with(start)), "no {start} in\n{found:#?}");
+        }
+        let twice = found.iter().filter(|error| error.to_lowercase().starts_with("response.set_headers.x-g"));
+        assert_eq!(twice.count(), 1, "one of the two: {found:#?}");
+        assert_eq!(found.len(), 16, "{found:#?}");
+    }
+
+    #[test]
+    fn what_is_written_is_bounded() {
+        assert!(parse(&json!({"body": "x".repeat(BODY_BYTES_MAX)})).is_ok());
+        assert!(parse(&json!({"body": "x".repeat(BODY_BYTES_MAX + 1)})).is_err());
+        let headers = |n: usize| {
+            let names = (0..n).map(|i| (format!("x-{i}"), json!("v")));
+            parse(&json!({"set_headers": names.collect::<serde_json::Map<_, _>>()}))
+        };
+        assert!(headers(SET_HEADERS_MAX).is_ok());
+        assert_eq!(
+            headers(SET_HEADERS_MAX + 1).unwrap_err(),
+            vec!["response.set_headers: expected 1 to 20 headers, as in {x-why: limited}, found an object"]
+        );
+        assert!(headers(0).is_err());
+    }
+}

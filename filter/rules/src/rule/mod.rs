@@ -1,0 +1,112 @@
+//! One rule, checked and ready.
+
+pub(crate) mod list;
+pub mod mode;
+mod tier;
+pub mod variant;
+mod wider;
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use weir_wire::calendar::Calendar;
+use weir_wire::quota::{Quota, Rate};
+use weir_wire::sharing::{Sharing, WhenUnsynced};
+
+use self::mode::Enforcement;
+use self::variant::Variant;
+use crate::key::{KeySpec, Missing};
+use crate::limit::Limit;
+use crate::limit::after::After;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::cost::Cost;
+use crate::limit::penalty::Penalty;
+use crate::matching::{Condition, Holds};
+use crate::request::Fetched;
+use crate::response::Response;
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
+    pub name: String,
+    /// Which requests it counts.
+    pub matches: Arc<Condition>,
+    /// What it counts by.
+    pub key: KeySpec,
+    /// What it does with a request that lacks a part of its key.
+    pub missing: Missing,
+    /// How many tokens a request takes.
+    pub cost: Cost,
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// How much it allows; for algorithms other than the token bucket, as near as a rate and a burst can say.
+    pub quota: Quota,
+    /// The rate of its [`Limit`].
+    pub rate: Option<Rate>,
+    /// What a request costs, if only its response tells.
+    pub after: Option<Arc<After>>,
+    /// Which variant of its written rule it is.
+    pub variant: Variant,
+    /// Whether its decisions are enforced, and for which keys.
+    pub enforcement: Enforcement,
+    /// When a key is refused for longer than its quota asks.
+    pub penalty: Option<Penalty>,
+    /// How POPs share it.
+    pub sharing: Sharing,
+    /// How a POP applies it when it has not heard from weir-sync for too long.
+    pub when_unsynced: WhenUnsynced,
+    /// What it answers.
+    pub response: Response,
+}
+
+impl Rule {
+    /// How much it allows, and how that is counted.
+    pub fn limit(&self) -> Limit {
+        Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
+    }
+
+    /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
+    /// Whether it counts the request, as far as its conditions and those of its variant say.
+    pub(crate) fn is_for(&self, request: &mut Fetched<'_>) -> Holds {
+        if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }
+    }
+
+    /// Whether it allows less than another variant of the same rule: a lower rate, or an equal one and a smaller burst.
+    pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
+        let order =
+            |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
+        order(self) < order(other)
+    }
+
+    /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
+    pub fn is_written(&self) -> bool {
+        self.variant.tier.is_none() && self.variant.wider_times.is_none()
+    }
+
+    /// The place in the list of the written rule: the one that it is, or that it was made from.
+    pub fn place(&self) -> u16 {
+        self.variant.group
+    }
+
+    /// What a bucket's content depends on: name, key, algorithm, quota. A rule keeps its buckets when only other rules
+    /// change, and starts afresh when its quota does.
+    pub fn identity(&self) -> Vec<u8> {
+        let mut bytes = self.name.as_bytes().to_vec();
+        bytes.push(0);
+        bytes.extend(self.key.identity());
+        bytes.extend(self.quota.token_ns().to_le_bytes());
+        bytes.extend(self.quota.burst().to_le_bytes());
+        if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
+            bytes.push(self.algorithm.number());
+        }
+        bytes.extend(self.sharing.calendar.map(Calendar::name).unwrap_or_default().as_bytes());
+        bytes
+    }
+}

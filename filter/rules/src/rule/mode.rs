@@ -1,0 +1,57 @@
+//! Whether a rule's decisions are enforced.
+
+use serde_json::Value;
+
+use crate::key::KeyValue;
+use crate::key::fleet_secret::FleetSecret;
+use crate::reading::{Errors, Fields};
+
+/// What becomes of a rule's decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It holds.
+    #[default]
+    Enforce,
+    /// It is counted and has no other effect. It takes nothing from other rules' buckets and hides none of
+    /// their decisions.
+    Shadow,
+    /// The rule is not looked at.
+    Off,
+}
+
+/// A rule's mode, and for which of its keys it is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    /// The mode.
+    pub mode: Mode,
+    /// The percentage of keys, chosen by their hashes, that it is enforced for; others are treated as in shadow.
+    pub percent: u8,
+}
+
+impl Default for Enforcement {
+    fn default() -> Self {
+        Self { mode: Mode::Enforce, percent: 100 }
+    }
+}
+
+impl Enforcement {
+    /// Reads `mode` and `enforced_percent`.
+    pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Self {
+        let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+        // YAML 1.1 reads a bare `off` as false.
+        let is_off = fields.take("mode").and_then(Value::as_bool) == Some(false);
+        let mode = if is_off { Mode::Off } else { fields.choice("mode", &modes, errors).unwrap_or_default() };
+        let percent = fields.number("enforced_percent", 0..=100, errors);
+        Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
+    }
+
+    /// Whether the rule's decision is enforced for this key. All POPs that have this secret choose the same keys.
+    pub fn holds_for(self, key: &KeyValue, secret: &FleetSecret) -> bool {
+        let is_drawn = || {
+            let mut hash = secret.begin(b"enforced_percent");
+            hash.put(key.as_bytes());
+            u128::from_le_bytes(hash.finish()) % 100 < u128::from(self.percent)
+        };
+        self.mode == Mode::Enforce && (self.percent == 100 || is_drawn())
+    }
+}
