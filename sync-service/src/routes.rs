@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -73,25 +73,26 @@ pub struct Routes {
 impl Routes {
     /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
     pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
-        self.counted(self.route(request, &peer).await, &peer)
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        self.route(request, &peer).await.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem))
     }
 
     /// The response to `request` at the address that has the pages only.
     pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
-        self.counted(self.page(&request).await, &peer)
+        let answered = self.page(&request).await;
+        answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem))
     }
 
-    fn counted(&self, answered: Answered, peer: &Peer) -> Response {
-        answered.unwrap_or_else(|problem| {
-            let status = problem.status;
-            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                self.refusals.log(peer.address.ip(), problem.to_string());
-            } else {
-                tracing::debug!(%problem, "refused a request");
-            }
-            self.metrics.http_errors.get_or_create(&Status { status: status.as_u16() }).inc();
-            problem.response()
-        })
+    fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> Response {
+        let status = problem.status;
+        let reason = format!("{method} {}: {problem}", uri.path());
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            self.refusals.log(peer.address.ip(), reason);
+        } else {
+            tracing::debug!("refused: {reason}");
+        }
+        self.metrics.http_errors.get_or_create(&Status { status: status.as_u16() }).inc();
+        problem.response()
     }
 
     async fn route(&self, request: Request, peer: &Peer) -> Answered {

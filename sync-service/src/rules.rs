@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use weir_rules::reading::ConfigError;
 
@@ -25,6 +26,36 @@ pub struct Held {
     pub version: u64,
     /// What it says.
     pub document: Bytes,
+}
+
+/// What made a version, kept beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Change {
+    /// Which kind of change it was.
+    pub note: String,
+    /// The name of the token that made it.
+    pub author: String,
+    /// What its author says of it.
+    pub comment: String,
+}
+
+impl Change {
+    /// The same change with another note.
+    fn noted(&self, note: String) -> Self {
+        Self { note, ..self.clone() }
+    }
+
+    /// As a store keeps it.
+    fn text(&self) -> String {
+        // Strings alone, which can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// What a store has kept. A version from before authors were kept has a note alone.
+    pub fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|_| Self { note: text.to_owned(), ..Self::default() })
+    }
 }
 
 /// Why a rule set was not changed.
@@ -124,14 +155,15 @@ impl RuleSets {
         &self,
         document: &Document,
         expected: Option<u64>,
-        note: &str,
+        change: &Change,
     ) -> Result<u64, ChangeError> {
         let text = document.text();
-        let put = Put { document: &text, expected, note, from_file: false };
+        let put = Put { document: &text, expected, note: &change.text(), from_file: false };
         match self.store.put_rules(&put).await? {
             Stored::New(version) | Stored::Same(version) => {
                 self.hold(&mut self.held(), version, text);
-                tracing::info!(version, note, "a rule set was put");
+                let Change { note, author, comment } = change;
+                tracing::info!(version, note, author, comment, "a rule set was put");
                 Ok(version)
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
@@ -141,21 +173,27 @@ impl RuleSets {
     /// Puts what a watched file says, if that is news to the store; then returns the new version.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, StoreError> {
         let text = document.text();
-        let put = Put { document: &text, expected: None, note: "file", from_file: true };
+        let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
+        let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
         let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
         self.hold(&mut self.held(), version, text);
         Ok(Some(version))
     }
 
     /// Puts the document of the kept version `to` as a new one.
-    pub async fn roll_back(&self, to: u64, expected: Option<u64>) -> Result<u64, ChangeError> {
+    pub async fn roll_back(
+        &self,
+        to: u64,
+        expected: Option<u64>,
+        change: &Change,
+    ) -> Result<u64, ChangeError> {
         let old = self.get(to).await?.ok_or(ChangeError::NotKept(to))?;
-        self.put(&read(&old)?, expected, &format!("rollback to {to}")).await
+        self.put(&read(&old)?, expected, &change.noted(format!("rollback to {to}"))).await
     }
 
     /// Puts the current document with all its rules on or off; if they already are, puts nothing.
-    pub async fn enforce(&self, enforce: bool) -> Result<u64, ChangeError> {
-        let note = format!("kill switch: enforce {enforce}");
+    pub async fn enforce(&self, enforce: bool, change: &Change) -> Result<u64, ChangeError> {
+        let change = change.noted(format!("kill switch: enforce {enforce}"));
         let mut tries = 0;
         loop {
             let current = self.current().await?.ok_or(ChangeError::None)?;
@@ -164,7 +202,7 @@ impl RuleSets {
                 return Ok(current.version);
             }
             tries += 1;
-            match self.put(&document.with_enforce(enforce), Some(current.version), &note).await {
+            match self.put(&document.with_enforce(enforce), Some(current.version), &change).await {
                 Err(ChangeError::Conflict(_)) if tries < TRIES_MAX => {}
                 result => return result,
             }

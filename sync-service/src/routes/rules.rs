@@ -10,11 +10,15 @@ use crate::access::credentials::Role;
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::problem::{Problem, json as response, text};
-use crate::rules::{ChangeError, Held};
+use crate::rules::{Change, ChangeError, Held};
+use crate::store::rules::Kept;
 use crate::strict_json;
 
 /// The largest body of a request with a single field, in bytes.
 const ORDER_BYTES_MAX: usize = 4_096;
+/// The header with an operator's comment on a change, and the most bytes of it.
+const COMMENT: &str = "weir-comment";
+const COMMENT_BYTES_MAX: usize = 500;
 /// The media type of every answer.
 const JSON: &str = "application/json";
 /// What a change must say.
@@ -39,14 +43,14 @@ impl Routes {
     }
 
     pub(super) async fn put_rules(&self, request: Request) -> Answered {
-        self.operator(request.headers(), Role::Write)?;
+        let change = self.change(request.headers(), "put")?;
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
         let document = Document::read(&body, form).map_err(ChangeError::Invalid)?;
-        let version = self.exchange.rules.put(&document, expected, "put").await?;
+        let version = self.exchange.rules.put(&document, expected, &change).await?;
         let status = if expected == Some(0) { StatusCode::CREATED } else { StatusCode::OK };
         Ok(changed(status, version))
     }
@@ -54,27 +58,41 @@ impl Routes {
     pub(super) async fn versions(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let kept = self.exchange.rules.kept().await?;
-        let versions: Vec<Value> = kept
-            .iter()
-            .map(|kept| json!({"version": kept.version, "at_s": kept.at_s, "note": kept.note}))
-            .collect();
+        let version = |kept: &Kept| {
+            let Change { note, author, comment } = Change::read(&kept.note);
+            json!({
+                "version": kept.version, "at_s": kept.at_s, "note": note, "author": author, "comment": comment,
+            })
+        };
+        let versions: Vec<Value> = kept.iter().map(version).collect();
         Ok(response(StatusCode::OK, JSON, &json!({"versions": versions})))
     }
 
     pub(super) async fn roll_back(&self, request: Request) -> Answered {
-        self.operator(request.headers(), Role::Write)?;
+        let change = self.change(request.headers(), "")?;
         let expected = self.expected(request.headers()).await?;
         let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
-        let version = self.exchange.rules.roll_back(to, expected).await?;
+        let version = self.exchange.rules.roll_back(to, expected, &change).await?;
         Ok(changed(StatusCode::OK, version))
     }
 
     pub(super) async fn enforce(&self, request: Request) -> Answered {
-        self.operator(request.headers(), Role::Write)?;
+        let change = self.change(request.headers(), "")?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
-        let version = self.exchange.rules.enforce(enforce).await?;
+        let version = self.exchange.rules.enforce(enforce, &change).await?;
         Ok(changed(StatusCode::OK, version))
+    }
+
+    /// The change that a request asks for: by an operator who may, with a comment if there is one.
+    fn change(&self, headers: &HeaderMap, note: &str) -> Result<Change, Problem> {
+        let operator = self.operator(headers, Role::Write)?;
+        let comment = headers.get(COMMENT).map_or(&b""[..], |value| value.as_bytes());
+        let comment = str::from_utf8(comment).ok().filter(|comment| comment.len() <= COMMENT_BYTES_MAX);
+        let comment = comment.ok_or_else(|| {
+            Problem::malformed(format!("expected at most {COMMENT_BYTES_MAX} bytes of UTF-8 in `{COMMENT}`"))
+        })?;
+        Ok(Change { note: note.into(), author: operator.name.clone(), comment: comment.trim().into() })
     }
 
     pub(super) async fn fleet(&self, request: &Request, peer: &Peer) -> Answered {

@@ -1,5 +1,6 @@
 //! The binary: says where it listens, ends well on a signal, refuses to start with one clear sentence.
 
+mod admin;
 mod running;
 mod tokens;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_sync::document::{Document, Form};
-use weir_sync::rules::RuleSets;
+use weir_sync::rules::{Change, RuleSets};
 use weir_tests::redis::Redis;
 
 use crate::connected;
@@ -20,7 +20,7 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     let (ours, other) = (RuleSets::new(store.clone(), <_>::default()), RuleSets::new(store, <_>::default()));
     other.listen().await.unwrap();
     assert!(other.is_missing());
-    let before = ours.put(&document("5/s"), Some(0), "put").await.unwrap();
+    let before = ours.put(&document("5/s"), Some(0), &Change::default()).await.unwrap();
     other.listen().await.unwrap();
     assert_eq!((other.version(), other.is_missing()), (before, false));
     redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
