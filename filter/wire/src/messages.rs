@@ -372,38 +372,20 @@ pub trait Message: Serialize + DeserializeOwned {
 
 impl Message for Report {
     fn validate(&self) -> Result<(), WireError> {
-        let name_fits = |name: &str, max: usize| !name.is_empty() && name.len() <= max;
-        if !name_fits(&self.pop, POP_NAME_MAX) {
-            return Err(WireError::Limit("pop"));
+        let name_fits = |name: &str, max: usize| (1..=max).contains(&name.len());
+        expect("pop", name_fits(&self.pop, POP_NAME_MAX))?;
+        expect("pops", self.pops <= POPS_MAX)?;
+        expect("rules", self.rules.len() <= RULES_MAX)?;
+        for rule in &self.rules {
+            expect("rules[].name", name_fits(&rule.name, RULE_NAME_MAX))?;
+            expect("rules[].sharing", rule.sharing.fits(rule.quota))?;
         }
-        if self.pops > POPS_MAX {
-            return Err(WireError::Limit("pops"));
-        }
-        if self.rules.len() > RULES_MAX {
-            return Err(WireError::Limit("rules"));
-        }
-        if self.rules.iter().any(|rule| !name_fits(&rule.name, RULE_NAME_MAX)) {
-            return Err(WireError::Limit("rules[].name"));
-        }
-        if !self.rules.iter().all(|rule| rule.sharing.fits(rule.quota)) {
-            return Err(WireError::Limit("rules[].sharing"));
-        }
-        if self.keys.len() > KEYS_MAX {
-            return Err(WireError::Limit("keys"));
-        }
+        expect("keys", self.keys.len() <= KEYS_MAX)?;
         for key in &self.keys {
-            if usize::from(key.rule) >= self.rules.len() {
-                return Err(WireError::Limit("keys[].rule"));
-            }
-            if key.value.is_empty() || key.value.len() > KEY_BYTES_MAX {
-                return Err(WireError::Limit("keys[].value"));
-            }
-            if key.admitted > key.asked || key.unconfirmed > key.admitted {
-                return Err(WireError::Limit("keys[].admitted"));
-            }
-            if key.asked_recently > key.asked {
-                return Err(WireError::Limit("keys[].asked_recently"));
-            }
+            expect("keys[].rule", usize::from(key.rule) < self.rules.len())?;
+            expect("keys[].value", (1..=KEY_BYTES_MAX).contains(&key.value.len()))?;
+            expect("keys[].admitted", key.admitted <= key.asked && key.unconfirmed <= key.admitted)?;
+            expect("keys[].asked_recently", key.asked_recently <= key.asked)?;
         }
         check_bans(&self.bans, self.rules.len())
     }
@@ -411,33 +393,26 @@ impl Message for Report {
 
 impl Message for Reply {
     fn validate(&self) -> Result<(), WireError> {
-        if self.pops == 0 || self.pops > POPS_MAX {
-            return Err(WireError::Limit("pops"));
-        }
-        if self.grants.len() > KEYS_MAX {
-            return Err(WireError::Limit("grants"));
-        }
-        if self.rules.len() > RULES_MAX {
-            return Err(WireError::Limit("rules"));
-        }
-        if self.pushed.len() > KEYS_MAX {
-            return Err(WireError::Limit("pushed"));
-        }
-        if self.pushed.iter().any(|pushed| usize::from(pushed.rule) >= self.rules.len()) {
-            return Err(WireError::Limit("pushed[].rule"));
-        }
+        expect("pops", (1..=POPS_MAX).contains(&self.pops))?;
+        expect("grants", self.grants.len() <= KEYS_MAX)?;
+        expect("rules", self.rules.len() <= RULES_MAX)?;
+        expect("pushed", self.pushed.len() <= KEYS_MAX)?;
+        let is_named = |pushed: &Pushed| usize::from(pushed.rule) < self.rules.len();
+        expect("pushed[].rule", self.pushed.iter().all(is_named))?;
         check_bans(&self.bans, self.rules.len())
     }
 }
 
 fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {
-    if bans.len() > BANS_MAX {
-        return Err(WireError::Limit("bans"));
-    }
     let fits = |ban: &Ban| {
         usize::from(ban.rule) < rules
             && (1..=KEY_BYTES_MAX).contains(&ban.value.len())
             && ban.for_ms <= BAN_MS_MAX
     };
-    if bans.iter().all(fits) { Ok(()) } else { Err(WireError::Limit("bans[]")) }
+    expect("bans", bans.len() <= BANS_MAX)?;
+    expect("bans[]", bans.iter().all(fits))
+}
+
+fn expect(field: &'static str, is_within_limits: bool) -> Result<(), WireError> {
+    if is_within_limits { Ok(()) } else { Err(WireError::Limit(field)) }
 }

@@ -81,6 +81,7 @@ impl Answers {
                  \"status\":{status},\"violated-policies\":[\"{name}\"]}}"
             )
         };
+        let denied_message = format!("The limit {name} cannot be checked at the moment");
         let prepared = |template: &Template| template.prepared(name, &limit);
         let body = response.body.as_ref();
         let set_headers = response.set_headers.iter();
@@ -93,10 +94,10 @@ impl Answers {
             body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
             denial: format!(
                 "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
-                 \"detail\":\"The limit {name} cannot be checked at the moment\"}}"
+                 \"detail\":\"{denied_message}\"}}"
             ),
             limited_message: format!("The limit {name} is reached"),
-            denied_message: format!("The limit {name} cannot be checked at the moment"),
+            denied_message,
             limited_details: format!("weir_limited:{name}"),
             denied_details: format!("weir_denied:{name}"),
             limit,
