@@ -94,7 +94,7 @@ fn a_busy_key_gets_its_quota() {
     let (mut limiter, mut escrow) = (workers().remove(0), Escrow::default());
     let (mut waiting, mut admitted) = (Vec::<(u64, u64, Vec<u8>)>::new(), 0);
     for us in (0..60 * SECOND_US).step_by(10_000) {
-        limiter.note_heard(1, at(us));
+        limiter.note_heard(1, false, at(us));
         for (_, draw, bytes) in waiting.extract_if(.., |(sent_us, ..)| *sent_us + 4 * STEP_US <= us) {
             let answered = limiter.drawn(draw, &bytes, &mut Full, at(us)).unwrap();
             let outcome = limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome();
@@ -144,7 +144,7 @@ proptest! {
                 }
             }
             let limiter = &mut workers[worker];
-            limiter.note_heard(2, at(us));
+            limiter.note_heard(2, false, at(us));
             let decision = limiter.decide(&mut Client, &mut Full, at(us));
             prop_assert!(matches!(decision.outcome(), Outcome::Wait | Outcome::Limit));
             if let Decision::Wait(report) = decision {

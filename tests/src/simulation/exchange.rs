@@ -7,6 +7,7 @@ use std::rc::Rc;
 use weir_budget::budget::Account as StoreAccount;
 use weir_budget::hub::Answers;
 use weir_budget::plan::Entry;
+use weir_limiter::edge;
 
 use super::invariants;
 use super::store::Wrong;
@@ -26,19 +27,16 @@ impl World {
     /// Makes the calls that a POP's workers want made.
     pub(super) fn make_calls(&mut self, now: u64, pop: usize) {
         self.note_rule_set(now, pop);
-        for (worker, call) in self.pops[pop].take_calls() {
+        for wanted in self.pops[pop].take_calls() {
             self.calls += 1;
-            let id = self.calls;
-            self.pops[pop].called(worker, id, &call, now);
-            let is_report = !call.body.is_empty();
-            let timeout_ns =
-                if is_report { self.setup.timeout_ns } else { u64::from(call.timeout_ms) * 1_000_000 };
-            self.send(now, Call { id, pop, worker }, call.body, timeout_ns);
+            let call = Call { id: self.calls, pop, worker: wanted.worker };
+            let edge::Call { body, timeout_ms, .. } = self.pops[pop].called(call.id, wanted, now);
+            self.send(now, call, body, u64::from(timeout_ms) * 1_000_000);
         }
     }
 
     /// A report leaves its POP; an empty one asks for the rule set that weir-sync told it of.
-    pub(super) fn send(&mut self, now: u64, call: Call, report: Vec<u8>, timeout_ns: u64) {
+    fn send(&mut self, now: u64, call: Call, report: Vec<u8>, timeout_ns: u64) {
         let Call { pop, .. } = call;
         self.wire.reported(pop, &report);
         self.queue.push(now + timeout_ns, Event::TimedOut(call));

@@ -24,8 +24,8 @@ pub enum Verdict {
     Admitted,
     /// Answered in the upstream's place.
     Refused,
-    /// Held until this report, encoded, is answered.
-    Waits(Vec<u8>),
+    /// Held until a call is answered.
+    Waits,
 }
 
 /// A POP.
@@ -52,8 +52,17 @@ pub struct Pop {
     bits: Vec<u8>,
     site: LocalSite,
     workers: Vec<Worker>,
-    /// Calls that its workers want made, each with its worker.
-    wanted: Vec<(usize, Call)>,
+    /// Calls that its workers want made.
+    wanted: Vec<Wanted>,
+}
+
+/// A call that a worker wants made.
+pub struct Wanted {
+    /// The worker.
+    pub worker: usize,
+    call: Call,
+    /// The request that waits for it.
+    held: Option<(Asked, Open)>,
 }
 
 struct Worker {
@@ -112,17 +121,13 @@ impl Pop {
         self.workers.len()
     }
 
-    /// Decides a request in a worker. If it has to wait, it waits for call `call`.
-    pub fn decide(&mut self, worker: usize, mut asked: Asked, call: u64, now: u64) -> Verdict {
-        let Worker { edge, calls, .. } = &mut self.workers[worker];
+    /// Decides a request in a worker.
+    pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Verdict {
         // Clients here do not leave before they are answered, so no number is needed.
-        let mut open = Open::new(0);
-        let decided = edge.request(&mut open, &mut asked, &mut self.site, self.clock.at(now));
-        let (verdict, number) = verdict(decided);
-        if let Some(number) = number {
-            calls
-                .insert(call, UnderWay { number, sent_at: now, is_report: false, held: Some((asked, open)) });
-        }
+        let (mut open, time) = (Open::new(0), self.clock.at(now));
+        let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
+        let (verdict, call) = verdict(decided);
+        self.wanted.extend(call.map(|call| Wanted { worker, call, held: Some((asked, open)) }));
         verdict
     }
 
@@ -131,19 +136,25 @@ impl Pop {
         let edge = &mut self.workers[worker].edge;
         self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
         let effects = edge.tick(&mut self.site, self.clock.at(now));
-        let calls = self.workers[worker].take_in(effects);
-        self.wanted.extend(calls.into_iter().map(|call| (worker, call)));
+        self.take_in(worker, effects);
     }
 
-    /// The calls that its workers want made, each with its worker.
-    pub fn take_calls(&mut self) -> Vec<(usize, Call)> {
+    fn take_in(&mut self, worker: usize, effects: Vec<Effect>) {
+        let calls = self.workers[worker].take_in(effects).into_iter();
+        self.wanted.extend(calls.map(|call| Wanted { worker, call, held: None }));
+    }
+
+    /// The calls that its workers want made.
+    pub fn take_calls(&mut self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// A worker's call is made; its number in the world is `id`.
-    pub fn called(&mut self, worker: usize, id: u64, call: &Call, now: u64) {
-        let (number, is_report) = (call.number, !call.body.is_empty());
-        self.workers[worker].calls.insert(id, UnderWay { number, sent_at: now, is_report, held: None });
+    /// A call is made; its number in the world is `id`.
+    pub fn called(&mut self, id: u64, Wanted { worker, call, held }: Wanted, now: u64) -> Call {
+        let is_report = held.is_none() && !call.body.is_empty();
+        let under_way = UnderWay { number: call.number, sent_at: now, is_report, held };
+        self.workers[worker].calls.insert(id, under_way);
+        call
     }
 
     /// The oldest version of the pushed rule set that one of its workers runs; 0 is its configuration's.
@@ -192,12 +203,17 @@ impl Pop {
         let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
         let Some((mut asked, mut open)) = held else {
             let effects = edge.answer(number, answer, &mut self.site, time);
-            let calls = self.workers[worker].take_in(effects);
-            self.wanted.extend(calls.into_iter().map(|call| (worker, call)));
+            self.take_in(worker, effects);
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
-        Some((asked, verdict(decided).0))
+        match verdict(decided) {
+            (_, Some(call)) => {
+                self.wanted.push(Wanted { worker, call, held: Some((asked, open)) });
+                None
+            }
+            (verdict, None) => Some((asked, verdict)),
+        }
     }
 
     /// The process ends: its table and its workers are lost.
@@ -329,12 +345,12 @@ pub struct Asked {
     pub cost: u32,
 }
 
-/// What becomes of a request, and the number of the call that it waits for.
-fn verdict(decided: Decided<'_>) -> (Verdict, Option<u64>) {
+/// What becomes of a request, and the call that it waits for.
+fn verdict(decided: Decided<'_>) -> (Verdict, Option<Call>) {
     match decided.step {
         Step::Continue | Step::Hold => (Verdict::Admitted, None),
         Step::Answer(_) => (Verdict::Refused, None),
-        Step::Call(call) => (Verdict::Waits(call.body), Some(call.number)),
+        Step::Call(call) => (Verdict::Waits, Some(call)),
     }
 }
 

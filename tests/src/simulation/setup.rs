@@ -163,10 +163,12 @@ impl Setup {
     pub fn configuration(&self, name: &str) -> String {
         let rules: Vec<_> = self.rules.iter().map(RuleText::json).collect();
         let (rules, interval_ms) = (rules.join(", "), self.interval_ns / 1_000_000);
+        let timeout_ms = self.timeout_ns / 1_000_000;
         let addresses = self.slots as usize * KEYS_PER_SLOT;
         format!(
             r#"{{"rules": [{rules}], "table": {{"addresses": {addresses}}},
-                "sync": {{"cluster": "weir-sync", "pop": "{name}", "interval_ms": {interval_ms}}}}}"#
+                "sync": {{"cluster": "weir-sync", "pop": "{name}", "interval_ms": {interval_ms},
+                    "timeout_ms": {timeout_ms}}}}}"#
         )
     }
 

@@ -329,6 +329,7 @@ impl World {
             Event::TimedOut(call) => {
                 let decided = self.pops[call.pop].failed(call.worker, call.id, now);
                 self.decided(now, call.pop, decided);
+                self.make_calls(now, call.pop);
             }
             Event::Put(which) => self.put(which),
             Event::Listen(sync) => self.listen(now, sync),
@@ -370,8 +371,7 @@ impl World {
         let now = WARM_UP_NS + at;
         let workers = self.pops[pop].workers();
         let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
-        let id = self.calls + 1;
-        let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, id, now);
+        let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, now);
         if self.setup.accounts_for(key) {
             self.reference.sample_until(at);
             let rules = self.rules_of[usize::from(path)].iter();
@@ -381,10 +381,7 @@ impl World {
             self.offer_apart(arrival);
         }
         match verdict {
-            Verdict::Waits(report) => {
-                self.calls = id;
-                self.send(now, Call { id, pop, worker }, report, self.setup.timeout_ns);
-            }
+            Verdict::Waits => self.make_calls(now, pop),
             verdict => self.account(arrival, &verdict),
         }
     }

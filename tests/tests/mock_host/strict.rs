@@ -31,7 +31,7 @@ fn a_request_waits_for_its_token_and_goes_on_once() {
     let waiting = worker.held(&client(1));
     let report = told(&waiting);
     assert_eq!((report.keys.len(), report.keys[0].ahead), (1, 1));
-    assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 700));
+    assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 350));
     assert!(worker.answer_waiting(&waiting, leased(&report, 1)).allowed());
     assert_eq!(worker.counted("weir.strict.paused"), 1);
     assert_eq!(worker.host().metric("weir.rule.per-address.allowed"), Some(1));
@@ -78,7 +78,8 @@ fn unanswered_it_fails_as_its_rule_says() {
         for answer in answers {
             let mut worker = Worker::configured(&shared(), &strict(policy));
             let waiting = worker.held(&client(1));
-            let served = worker.answer_waiting(&waiting, answer);
+            let again = worker.answer_and_hold(&waiting, answer.clone());
+            let served = worker.answer_waiting(&again, answer);
             match status {
                 Some(status) => {
                     assert_eq!(served.answer().status, status, "never 429");
@@ -89,6 +90,18 @@ fn unanswered_it_fails_as_its_rule_says() {
             }
         }
     }
+}
+
+/// As where one of two weir-syncs is gone: the next call goes to the other.
+#[test]
+fn a_call_that_fails_is_made_once_more() {
+    let mut worker = Worker::configured(&shared(), &strict("deny"));
+    let first = worker.held(&client(1));
+    worker.advance_ms(10);
+    let again = worker.answer_and_hold(&first, CallAnswer::new("503", vec![]));
+    assert_eq!((told(&again).keys, again.call.timeout_ms), (told(&first).keys, 690));
+    assert!(worker.answer_waiting(&again, leased(&told(&again), 1)).allowed());
+    assert_eq!(worker.counted("weir.sync.failed"), 1);
 }
 
 #[test]

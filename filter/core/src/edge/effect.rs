@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::site::Site;
 use crate::counters::Counters;
-use weir_wire::messages::Running;
+use weir_wire::messages::{REPORT_PATH, Running};
 use weir_wire::time::Time;
 
 /// What to do with a request, and what to note about it.
@@ -67,6 +67,13 @@ pub struct Call {
     pub timeout_ms: u32,
 }
 
+impl Call {
+    /// Sends the report of this number, encoded.
+    pub(super) fn of_report(number: u64, body: Vec<u8>, timeout_ms: u32) -> Self {
+        Self { number, path: REPORT_PATH.into(), body, timeout_ms }
+    }
+}
+
 /// Why a call brought no usable body.
 #[derive(Debug)]
 pub enum Unread {
@@ -124,7 +131,7 @@ impl<'a> Turn<'a> {
         self.effects.push(Effect::Log(level, text.into()));
     }
 
-    pub(super) fn call(&mut self, number: u64, path: impl Into<String>, body: Vec<u8>, timeout_ms: u32) {
-        self.effects.push(Effect::Call(Call { number, path: path.into(), body, timeout_ms }));
+    pub(super) fn call(&mut self, call: Call) {
+        self.effects.push(Effect::Call(call));
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::answers::RuleAnswers;
-use super::effect::{Answered, Effect, Level, Turn, Unread};
+use super::effect::{Answered, Call, Effect, Level, Turn, Unread};
 use super::reports::too_large;
 use super::site::{RulesWord, Site};
 use super::state::{ANSWER_BYTES_MAX, Edge, texts};
@@ -38,7 +38,8 @@ impl Edge {
         if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now)
             && let Some(number) = self.limiter.begin_fetch(version, now)
         {
-            turn.call(number, format!("{RULES_PATH}?version={version}"), Vec::new(), FETCH_TIMEOUT_MS);
+            let path = format!("{RULES_PATH}?version={version}");
+            turn.call(Call { number, path, body: Vec::new(), timeout_ms: FETCH_TIMEOUT_MS });
         }
     }
 

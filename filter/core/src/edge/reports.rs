@@ -4,13 +4,13 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::effect::{Answered, Effect, Level, Turn, Unread};
+use super::effect::{Answered, Call, Effect, Level, Turn, Unread};
 use super::site::{Heard, Site};
 use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message};
 use weir_wire::time::Time;
 
 impl Edge {
@@ -24,7 +24,7 @@ impl Edge {
         }
         let greet = site.is_my_turn_to_greet(u64::from(sync.interval_ms) * 1_000_000, now);
         let Some(report) = self.limiter.report(site, greet, now) else { return };
-        turn.call(report.sequence, REPORT_PATH, report.encode(), sync.timeout_ms);
+        turn.call(Call::of_report(report.sequence, report.encode(), sync.timeout_ms));
     }
 
     /// The answer to call `number`, or why there is none; ignored if the call is not under way.
@@ -103,10 +103,8 @@ impl Edge {
 
 /// Takes in what another worker has heard from weir-sync, if any has.
 pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
-    match site.heard() {
-        Some(Heard { pops, is_guess: true, at }) => limiter.note_guessed(pops, at),
-        Some(Heard { pops, is_guess: false, at }) => limiter.note_heard(pops, at),
-        None => {}
+    if let Some(Heard { pops, is_guess, at }) = site.heard() {
+        limiter.note_heard(pops, is_guess, at);
     }
 }
 

@@ -1,6 +1,5 @@
 //! A request: it comes in, is decided, and what is left to do until it ends.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -11,10 +10,11 @@ use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
 use crate::buckets::Standing;
+use crate::counters::Event;
 use crate::decide::{Afterwards, Decision, Reason, What};
 use weir_rules::after::After;
 use weir_rules::request::Request;
-use weir_wire::messages::{Message, REPORT_PATH, Report};
+use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
 /// How often a request waits at most: once, and once more if the rules were replaced meanwhile.
@@ -29,10 +29,20 @@ pub struct Open {
     standing: Option<(RuleRef, Standing)>,
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
-    /// The call that it waits for, and the generation of rules under which the call was made.
-    call: Option<(u64, u32)>,
+    /// The draw that it waits for.
+    draw: Option<UnderWay>,
     /// How often it has waited.
     waits: u8,
+}
+
+/// A draw under way.
+struct UnderWay {
+    /// Its number in the limiter.
+    number: u64,
+    /// The generation of rules under which it was made.
+    generation: u32,
+    /// If it fails before this time, the same report is sent once more.
+    again: Option<(Time, Vec<u8>)>,
 }
 
 /// Names a rule until the rules are replaced.
@@ -44,12 +54,12 @@ struct RuleRef {
 impl Open {
     /// A request that the host calls `id`.
     pub const fn new(id: u32) -> Self {
-        Self { id, standing: None, afterwards: Vec::new(), call: None, waits: 0 }
+        Self { id, standing: None, afterwards: Vec::new(), draw: None, waits: 0 }
     }
 
     /// Whether nothing is left to do for it.
     pub fn is_done(&self) -> bool {
-        self.standing.is_none() && self.call.is_none() && self.afterwards.is_empty()
+        self.standing.is_none() && self.draw.is_none() && self.afterwards.is_empty()
     }
 
     /// Whether its response is to tell a cost, or its end to release something.
@@ -100,13 +110,16 @@ impl Edge {
         site: &mut dyn Site,
         now: Time,
     ) -> Option<Decided<'_>> {
-        let (_, generation) = open.call.take_if(|(call, _)| *call == number)?;
-        let has_other_rules = generation != self.limiter.generation();
-        let answered = if let Ok(body) = reports::reply(answer) {
-            let drawn = self.limiter.drawn(number, &body, site, now);
+        let draw = open.draw.take_if(|draw| draw.number == number)?;
+        let has_other_rules = draw.generation != self.limiter.generation();
+        let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
+        let answered = if let Some(Ok(answered)) = drawn {
             self.share_what_was_heard(site);
-            drawn.unwrap_or(false)
+            answered
         } else {
+            if let Some(again) = self.draw_again(draw, open, now) {
+                return Some(again);
+            }
             self.limiter.draw_failed(number, site, now);
             false
         };
@@ -164,8 +177,8 @@ impl Edge {
     /// The request ends, be it answered, reset or timed out. What it holds is released, and if it waits for a call, it
     /// waits no more.
     pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
-        if let Some((number, _)) = open.call.take() {
-            self.limiter.draw_abandoned(number, site, now);
+        if let Some(draw) = open.draw.take() {
+            self.limiter.draw_abandoned(draw.number, site, now);
         }
         for done in mem::take(&mut open.afterwards) {
             self.limiter.release(done, site, now);
@@ -195,7 +208,7 @@ impl Edge {
                 asking.open.afterwards = afterwards;
                 self.let_through(strictest, hold_ns, asking.open, asking.now)
             }
-            Decision::Wait(report) => self.wait(&report, asking.open),
+            Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
             Decision::Block => {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
                 Decided { step: Step::Answer(answer), note: self.note("block", None) }
@@ -223,14 +236,30 @@ impl Edge {
     }
 
     /// A strict rule's tokens must be paid for first.
-    fn wait(&self, report: &Report, open: &mut Open) -> Decided<'_> {
-        let number = report.sequence;
-        open.call = Some((number, self.limiter.generation()));
+    fn wait(&self, report: &Report, open: &mut Open, now: Time) -> Decided<'static> {
         open.waits = open.waits.saturating_add(1);
         // Without `sync` no request waits.
         let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
-        let call = Call { number, path: REPORT_PATH.to_string(), body: report.encode(), timeout_ms };
-        Decided { step: Step::Call(call), note: None }
+        let until = now + u64::from(timeout_ms) * 1_000_000;
+        // An answer that takes twice as long as usual is still waited for.
+        let is_quick = self.limiter.answers_take_ns() <= until.nanos_since(now) / 4;
+        let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
+        let (number, body) = (report.sequence, report.encode());
+        let again = Some((until, body.clone()));
+        open.draw = Some(UnderWay { number, generation: self.limiter.generation(), again });
+        Decided { step: Step::Call(Call::of_report(number, body, first_ms)), note: None }
+    }
+
+    /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. Counts are cumulative,
+    /// so nothing is debited twice.
+    fn draw_again(&mut self, mut draw: UnderWay, open: &mut Open, now: Time) -> Option<Decided<'static>> {
+        let (until, body) = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
+        let left_ms =
+            u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
+        self.counters().add(Event::SyncFailed, 1);
+        let call = Call::of_report(draw.number, body, left_ms);
+        open.draw = Some(draw);
+        Some(Decided { step: Step::Call(call), note: None })
     }
 
     fn refuse(

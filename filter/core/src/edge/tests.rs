@@ -105,15 +105,72 @@ fn a_request_that_waits_goes_on_with_its_answer() {
     }
 }
 
+/// What becomes of the request that waits for `call`, whose answer at `now` is this.
+fn answered(
+    edge: &mut Edge,
+    open: &mut Open,
+    call: &Call,
+    answer: Answered,
+    site: &mut LocalSite,
+    now: Time,
+) -> Result<String, Call> {
+    let decided = edge.answer_request(open, (call.number, answer), &mut client(), site, now);
+    match decided.expect("it waited").step {
+        Step::Call(call) => Err(call),
+        step => Ok(shown(&step)),
+    }
+}
+
+fn failed() -> Answered {
+    Err(Unread::Failed("no route".into()))
+}
+
 #[test]
-fn a_request_whose_call_fails_goes_by_its_rule() {
-    let mut site = site();
+fn a_call_that_fails_is_made_once_more_and_then_the_rule_decides() {
+    for (second, expected) in [(Some(1), "continue"), (Some(0), "429"), (None, "503")] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        let first = waiting(&mut edge, &mut open, &mut site);
+        let soon = T0 + 20_000_000;
+        let again = answered(&mut edge, &mut open, &first, failed(), &mut site, soon).unwrap_err();
+        assert_eq!((first.timeout_ms, again.timeout_ms), (500, 980), "what is left of a second");
+        // It is the same draw: what it debited is not debited again.
+        assert_eq!((first.number, first.body), (again.number, again.body.clone()));
+        let answer = second.map(|n| reply(&again, &Allowance::Leased(Leased::of(n, 2_000)), 0));
+        let answer = answer.map_or_else(failed, Ok);
+        assert_eq!(answered(&mut edge, &mut open, &again, answer, &mut site, soon).unwrap(), expected);
+        assert!(open.is_done());
+    }
+}
+
+#[test]
+fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
+    let (mut site, mut open) = (site(), Open::new(5));
     let (mut edge, _) = configured(STRICT, true, &mut site);
-    let mut open = Open::new(5);
-    let call = waiting(&mut edge, &mut open, &mut site);
-    let failed = Err(Unread::Failed("no route".into()));
-    let decided = edge.answer_request(&mut open, (call.number, failed), &mut client(), &mut site, T0);
-    assert_eq!(shown(&decided.expect("it waited").step), "503", "a strict rule fails closed");
+    let first = waiting(&mut edge, &mut open, &mut site);
+    let half = T0 + 501_000_000;
+    let again = answered(&mut edge, &mut open, &first, failed(), &mut site, half).unwrap_err();
+    assert_eq!(again.timeout_ms, 499);
+    let end = T0 + SECOND_NS;
+    assert_eq!(answered(&mut edge, &mut open, &again, failed(), &mut site, end).unwrap(), "503");
+}
+
+/// Giving up early would lose every answer.
+#[test]
+fn where_answers_take_long_the_first_call_has_all_of_the_time() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let [greeting] = calls(edge.tick(&mut site, T0)).try_into().expect("a greeting");
+    edge.answer(
+        greeting.number,
+        Ok(reply(&greeting, &Allowance::Warm, 0)),
+        &mut site,
+        T0 + SECOND_NS * 2 / 5,
+    );
+    let first = waiting(&mut edge, &mut open, &mut site);
+    assert_eq!(first.timeout_ms, 1_000);
+    let end = T0 + SECOND_NS;
+    assert_eq!(answered(&mut edge, &mut open, &first, failed(), &mut site, end).unwrap(), "503");
 }
 
 #[test]

@@ -140,8 +140,8 @@ impl Limiter {
         self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 
-    /// Applies the answer to draw `number`. Returns whether the budgets were asked; if not, or on an error, the
-    /// request is to be decided as unanswered.
+    /// Applies the answer to draw `number`. Returns whether the budgets were asked; if not, the request is to be decided
+    /// as unanswered. On an error nothing changed, and the draw is still under way.
     pub fn drawn(
         &mut self,
         number: u64,
@@ -149,23 +149,15 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<bool, WireError> {
-        let answered = Reply::decode(bytes)
-            .and_then(|reply| Ok((self.end_answered(number, Purpose::Draw, &reply)?, reply)));
-        match answered {
-            Ok((draw, reply)) => {
-                self.hear(&reply, &draw.told, draw.sent_at, slots, now);
-                for told in &draw.told {
-                    if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
-                        self.end_waiting(told, slots, now);
-                    }
-                }
-                Ok(reply.settled)
-            }
-            Err(error) => {
-                self.draw_failed(number, slots, now);
-                Err(error)
+        let reply = Reply::decode(bytes)?;
+        let draw = self.end_answered(number, Purpose::Draw, &reply)?;
+        self.hear(&reply, &draw.told, draw.sent_at, slots, now);
+        for told in &draw.told {
+            if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
+                self.end_waiting(told, slots, now);
             }
         }
+        Ok(reply.settled)
     }
 
     /// No request waits for draw `number` any more. The next report's answer brings what it drew.

@@ -42,6 +42,8 @@ pub(crate) struct Exchange {
     lost: u64,
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
+    /// How long answers to reports took lately, in nanoseconds: the longest, which fades with each answer.
+    answers_take_ns: u64,
     /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -65,6 +67,7 @@ impl Exchange {
             calls: Calls::default(),
             lost: 0,
             workers: 1,
+            answers_take_ns: 0,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
             bans: Vec::new(),
@@ -93,6 +96,16 @@ impl Exchange {
         if workers > 0 {
             self.workers = workers.min(WORKERS_MAX);
         }
+    }
+
+    /// An answer to a report took this long.
+    pub(crate) fn took(&mut self, ns: u64) {
+        self.answers_take_ns = ns.max(self.answers_take_ns / 8 * 7);
+    }
+
+    /// How long answers took lately, in nanoseconds.
+    pub(crate) fn answers_take_ns(&self) -> u64 {
+        self.answers_take_ns
     }
 
     /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm

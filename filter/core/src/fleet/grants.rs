@@ -45,6 +45,7 @@ impl Limiter {
         let sent = self.end_answered(sequence, Purpose::Report, reply)?;
         if let Some(exchange) = &mut self.exchange {
             exchange.bans_told(sequence);
+            exchange.took(now.nanos_since(sent.sent_at));
         }
         self.hear(reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {

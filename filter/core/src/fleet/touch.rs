@@ -27,17 +27,15 @@ impl Limiter {
         self.exchange.as_ref().map(Exchange::pops)
     }
 
-    /// Another worker heard from weir-sync at `at`, and how many POPs are live.
-    pub fn note_heard(&mut self, pops: u32, at: Time) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.hear(pops, false, at);
-        }
+    /// How long weir-sync took lately to answer, in nanoseconds; 0 if it never did.
+    pub fn answers_take_ns(&self) -> u64 {
+        self.exchange.as_ref().map_or(0, Exchange::answers_take_ns)
     }
 
-    /// The same, if weir-sync only guessed how many POPs are live.
-    pub fn note_guessed(&mut self, pops: u32, at: Time) {
+    /// Another worker heard from weir-sync at `at` that so many POPs are live, or its guess how many.
+    pub fn note_heard(&mut self, pops: u32, is_guess: bool, at: Time) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.hear(pops, true, at);
+            exchange.hear(pops, is_guess, at);
         }
     }
 

@@ -42,7 +42,7 @@ fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time
 #[test]
 fn a_slow_flood_locks_no_newcomer_out() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(64));
-    limiter.note_heard(1, T0);
+    limiter.note_heard(1, false, T0);
     let every_ns = SECOND_NS * 64 / 2_000;
     let (mut refused, mut reported, newcomers) = (0, T0, 180 * 2_000 / 64);
     for n in 0..newcomers {
@@ -61,7 +61,7 @@ fn a_slow_flood_locks_no_newcomer_out() {
 /// One slot, and no place in it: every key that lives there has tokens that it may yet spend.
 fn crowded() -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, T0);
+    limiter.note_heard(1, false, T0);
     for n in 0..100 {
         assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, T0), Outcome::Allow, "{n}");
     }
@@ -121,7 +121,7 @@ fn a_place_is_free_again_once_its_lease_is_over() {
             core::net::Ipv4Addr::from_bits(n).into(),
             weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
         );
-        let (.., place) = limiter.find("login", value.as_bytes(), 1).unwrap();
+        let NamedKey { place, .. } = limiter.find("login", value.as_bytes(), 1).unwrap();
         let mut slot = Slot::empty();
         slots.read(0, &mut slot).unwrap();
         assert_eq!(slot.is_watched(place.tag), expected, "client {n}");
@@ -158,7 +158,7 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
 #[test]
 fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(5, T0);
+    limiter.note_heard(5, false, T0);
     let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
         for _ in 0..tokens {
             assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome(), Outcome::Allow, "{n}");

@@ -12,7 +12,7 @@ fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
     let mut rule = json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst});
     rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let mut limiter = limiter(rules(&json!([rule])), Some(1));
-    limiter.note_heard(pops, T0);
+    limiter.note_heard(pops, false, T0);
     limiter
 }
 
@@ -144,7 +144,7 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
     assert_eq!(said_after(&mut limiter, 3, true), Some((30, 30, Step::Fresh)), "it knows better");
     assert_eq!(said_after(&mut limiter, 20, false), Some((20, 20, Step::Fresh)));
     // What another worker has heard counts as well, and is bounded.
-    limiter.note_heard(u32::MAX >> 1, T0);
+    limiter.note_heard(u32::MAX >> 1, false, T0);
     assert_eq!(limiter.report(&mut slots, true, T0).unwrap().pops, POPS_MAX);
 }
 
@@ -164,7 +164,7 @@ fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
         let denied = limiter.counters().take_rule(0).denied;
         assert_eq!(denied, if policy == "deny" { 201 } else { 0 });
         // In touch again.
-        limiter.note_heard(4, lost);
+        limiter.note_heard(4, false, lost);
         assert!(allows(&mut limiter, &mut slots, "192.0.2.3", lost));
     }
 }
@@ -200,13 +200,13 @@ fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost), 1);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 5 * SECOND_NS), 0);
         let found = lost + 11 * SECOND_NS;
-        limiter.note_heard(330, found);
+        limiter.note_heard(330, false, found);
         if is_granted {
             let report = limiter.report(&mut slots, false, found).unwrap();
             answer(&mut limiter, &mut slots, &report, 330, grant(1, 1, 4_000), found);
         }
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found), 4, "of five it had one");
-        limiter.note_heard(330, found + 12 * SECOND_NS);
+        limiter.note_heard(330, false, found + 12 * SECOND_NS);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found + 12 * SECOND_NS), 1);
     }
 }
@@ -262,7 +262,7 @@ proptest! {
         for (step_ms, what) in steps {
             now += step_ms * MS;
             if what == 0 {
-                limiter.note_heard(pops, now);
+                limiter.note_heard(pops, false, now);
             }
             if what == 1 && let Some(report) = limiter.report(&mut slots, false, now) {
                 answer(&mut limiter, &mut slots, &report, pops, grant(1, 1, 3_000), now);

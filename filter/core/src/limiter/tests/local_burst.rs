@@ -10,7 +10,7 @@ fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {
     let rule =
         json!([{"name": "r", "key": ["client_address"], "rate": "100/s", "burst": 1_000, "local_burst": 10}]);
     let mut limiter = limiter(rules(&rule), Some(1));
-    limiter.note_heard(pops, T0);
+    limiter.note_heard(pops, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
@@ -76,11 +76,11 @@ proptest! {
     ) {
         let rule = json!([{"name": "r", "key": ["client_address"], "rate": "20/s", "burst": 40, "local_burst": local_burst}]);
         let (mut limiter, mut slots, mut now) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1), T0);
-        limiter.note_heard(pops, now);
+        limiter.note_heard(pops, false, now);
         let (mut all, mut cold) = (0, 0);
         for (asks, step_ms, pops, hears) in steps {
             now = Time::from_nanos(now.as_nanos().saturating_add_signed(step_ms * 1_000_000));
-            if hears { limiter.note_heard(pops, now); }
+            if hears { limiter.note_heard(pops, false, now); }
             for _ in 0..asks {
                 all += u64::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
                 let is_watched = matches!(limiter.entry(0, &[4, 32, 192, 0, 2, 1], &mut slots), Some(crate::table::slot::Entry::Watched(_)));

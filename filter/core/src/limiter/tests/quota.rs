@@ -19,7 +19,7 @@ fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
 
 /// Asks once, which has to wait, and answers so.
 fn draw(limiter: &mut Limiter, slots: &mut LocalSlots, leased: Leased, now: Time) -> (Report, Decision) {
-    limiter.note_heard(1, now);
+    limiter.note_heard(1, false, now);
     let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
     assert!(limiter.drawn(draw, &answer(report.sequence, leased), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
@@ -59,7 +59,7 @@ fn an_hour(rate: &str, every_ns: u64, budget: &mut Budget) -> (u32, u32) {
     let (mut passed, mut waited) = (0, 0);
     for tick in 0..3_600 * 4 {
         let now = T0 + tick * 250 * MS;
-        limiter.note_heard(1, now);
+        limiter.note_heard(1, false, now);
         if (tick * 250 * MS).is_multiple_of(every_ns) {
             let mut decision = ask(&mut limiter, &mut slots, "192.0.2.1", now);
             if decision.outcome() == Outcome::Wait {
@@ -144,7 +144,7 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
     // Others come and go, and each gives back what it was leased.
     for n in 0..200 {
         let now = T0 + MINUTE + n * 500 * MS;
-        limiter.note_heard(1, now);
+        limiter.note_heard(1, false, now);
         let from = format!("198.51.100.{n}");
         let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &from, now));
         let two = Leased::of(2, 1);
@@ -174,7 +174,7 @@ fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
         let last = Leased { charged: 2, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
         let (_, decision) = draw(&mut limiter, &mut slots, last, T0);
         assert_eq!(decision.outcome(), Outcome::Allow);
-        limiter.note_heard(1, T0 + after);
+        limiter.note_heard(1, false, T0 + after);
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after).outcome(), outcome);
     }
 }

@@ -15,7 +15,7 @@ fn strict(name: &str, rate: &str) -> Value {
 /// A worker among 101 POPs: every key is watched from its first request.
 fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
     let mut limiter = limiter(rules(set), Some(1));
-    limiter.note_heard(101, T0);
+    limiter.note_heard(101, false, T0);
     (limiter, LocalSlots::new(4))
 }
 

@@ -21,7 +21,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 #[test]
 fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(4, T0);
+    limiter.note_heard(4, false, T0);
     // As many as a slot keeps.
     for other in 1..=6 {
         assert_eq!(admitted(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), 6, T0), 6);
@@ -35,7 +35,7 @@ fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let reply = Reply { sequence: report.sequence, pops: 4, settled: true, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     let later = T0 + 61 * SECOND_NS;
-    limiter.note_heard(4, later);
+    limiter.note_heard(4, false, later);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", later));
     let report = limiter.report(&mut slots, false, later).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (8, 8));
@@ -95,7 +95,7 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
 #[test]
 fn the_workers_of_a_pop_share_what_it_may_report() {
     let (mut limiter, mut slots) = (limiter(one_rule("100/s", 4), Some(1)), LocalSlots::new(512));
-    limiter.note_heard(101, T0);
+    limiter.note_heard(101, false, T0);
     let mut said = |workers: u32, at: Time| {
         for n in 0..600 {
             allows(&mut limiter, &mut slots, &std::format!("10.0.{}.{}", n / 250, n % 250), at);

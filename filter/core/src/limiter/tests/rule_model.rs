@@ -236,7 +236,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
 fn a_cost_charged_afterwards_reaches_the_report() {
     let fields = json!({"cost": {"after": {"status": [401]}}});
     let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.note_heard(100, T0);
+    limiter.note_heard(100, false, T0);
     for n in 0..3 {
         let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS)).remove(0);
         limiter.charge(done, 1, &mut slots, T0 + n * MS);
@@ -252,7 +252,7 @@ fn what_a_pop_counts_for_itself_it_goes_on_counting_when_it_reports() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
         let rule = with(&json!({"algorithm": algorithm, "rate": "5/h"}));
         let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), Some(1)), LocalSlots::new(4));
-        limiter.note_heard(3, T0);
+        limiter.note_heard(3, false, T0);
         let admitted: usize =
             (0..5).map(|round| through(&mut limiter, &mut slots, 20, T0 + round * 2 * SECOND_NS)).sum();
         assert_eq!(admitted, 5, "{algorithm}");
@@ -289,7 +289,7 @@ fn a_rule_in_shadow_releases_and_charges_too() {
 fn a_late_charge_is_reported() {
     let fields = json!({"cost": {"after": {"header": "x-tokens"}}, "rate": "1000/s"});
     let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.note_heard(100, T0);
+    limiter.note_heard(100, false, T0);
     let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
     limiter.report(&mut slots, true, T0 + MS).unwrap();
     limiter.charge(done, 900, &mut slots, T0 + 500 * MS);

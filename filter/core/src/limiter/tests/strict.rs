@@ -63,7 +63,7 @@ fn none_for(sequence: u64, charged: u64, wait_ms: u64) -> Vec<u8> {
 
 /// Asks; waits for an answer that brings nothing for so long; how it is refused.
 fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Time) -> Standing {
-    limiter.note_heard(1, now);
+    limiter.note_heard(1, false, now);
     let (report, draw) = wait(limiter, slots, now);
     let charged = report.keys[0].admitted;
     assert!(limiter.drawn(draw, &none_for(report.sequence, charged, wait_ms), slots, now).unwrap());
@@ -84,17 +84,17 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     // The same later, from this worker's memory or the table, and from another worker, which knows the table alone.
     for later_ms in [300, 30_000] {
         let later = T0 + later_ms * MS;
-        limiter.note_heard(1, later);
+        limiter.note_heard(1, false, later);
         let standing = ask(&mut limiter, &mut slots, "192.0.2.1", later).strictest().unwrap().1;
         assert_eq!(told_s(&standing), [(HOUR_MS - later_ms).div_ceil(1_000); 2], "{later_ms} ms later");
     }
     let (mut other, _) = hourly("1/h", 1, "deny");
-    other.note_heard(1, T0 + 30_000 * MS);
+    other.note_heard(1, false, T0 + 30_000 * MS);
     let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), [3_570, 3_570]);
     // And when that has passed, there is one.
     let then = T0 + standing.more_ns + 30_000 * MS;
-    limiter.note_heard(1, then);
+    limiter.note_heard(1, false, then);
     let (report, draw) = wait(&mut limiter, &mut slots, then);
     limiter
         .drawn(draw, &leased(report.sequence, report.keys[0].admitted + 1, 2_000), &mut slots, then)
@@ -106,7 +106,7 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
 fn what_costs_more_than_there_is_waits_for_all_of_it() {
     let rule = json!([{"name": "reset", "key": ["client_address"], "rate": "1/h", "burst": 9, "strict": true, "cost": 4}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, T0);
+    limiter.note_heard(1, false, T0);
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     assert_eq!(report.keys[0].ahead, 4);
     limiter.drawn(draw, &none_for(report.sequence, 1, 600_000), &mut slots, T0).unwrap();
@@ -120,10 +120,10 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
     let (soon, later) = (T0 + 59_000 * MS, T0 + 60_100 * MS);
-    limiter.note_heard(1, soon);
+    limiter.note_heard(1, false, soon);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome(), Outcome::Limit);
     // Somebody made the budget whole meanwhile.
-    limiter.note_heard(1, later);
+    limiter.note_heard(1, false, later);
     let (report, draw) = wait(&mut limiter, &mut slots, later);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
     limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap();
@@ -167,7 +167,7 @@ fn what_is_given_back_leaves_it_known_when_there_are_tokens() {
     in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 0), "the epoch has ended");
-    limiter.note_heard(1, T0 + 2_000 * MS);
+    limiter.note_heard(1, false, T0 + 2_000 * MS);
     let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), [3_598, 3_598]);
 }
@@ -200,7 +200,7 @@ fn a_key_that_waits_makes_room_for_others() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     for n in 1..=40 {
         let address = std::format!("198.51.100.{n}");
-        limiter.note_heard(1, T0);
+        limiter.note_heard(1, false, T0);
         let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &address, T0));
         limiter.drawn(draw, &none_for(report.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
         let refused = limiter.decide_again(true, &mut Client(address), &mut slots, T0);
@@ -271,11 +271,12 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         let (report, draw) = wait(&mut limiter, &mut slots, T0);
         let nonsense = leased(report.sequence + 1, 9, 2_000);
         assert!(limiter.drawn(draw, &nonsense, &mut slots, T0).is_err());
+        limiter.draw_failed(draw, &mut slots, T0);
         assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
         // Found silent before it was ever heard of: nobody else waits for it.
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
         // It answers: strict again. What was let through meanwhile was the rule's own choice.
-        limiter.note_heard(1, T0);
+        limiter.note_heard(1, false, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
     }

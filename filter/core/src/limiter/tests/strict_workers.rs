@@ -155,7 +155,7 @@ fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     let next = workers.wait(1, T0 + 1_900 * MS);
     assert_eq!(ahead(&next), 2, "it is believed to wait yet");
     assert_eq!(workers.end(&next, T0 + 1_900 * MS), Outcome::Allow);
-    workers.limiters[1].note_heard(1, T0 + 3_920 * MS);
+    workers.limiters[1].note_heard(1, false, T0 + 3_920 * MS);
     assert_eq!(workers.ask(1, T0 + 3_920 * MS), Outcome::Allow);
 }
 

@@ -10,7 +10,7 @@ fn client(n: u32) -> Client {
 /// A POP of four whose slot watches six keys at 1/s that are hot, or have been admitted `tokens`.
 fn watching_six(tokens: u32, are_hot: bool) -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(one_rule("1/s", 40), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(4, T0);
+    limiter.note_heard(4, false, T0);
     for n in 1..=6 {
         for _ in 0..tokens {
             assert_eq!(limiter.decide(&mut client(n), &mut slots, T0).outcome(), Outcome::Allow);
@@ -45,14 +45,14 @@ fn a_key_that_cannot_be_watched_has_a_few_tokens_and_then_its_even_share() {
     let mut admitted = 0;
     for ms in (0..40_000).step_by(10) {
         let now = T0 + ms * MS;
-        limiter.note_heard(4, now);
+        limiter.note_heard(4, false, now);
         let outcome = limiter.decide(&mut client(9), &mut slots, now).outcome();
         admitted += u32::from(outcome == Outcome::Allow);
     }
     assert!((12..=14).contains(&admitted), "of 8 and an eighth of 40: {admitted}");
     // It is looked at again within a second: one of the leases has ended.
     let later = T0 + 61 * SECOND_NS;
-    limiter.note_heard(4, later);
+    limiter.note_heard(4, false, later);
     assert_eq!(limiter.decide(&mut client(9), &mut slots, later).outcome(), Outcome::Allow);
     let report = limiter.report(&mut slots, false, later).unwrap();
     assert!(report.keys.iter().any(|key| key.admitted >= 6), "{:?}", report.keys);
