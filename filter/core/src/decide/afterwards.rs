@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use crate::buckets::algorithm::Receipt;
-use crate::table::slot::Tag;
+use crate::table::EntryPlace;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::key::KeyValue;
@@ -17,8 +17,7 @@ pub struct Afterwards {
     /// What is to be done.
     pub what: What,
     pub(crate) algorithm: Algorithm,
-    pub(crate) tag: Tag,
-    pub(crate) slot: u32,
+    pub(crate) place: EntryPlace,
     pub(crate) value: KeyValue,
     /// Names the rule, whichever rule set is in force.
     pub(crate) salt: u64,

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::hit::Hit;
 use crate::counters::Event;
 use crate::limiter::Limiter;
-use crate::table::Slots;
 use crate::table::slot::{Entry, Slot, Watched};
+use crate::table::{NamedKey, Slots};
 use weir_rules::Rule;
 use weir_wire::time::Time;
 
@@ -18,14 +18,20 @@ impl Limiter {
             let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
             // The drop is counted already, be it of this key or of the one that it pushes out.
             if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
-                self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+                self.watch.touch(&self.named(hit), hit.cost, now);
             }
         }
     }
 
+    /// The key of `hit`, by its rule and its place.
+    #[inline(never)]
+    pub(crate) fn named(&self, hit: &Hit) -> NamedKey {
+        NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
+    }
+
     /// Counts the request on the watch list; false if that has no room.
     fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
-        let has_room = self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+        let has_room = self.watch.touch(&self.named(hit), hit.cost, now);
         self.counters.add(Event::SyncDropped, u32::from(!has_room));
         has_room
     }

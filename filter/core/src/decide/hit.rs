@@ -6,8 +6,8 @@ use super::judged::Judged;
 use super::keys::KeyId;
 use crate::RuleIndex;
 use crate::key::KeyHash;
-use crate::table::Loaded;
 use crate::table::slot::{Slot, Tag};
+use crate::table::{EntryPlace, Loaded};
 use weir_rules::matching::Bits;
 use weir_rules::request::Values;
 
@@ -66,6 +66,10 @@ impl Hit {
             thinned: false,
             judged: Judged::NOT_YET,
         }
+    }
+
+    pub(crate) fn place(&self) -> EntryPlace {
+        EntryPlace { tag: self.tag, slot: self.slot }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::buckets::algorithm::{Answer, Cell, fixed_window};
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
-use crate::table::{EntryPlace, Slots, Updated};
+use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_rules::penalty::Penalty;
 use weir_wire::messages::Reply;
 use weir_wire::time::Time;
@@ -63,7 +63,9 @@ impl Limiter {
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         for ban in &reply.bans {
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
-            let Some((rule, _, EntryPlace { tag, slot })) = self.find(name, &ban.value, slots.count()) else {
+            let Some(NamedKey { place: EntryPlace { tag, slot }, rule, .. }) =
+                self.find(name, &ban.value, slots.count())
+            else {
                 continue;
             };
             if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {

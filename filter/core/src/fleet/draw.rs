@@ -19,7 +19,7 @@ use crate::counters::Event;
 use crate::decide::{Decision, Hit, Verdict};
 use crate::limiter::{Drawn, Limiter};
 use crate::table::slot::{Cold, Unheard, Watched};
-use crate::table::{EntryPlace, Slots, Updated};
+use crate::table::{Slots, Updated};
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, WireError};
 use weir_wire::time::{SECOND_NS, Time};
@@ -57,7 +57,7 @@ impl Limiter {
     fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
-        let place = EntryPlace { tag: hit.tag, slot: hit.slot };
+        let place = hit.place();
         let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
             // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
             // have been admitted than was leased.
@@ -70,7 +70,7 @@ impl Limiter {
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {
-            self.watch.touch(hit.tag, hit.rule, self.keys.value(hit.key), hit.slot, hit.cost, now);
+            self.watch.touch(&self.named(hit), hit.cost, now);
         }
         let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {

@@ -9,7 +9,7 @@ use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
-use crate::table::{EntryPlace, Slots, Updated};
+use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
 use weir_wire::quota::Quota;
@@ -206,7 +206,8 @@ impl Limiter {
 
     /// Takes in a pushed grant; this POP may not know its key yet.
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
-        let Some((rule, value, place)) = self.find(rule, &pushed.value, slots.count()) else { return };
+        let Some(key) = self.find(rule, &pushed.value, slots.count()) else { return };
+        let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
         let unheard = self.unheard(rule);
         let updated = self.update_watched(place, unheard, slots, now, |watched| {
@@ -215,28 +216,29 @@ impl Limiter {
         // Without room in the slot, the key stays as it was.
         let Updated::Written(watched) = updated else { return };
         self.deny_cache.forget(place.tag);
-        if watched.admitted > watched.charged && !self.watch.learn(place.tag, rule, &value, place.slot, now) {
-            self.counters.add(Event::SyncDropped, 1);
+        if watched.admitted > watched.charged {
+            self.learn_of(&key, now);
         }
         if let Some(key) = self.watch.get_mut(place.tag.bits()) {
             key.heat();
         }
     }
 
-    /// The rule of this name, and the key with these canonical bytes and its place under that rule. None if the
-    /// rule is not in force here, or the bytes are not a key's.
-    pub(crate) fn find(
-        &self,
-        name: &str,
-        value: &[u8],
-        slot_count: u32,
-    ) -> Option<(RuleIndex, KeyValue, EntryPlace)> {
+    /// The key is to be reported here, if there is room on the list.
+    pub(crate) fn learn_of(&mut self, key: &NamedKey, now: Time) {
+        let has_room = self.watch.learn(key, now);
+        self.counters.add(Event::SyncDropped, u32::from(!has_room));
+    }
+
+    /// The key with these canonical bytes under the rule of this name. None if the rule is not in force here, or the
+    /// bytes are not a key's.
+    pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
         let slot = crate::decide::slot_of(hash.place, slot_count);
         let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot };
-        Some((RuleIndex::of(index)?, value, place))
+        Some(NamedKey { place, rule: RuleIndex::of(index)?, value })
     }
 
     /// The quota of a rule that is shared and not strict.

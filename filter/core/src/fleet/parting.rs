@@ -10,7 +10,6 @@ use core::iter;
 
 use super::calls::Purpose;
 use super::grants::unsay;
-use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::Slots;
 use weir_wire::time::Time;
@@ -30,8 +29,8 @@ impl Limiter {
         }
         let rules = self.rules.rules();
         let mine = self.watch.unsaid().filter_map(|key| {
-            let rule = rules.get(usize::from(key.rule))?;
-            Some((rule.name.as_str(), key.value.as_bytes()))
+            let rule = rules.get(usize::from(key.name.rule))?;
+            Some((rule.name.as_str(), key.name.value.as_bytes()))
         });
         // A heap's sort is a fraction of the code of a map.
         let known = names(left).collect::<BinaryHeap<_>>().into_sorted_vec();
@@ -52,9 +51,8 @@ impl Limiter {
     /// here are skipped, and so is what cannot be read.
     pub fn inherit(&mut self, left: &[u8], slots: &dyn Slots, now: Time) {
         for (rule, value) in names(left) {
-            if let Some((rule, value, place)) = self.find(rule, value, slots.count()) {
-                let has_room = self.watch.learn(place.tag, rule, &value, place.slot, now);
-                self.counters.add(Event::SyncDropped, u32::from(!has_room));
+            if let Some(key) = self.find(rule, value, slots.count()) {
+                self.learn_of(&key, now);
             }
         }
     }

@@ -15,8 +15,7 @@ use crate::RuleIndex;
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::local::bytes_of;
-use crate::table::slot::Tag;
-use crate::table::{EntryPlace, Slots, Updated};
+use crate::table::{NamedKey, Slots, Updated};
 use weir_wire::messages::{self, KEYS_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -91,9 +90,8 @@ impl Limiter {
     /// Adds what this worker was asked for to the shared entry, and says what the entry counts.
     fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
-        let (rule, slot, unadded) = (key.rule, key.slot, key.asked_unadded);
+        let (NamedKey { place, rule, value }, unadded) = (key.name, key.asked_unadded);
         let (asked, unanswered) = (key.asked, key.asked_recently());
-        let place = EntryPlace { tag: Tag::from_bits(tag), slot };
         let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
@@ -123,7 +121,7 @@ impl Limiter {
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
-        let (value, dirty_since, is_warm) = (key.value, key.dirty_since, key.is_warm());
+        let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
         let asked_recently = key.say_asked();
         let ahead = match wish.map(|wish| wish.of(&watched, now)) {
             None => 0,

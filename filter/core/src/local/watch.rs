@@ -10,9 +10,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
+use crate::table::NamedKey;
 use crate::table::slot::Tag;
 use key::WatchedKey;
-use weir_rules::key::KeyValue;
 use weir_wire::messages::{AdmitRatio, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -38,52 +38,23 @@ pub(crate) struct WatchList {
 impl WatchList {
     /// Adds a watched key that was not asked for here, with something to report since `now`.
     /// False if there is no room.
-    pub(crate) fn learn(
-        &mut self,
-        tag: Tag,
-        rule: RuleIndex,
-        value: &KeyValue,
-        slot: u32,
-        now: Time,
-    ) -> bool {
-        let has_room = self.has_room(tag);
-        if has_room {
-            self.entry(tag, rule, value, slot, now).soil(now);
-        }
-        has_room
+    pub(crate) fn learn(&mut self, key: &NamedKey, now: Time) -> bool {
+        self.entry(key, now).map(|known| known.soil(now)).is_some()
     }
 
     /// Counts a request of `cost` tokens for a watched key; false if the key is not in the list, and none
     /// of its neighbours can make room.
-    pub(crate) fn touch(
-        &mut self,
-        tag: Tag,
-        rule: RuleIndex,
-        value: &KeyValue,
-        slot: u32,
-        cost: u32,
-        now: Time,
-    ) -> bool {
-        let has_room = self.has_room(tag);
-        if has_room {
-            self.entry(tag, rule, value, slot, now).count(cost, now);
-        }
-        has_room
+    pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, now: Time) -> bool {
+        self.entry(key, now).map(|known| known.count(cost, now)).is_some()
     }
 
-    fn has_room(&mut self, tag: Tag) -> bool {
-        self.keys.len() < WATCH_MAX || self.keys.contains_key(&tag.bits()) || self.make_room(tag)
-    }
-
-    fn entry(
-        &mut self,
-        tag: Tag,
-        rule: RuleIndex,
-        value: &KeyValue,
-        slot: u32,
-        now: Time,
-    ) -> &mut WatchedKey {
-        self.keys.entry(tag.bits()).or_insert_with(|| WatchedKey::new(tag, rule, value, slot, now))
+    /// The key's entry, new if need be; none if there is no room for it.
+    #[inline(never)]
+    fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
+        let bits = key.place.tag.bits();
+        let has_room =
+            self.keys.len() < WATCH_MAX || self.keys.contains_key(&bits) || self.make_room(key.place.tag);
+        has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
     }
 
     /// Counts a request of `cost` tokens for a key if it is known here.
@@ -151,7 +122,7 @@ impl WatchList {
 
     /// Gives each key's rule the index that `to` says, and forgets keys of rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
-        self.keys.retain(|_, key| to(key.rule).map(|rule| key.rule = rule).is_some());
+        self.keys.retain(|_, key| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
     }
 
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
@@ -201,7 +172,7 @@ struct Due {
 
 impl Due {
     fn of(tag: u64, key: &WatchedKey) -> Self {
-        let bytes = bytes_of(key.value.as_bytes());
+        let bytes = bytes_of(key.name.value.as_bytes());
         Self { tag, said_at: key.said_at, matters: key.matters(), bytes }
     }
 
@@ -236,8 +207,10 @@ pub(crate) fn bytes_of(value: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::EntryPlace;
     use proptest::prelude::*;
     use weir_rules::address::Prefixes;
+    use weir_rules::key::KeyValue;
 
     const RULE: RuleIndex = RuleIndex::new(0);
 
@@ -245,14 +218,18 @@ mod tests {
         KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default())
     }
 
+    fn key(n: u64) -> NamedKey {
+        NamedKey { place: EntryPlace { tag: Tag::of_key(n, 0), slot: 0 }, rule: RULE, value: value() }
+    }
+
     #[test]
     fn the_list_is_bounded() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
+            assert!(list.touch(&key(n), 1, Time::ZERO));
         }
-        assert!(!list.touch(Tag::of_key(1 << 40, 0), RULE, &value(), 0, 1, Time::ZERO));
-        assert!(list.touch(Tag::of_key(1, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(!list.touch(&key(1 << 40), 1, Time::ZERO));
+        assert!(list.touch(&key(1), 1, Time::ZERO));
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
 
@@ -260,12 +237,12 @@ mod tests {
     fn a_key_with_nothing_to_say_makes_room() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::ZERO));
+            assert!(list.touch(&key(n), 1, Time::ZERO));
         }
         list.get_mut(102).unwrap().dirty = false;
-        assert!(!list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(!list.touch(&key((1 << 40) + 5), 1, Time::ZERO));
         list.get_mut(3).unwrap().dirty = false;
-        assert!(list.touch(Tag::of_key((1 << 40) + 5, 0), RULE, &value(), 0, 1, Time::ZERO));
+        assert!(list.touch(&key((1 << 40) + 5), 1, Time::ZERO));
         assert!(list.get_mut(3).is_none());
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
@@ -290,7 +267,7 @@ mod tests {
     fn met(keys: u64) -> WatchList {
         let mut list = WatchList::default();
         for n in 1..=keys {
-            assert!(list.touch(Tag::of_key(n, 0), RULE, &value(), 0, 1, Time::from_nanos(n)));
+            assert!(list.touch(&key(n), 1, Time::from_nanos(n)));
         }
         list
     }
@@ -330,7 +307,7 @@ mod tests {
             let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
             let mut admitted = 0u32;
             for _ in 0..requests {
-                list.touch(tag, RULE, &value(), 0, 1, Time::ZERO);
+                list.touch(&key(77), 1, Time::ZERO);
                 let due = list.is_due(tag, ratio);
                 list.settle(tag, due);
                 admitted += u32::from(due);

@@ -4,6 +4,6 @@ mod place;
 pub mod slot;
 mod slots;
 
-pub(crate) use place::{EntryPlace, Updated};
+pub(crate) use place::{EntryPlace, NamedKey, Updated};
 pub(crate) use slots::Loaded;
 pub use slots::{LocalSlots, ReadError, Slots, Version, WriteError};

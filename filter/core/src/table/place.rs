@@ -1,12 +1,22 @@
 //! Where an entry is, and the result of changing it.
 
+use crate::RuleIndex;
 use crate::table::slot::Tag;
+use weir_rules::key::KeyValue;
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) tag: Tag,
     pub(crate) slot: u32,
+}
+
+/// A key under a rule, and where its entry is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedKey {
+    pub(crate) place: EntryPlace,
+    pub(crate) rule: RuleIndex,
+    pub(crate) value: KeyValue,
 }
 
 /// The result of a change.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::buckets::Take;
+use crate::table::NamedKey;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
 use weir_wire::messages::Leased;
@@ -100,7 +101,7 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
 #[test]
 fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, T0);
+    limiter.note_heard(1, false, T0);
     let mut waiting = vec![];
     for n in 0..100 {
         waiting.push(waiting_for(limiter.decide(&mut client(n), &mut slots, T0)));
@@ -251,7 +252,7 @@ fn refused_of_newcomers(
     let (mut newcomers, mut refused) = (0, 0);
     for n in 0..per_second * seconds / PART {
         let now = T0 + u64::from(n) * every_ns;
-        limiter.note_heard(pops.unwrap_or(1), now);
+        limiter.note_heard(pops.unwrap_or(1), false, now);
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
         let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome();

@@ -1,8 +1,7 @@
 //! One watched key, as one worker knows it: what it was asked for, how much of that is reported, and when more is due.
 
-use crate::RuleIndex;
+use crate::table::NamedKey;
 use crate::table::slot::Tag;
-use weir_rules::key::KeyValue;
 use weir_wire::messages::AdmitRatio;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -16,9 +15,7 @@ const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 /// A watched key, as one worker knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedKey {
-    pub(crate) rule: RuleIndex,
-    pub(crate) value: KeyValue,
-    pub(crate) slot: u32,
+    pub(crate) name: NamedKey,
     /// Tokens asked for that are not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
     /// Tokens that this worker was asked for; wraps.
@@ -67,11 +64,9 @@ struct Warm {
 
 impl WatchedKey {
     /// A key that has not been asked for.
-    pub(super) fn new(tag: Tag, rule: RuleIndex, value: &KeyValue, slot: u32, now: Time) -> Self {
+    pub(super) fn new(name: &NamedKey, now: Time) -> Self {
         Self {
-            rule,
-            value: *value,
-            slot,
+            name: *name,
             asked_unadded: 0,
             asked: 0,
             answered: 0,
@@ -87,7 +82,7 @@ impl WatchedKey {
             is_hot: false,
             warm: None,
             rests_until: Time::ZERO,
-            credit: first_credit(tag),
+            credit: first_credit(name.place.tag),
         }
     }
 
