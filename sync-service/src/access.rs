@@ -42,15 +42,20 @@ pub enum Refused {
 }
 
 impl Access {
-    /// Reads the tokens of both. Fails with everything that is wrong, each with its setting.
-    pub fn read(pops: &TokenSource, admins: &TokenSource) -> Result<Self, Vec<String>> {
+    /// Reads the tokens of both. Without tokens for POPs, anyone may report, unless `has_certificates`: then those may
+    /// that show one. Fails with everything that is wrong, each with its setting.
+    pub fn read(
+        pops: &TokenSource,
+        admins: &TokenSource,
+        has_certificates: bool,
+    ) -> Result<Self, Vec<String>> {
         let held = match (of("token_file", pops), of("admin_token_file", admins)) {
             (Ok(pops), Ok(admins)) => Held { pops, admins },
             (pops, admins) => return Err(pops.err().into_iter().chain(admins.err()).collect()),
         };
         held.overlap().map_err(|wrong| vec![wrong])?;
         let anyone = Credential { name: "anyone".into(), scope: Pops::whole() };
-        let anyone = (*pops == TokenSource::None).then(|| Arc::new(anyone));
+        let anyone = (*pops == TokenSource::None && !has_certificates).then(|| Arc::new(anyone));
         Ok(Self { pops_source: pops.clone(), admins_source: admins.clone(), held: RwLock::new(held), anyone })
     }
 
@@ -123,7 +128,7 @@ mod tests {
         write(&pops, "a-token-of-all-pops");
         write(&admins, "a-token-of-admins");
         let of = |file: &tempfile::NamedTempFile| TokenSource::File(file.path().to_str().unwrap().into());
-        let access = Access::read(&of(&pops), &of(&admins)).unwrap();
+        let access = Access::read(&of(&pops), &of(&admins), false).unwrap();
         assert!(access.reporter(None).is_none() && access.reporter(Some(b"")).is_none());
         write(&admins, "another-token-of-admins\na-token-of-all-pops\n");
         access.reread();

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,10 +23,15 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
+
+use crate::access::credentials::{Credential, Pops};
+use crate::secrets::Secrets;
+use crate::tls;
 
 /// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -52,12 +58,16 @@ pub struct Limits {
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
+    /// What its certificate is good for, if it showed one.
+    pub certificate: Option<Arc<Credential<Pops>>>,
 }
 
 /// The connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
+    /// What connections are secured with, if they are.
+    secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
     waiting: Arc<Waiting>,
     ending: watch::Sender<bool>,
@@ -65,10 +75,10 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet; `open` counts them.
-    pub fn new(limits: Limits, open: Gauge) -> Self {
+    /// None yet, to be secured as `secrets` say; `open` counts them.
+    pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
-        Self { limits, free, waiting: Arc::default(), ending: watch::Sender::new(false), open }
+        Self { limits, secrets, free, waiting: Arc::default(), ending: watch::Sender::new(false), open }
     }
 
     /// Accepts until `shutdown` is done, and has `answer` answer what is asked.
@@ -135,7 +145,7 @@ impl Connections {
         A: Fn(Request<Incoming>, Arc<Peer>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let (limits, mut ending) = (self.limits, self.ending.subscribe());
+        let (limits, secrets, mut ending) = (self.limits, self.secrets.clone(), self.ending.subscribe());
         let place = Arc::new(Seat::new(&self.waiting, &self.open));
         async move {
             let _permit = permit;
@@ -148,13 +158,13 @@ impl Connections {
                 }
             };
             let mut ended = pin!(ended);
-            let mut byte = [0];
-            tokio::select! {
-                // The byte stays in the stream. Readiness alone would say less: it may come without a byte.
-                first = timeout(limits.first_byte_timeout, stream.peek(&mut byte)) => if first.is_err() { return },
-                _ = &mut ended => return,
-            }
-            let peer = Arc::new(Peer { address });
+            let begun = begun(stream, limits, secrets.as_deref(), address);
+            let begun = tokio::select! {
+                begun = timeout(limits.first_byte_timeout, begun) => begun.ok().flatten(),
+                _ = &mut ended => None,
+            };
+            let Some((stream, peer)) = begun else { return };
+            let peer = Arc::new(peer);
             let service = service_fn(|request| {
                 let busy = Busy::new(&place);
                 let answered = answer(request, Arc::clone(&peer));
@@ -193,24 +203,67 @@ fn log(result: hyper::Result<()>) {
     }
 }
 
-/// hyper's connection, with our limits.
-fn limited<S>(stream: TcpStream, limits: Limits, service: S) -> http1::Connection<Stream, S>
-where
-    S: HttpService<Incoming, ResBody = Full<Bytes>, Error: Into<Box<dyn Error + Send + Sync>>>,
-{
+/// A connection from its first byte on, secured if there is TLS, and the other end. `None` if there is nothing to serve.
+async fn begun(
+    stream: TcpStream,
+    limits: Limits,
+    secrets: Option<&Secrets>,
+    address: SocketAddr,
+) -> Option<(Stream, Peer)> {
+    // The byte stays in the stream. Readiness alone would say less: it may come without a byte.
+    stream.peek(&mut [0]).await.ok()?;
     // Replies are small and awaited; without this they may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
+    let stream = Box::pin(stream);
+    let secured = secrets.and_then(|secrets| Some((secrets, secrets.tls.as_ref()?)));
+    let Some((secrets, tls)) = secured else {
+        return Some((TokioIo::new(stream), Peer { address, certificate: None }));
+    };
+    match tls.acceptor().accept(stream).await {
+        Ok(stream) => {
+            let certificates = stream.get_ref().1.peer_certificates();
+            let bearer = certificates.and_then(|chain| tls::bearer(chain.first()?));
+            if certificates.is_some() && bearer.is_none() {
+                let reason =
+                    "a certificate without a DNS name (subjectAltName), expected the name of its POP";
+                secrets.refusals.log(address.ip(), reason.to_owned());
+            }
+            let peer = Peer { address, certificate: bearer.map(Arc::new) };
+            Some((TokioIo::new(Box::pin(stream)), peer))
+        }
+        // Such as a client that speaks plain HTTP, or one whose certificate is not of our authorities.
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            secrets.refusals.log(address.ip(), format!("a connection without valid TLS: {error}"));
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a connection ended early");
+            None
+        }
+    }
+}
+
+/// hyper's connection, with our limits.
+fn limited<S>(stream: Stream, limits: Limits, service: S) -> http1::Connection<Stream, S>
+where
+    S: HttpService<Incoming, ResBody = Full<Bytes>, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+        .serve_connection(stream, service)
 }
 
+/// A connection, secured or not.
+trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
 /// What hyper reads from.
-type Stream = TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>;
+type Stream = TokioIo<Pin<Box<dyn Duplex>>>;
 
 /// The connections that wait for a request, longest first.
 #[derive(Debug, Default)]

@@ -30,5 +30,6 @@ pub mod server;
 pub mod settling;
 pub mod store;
 pub mod strict_json;
+pub mod tls;
 
 pub use server::run;

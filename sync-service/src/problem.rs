@@ -42,7 +42,7 @@ impl Problem {
 
     /// The token is missing or wrong.
     pub fn unauthorized() -> Self {
-        let detail = "expected `Authorization: Bearer` with the token for this path";
+        let detail = "expected `Authorization: Bearer` with a token for this path; or, of a POP, a client certificate over TLS";
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(WWW_AUTHENTICATE, "Bearer")
     }
 

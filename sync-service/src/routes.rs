@@ -20,7 +20,6 @@ use crate::connections::Peer;
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
-use crate::refusals::Refusals;
 use crate::report::Exchange;
 use crate::secrets::Secrets;
 
@@ -56,8 +55,6 @@ pub struct Routes {
     pub registry: Registry,
     /// Who may report, and who may read and change the rule set.
     pub secrets: Arc<Secrets>,
-    /// What was refused lately.
-    pub refusals: Refusals,
     /// The metrics as they were made last.
     pub page: Mutex<Option<Page>>,
     /// How often they are made at most.
@@ -87,7 +84,7 @@ impl Routes {
         let status = problem.status;
         let reason = format!("{method} {}: {problem}", uri.path());
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            self.refusals.log(peer.address.ip(), reason);
+            self.secrets.refusals.log(peer.address.ip(), reason);
         } else {
             tracing::debug!("refused: {reason}");
         }
@@ -148,7 +145,8 @@ impl Routes {
     }
 
     async fn report(&self, request: Request, peer: &Peer) -> Answered {
-        let reporter = self.reporter(request.headers(), peer).ok_or_else(Problem::unauthorized)?;
+        let reporters = self.reporters(request.headers(), peer);
+        let first = reporters.first().ok_or_else(Problem::unauthorized)?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
             return Err(Problem::media_type(messages::CONTENT_TYPE));
         }
@@ -160,10 +158,11 @@ impl Routes {
                 _ => Problem::malformed(error.to_string()),
             }
         })?;
-        if !reporter.scope.covers(&report.pop) {
+        let reporter = reporters.iter().find(|reporter| reporter.scope.covers(&report.pop));
+        let reporter = reporter.ok_or_else(|| {
             self.metrics.count_report("forbidden");
-            return Err(Problem::another_pop(&reporter, &report.pop));
-        }
+            Problem::another_pop(first, &report.pop)
+        })?;
         self.metrics.count_use(&reporter.name);
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(report).await))
     }
@@ -178,9 +177,10 @@ impl Routes {
         json(status, "application/json", &serde_json::json!({"ready": ready.is_ok()}))
     }
 
-    /// What a request may report.
-    fn reporter(&self, headers: &HeaderMap, _peer: &Peer) -> Option<Arc<Credential<Pops>>> {
-        self.secrets.access.reporter(bearer(headers))
+    /// What a request may report: as its token says, and as the certificate of its connection does.
+    fn reporters(&self, headers: &HeaderMap, peer: &Peer) -> Vec<Arc<Credential<Pops>>> {
+        let token = self.secrets.access.reporter(bearer(headers));
+        token.into_iter().chain(peer.certificate.clone()).collect()
     }
 
     /// Lets in operators of this role, or of a higher one.
@@ -192,10 +192,10 @@ impl Routes {
 
     /// Lets in requests that may report, and operators.
     fn reader(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Problem> {
-        match self.reporter(headers, peer) {
-            Some(_) => Ok(()),
-            None => self.operator(headers, Role::Read).map(drop).map_err(|_| Problem::unauthorized()),
+        if self.reporters(headers, peer).is_empty() {
+            self.operator(headers, Role::Read).map_err(|_| Problem::unauthorized())?;
         }
+        Ok(())
     }
 
     /// The whole body, if it has at most `bytes_max` and arrives in time.

@@ -17,7 +17,6 @@ use weir_budget::hub::Settings;
 use crate::config::{Config, StoreAddress};
 use crate::connections::{Connections, Limits};
 use crate::metrics::Metrics;
-use crate::refusals::Refusals;
 use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
@@ -96,7 +95,7 @@ pub async fn serve(
     let mut work = JoinSet::new();
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
-    work.spawn(secrets.watch());
+    work.spawn(Arc::clone(&secrets).watch());
     if let Some(path) = config.rules_file.clone() {
         let rules = Arc::clone(&routes.exchange.rules);
         work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
@@ -104,7 +103,7 @@ pub async fn serve(
     if let Some(listener) = ops_listener {
         work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
     }
-    let connections = Connections::new(limits, routes.metrics.connections.clone());
+    let connections = Connections::new(limits, Some(secrets), routes.metrics.connections.clone());
     let answer = move |request, peer| Arc::clone(&routes).respond(request, peer);
     connections.accept(listener, answer, shutdown).await;
     work.shutdown().await;
@@ -170,7 +169,7 @@ async fn drain(connections: &Connections, limit: Duration) {
 /// Serves the pages of `routes` alone, until it is aborted: other connections cannot keep an operator from them.
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
-    let connections = Connections::new(limits, Gauge::default());
+    let connections = Connections::new(limits, None, Gauge::default());
     let answer = move |request, peer| Arc::clone(&routes).respond_to_operator(request, peer);
     connections.accept(listener, answer, pending()).await;
 }
@@ -186,7 +185,6 @@ fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, setting
         secrets,
         page: Mutex::default(),
         metrics_interval: config.metrics_interval,
-        refusals: Refusals::default(),
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,

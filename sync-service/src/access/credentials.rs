@@ -32,6 +32,11 @@ pub trait Scope: Sized {
 pub struct Pops(String);
 
 impl Pops {
+    /// These names and no others, if there are any; none may have a comma or a `*` in it.
+    pub fn of_names(names: &[&str]) -> Option<Self> {
+        (!names.is_empty()).then(|| Self(names.join(",")))
+    }
+
     /// Whether `pop` is one of them.
     pub fn covers(&self, pop: &str) -> bool {
         self.0.split(',').any(|pattern| match pattern.strip_suffix('*') {

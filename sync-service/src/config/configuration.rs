@@ -9,6 +9,7 @@ use weir_budget::hub;
 
 use super::token::TokenSource;
 use super::values::{self, LogFormat, StoreAddress};
+use crate::tls;
 
 /// The configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,12 @@ pub struct Config {
     pub token: TokenSource,
     /// Where operators' tokens come from; without one the rule set cannot be changed over HTTP.
     pub admin_token: TokenSource,
+    /// The certificate to show, and those between it and its authority: connections are secured with TLS then.
+    pub tls_cert_file: Option<String>,
+    /// The private key of that certificate.
+    pub tls_key_file: Option<String>,
+    /// The authorities whose certificates POPs may show instead of a token.
+    pub tls_client_ca_file: Option<String>,
     /// A file of rules to watch.
     pub rules_file: Option<String>,
     /// How long until a POP's next grant: the sync interval and a round trip.
@@ -85,6 +92,12 @@ impl Config {
         }
     }
 
+    /// The files to secure connections with, if they are to be.
+    pub fn tls(&self) -> Option<tls::Files> {
+        let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
+        Some(tls::Files { cert, key, client_ca: self.tls_client_ca_file.clone() })
+    }
+
     /// The terms of every grant.
     pub fn terms(&self) -> Terms {
         Terms {
@@ -117,6 +130,9 @@ impl Default for Config {
             replica: None,
             token: TokenSource::None,
             admin_token: TokenSource::None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            tls_client_ca_file: None,
             rules_file: None,
             grant_interval: Duration::from_millis(350),
             lease_min: Duration::from_secs(2),

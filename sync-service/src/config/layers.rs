@@ -120,9 +120,19 @@ fn check(config: &Config, errors: &mut Errors) {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
     check_store(config, errors);
-    if config.token == TokenSource::None && !config.listen.ip().is_loopback() {
+    if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
+        errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
+    }
+    if config.tls_client_ca_file.is_some() && config.tls_cert_file.is_none() {
+        errors.add(
+            "tls_client_ca_file",
+            "expected tls_cert_file and tls_key_file too: clients show certificates over TLS",
+        );
+    }
+    let lets_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
+    if lets_anyone && !config.listen.ip().is_loopback() {
         let sentence = format!(
-            "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or listen on 127.0.0.1",
+            "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or tls_client_ca_file, or listen on 127.0.0.1",
             config.listen
         );
         errors.add("listen", sentence);

@@ -64,7 +64,7 @@ pub const SETTINGS: &[Setting] = &[
         listen,
         "ADDRESS:PORT",
         "127.0.0.1:7878",
-        "Where to listen. Anything but a loopback address needs a token. Port 0 takes a free one",
+        "Where to listen. Anything but a loopback address needs a token, or client certificates. Port 0 takes a free one",
         values::address
     ),
     setting!(
@@ -170,6 +170,24 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::path(text).map(TokenSource::File)
     ),
     setting!(
+        tls_cert_file,
+        "FILE",
+        "",
+        "A certificate (PEM), with those between it and its authority: connections are secured with TLS then, but not those to \
+         --ops-listen. Read again when it changes, and at SIGHUP",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(tls_key_file, "FILE", "", "The private key (PEM) of --tls-cert-file", |text| {
+        values::path(text).map(Some)
+    }),
+    setting!(
+        tls_client_ca_file,
+        "FILE",
+        "",
+        "Authorities (PEM) whose certificates POPs may show instead of a token. The DNS name in a certificate is the name of its POP",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
         rules_file,
         "FILE",
         "",
@@ -223,7 +241,7 @@ pub const SETTINGS: &[Setting] = &[
         first_byte_timeout_ms as first_byte_timeout,
         "MS",
         "5000",
-        "How long a new connection may take to send its first byte",
+        "How long a new connection may take to send its first byte, or to shake hands for TLS",
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(

@@ -2,6 +2,7 @@
 
 mod admin;
 mod running;
+mod tls;
 mod tokens;
 
 use running::{Running, file, run};
@@ -43,11 +44,14 @@ fn logs_json_without_secrets() {
 #[test]
 fn a_port_in_use_is_told_in_one_sentence() {
     let first = Running::start(&[]);
-    let second = run(&["--listen", &first.1, "--log-level", "error"]);
+    let second = run(&["--listen", &first.address, "--log-level", "error"]);
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8(second.stderr).unwrap();
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains(&first.1) && said.contains("is in use") && said.contains("--listen"), "{said}");
+    assert!(
+        said.contains(&first.address) && said.contains("is in use") && said.contains("--listen"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A weir-sync in a process of its own.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_wire::messages::{self, Message as _, Report};
@@ -24,7 +26,12 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 }
 
 /// A started weir-sync and its address. Killed when dropped.
-pub(crate) struct Running(Child, pub(crate) String);
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) address: String,
+    logs: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
@@ -33,12 +40,24 @@ impl Running {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address =
             line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("said `{line}`")).to_owned();
-        Self(child, address)
+        let logs = Arc::<Mutex<String>>::default();
+        let (stderr, into) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&logs));
+        let reader = thread::spawn(move || {
+            for line in stderr.lines() {
+                *into.lock().unwrap() += &(line.unwrap() + "\n");
+            }
+        });
+        Self { child, address, logs, reader: Some(reader) }
+    }
+
+    /// What was logged so far.
+    pub(crate) fn logs(&self) -> String {
+        self.logs.lock().unwrap().clone()
     }
 
     /// Sends a signal.
     pub(crate) fn send(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.0.id());
+        let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
@@ -50,7 +69,7 @@ impl Running {
     /// The status and the rest of the answer to a request that carries `token`; `headers` each with their line end.
     pub(crate) fn ask(&self, line: &str, token: &str, headers: &str, body: &[u8]) -> (u16, String) {
         answer(
-            TcpStream::connect(&self.1).unwrap(),
+            TcpStream::connect(&self.address).unwrap(),
             line,
             &format!("authorization: Bearer {token}\r\n{headers}"),
             body,
@@ -76,24 +95,33 @@ impl Running {
     /// Sends a signal that ends it and returns the exit code and what was logged.
     pub(crate) fn signal(mut self, name: &str) -> (Option<i32>, String) {
         self.send(name);
-        let status = self.0.wait().unwrap();
-        let mut logs = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut logs).unwrap();
-        (status.code(), logs)
+        let status = self.child.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        (status.code(), self.logs())
     }
 }
 
 /// The status and the rest of the answer to a request on a connection of its own.
-pub(crate) fn answer(mut stream: impl Read + Write, line: &str, headers: &str, body: &[u8]) -> (u16, String) {
+pub(crate) fn answer(stream: impl Read + Write, line: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    try_answer(stream, line, headers, body).unwrap()
+}
+
+/// The same, or why there is none.
+pub(crate) fn try_answer(
+    mut stream: impl Read + Write,
+    line: &str,
+    headers: &str,
+    body: &[u8],
+) -> io::Result<(u16, String)> {
     let length = body.len();
     let head = format!(
         "{line} HTTP/1.1\r\nhost: weir\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n"
     );
-    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
+    stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    (answer[9..12].parse().unwrap(), answer)
+    Ok((answer[9..12].parse().unwrap(), answer))
 }
 
 /// A report that only says that `pop` is there.
@@ -103,8 +131,8 @@ pub(crate) fn report(pop: &str) -> Vec<u8> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -113,7 +141,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,0 +1,104 @@
+//! TLS of weir-sync's own: certificates from files, which are read again when they change, and the names in the
+//! certificates of clients.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+use webpki::EndEntityCert;
+
+use crate::access::credentials::{Credential, Pops};
+
+/// The files, as the settings name them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate, and those between it and its authority.
+    pub cert: String,
+    /// Its private key.
+    pub key: String,
+    /// The authorities whose certificates clients may show instead of a token.
+    pub client_ca: Option<String>,
+}
+
+/// What connections are secured with.
+pub struct Tls {
+    files: Files,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files. Fails with what is wrong, which names the setting and the file.
+    pub fn read(files: Files) -> Result<Self, String> {
+        let config = RwLock::new(Arc::new(read(&files)?));
+        Ok(Self { files, config })
+    }
+
+    /// Reads the files again, for connections to come. If they are no good, that is logged, and those from before stay.
+    pub fn reread(&self) {
+        match read(&self.files) {
+            Ok(config) => {
+                *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                tracing::info!("the certificates were read again");
+            }
+            Err(wrong) => tracing::error!("{wrong}; the certificates from before stay"),
+        }
+    }
+
+    /// Secures a new connection.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)).into()
+    }
+}
+
+/// What the certificate of a client is good for: reports of the POPs that it has as DNS names. It was verified before.
+pub fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<Pops>> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let names: Vec<_> = certificate.valid_dns_names().filter(|name| !name.contains(['*', ','])).collect();
+    let scope = Pops::of_names(&names)?;
+    Some(Credential { name: scope.as_str().to_owned(), scope })
+}
+
+fn read(files: &Files) -> Result<ServerConfig, String> {
+    let chain = certificates("tls_cert_file", &files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
+        pem::Error::Io(error) => format!("tls_key_file: cannot read {}: {error}", files.key),
+        error => format!("tls_key_file: {}: expected a private key (PEM): {error}", files.key),
+    })?;
+    let builder = ServerConfig::builder();
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates("tls_client_ca_file", path)? {
+                roots.add(certificate).map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?;
+            }
+            // A client without a certificate needs a token.
+            let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated().build();
+            builder.with_client_cert_verifier(
+                verifier.map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?,
+            )
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+        format!("tls_key_file: expected the key of the certificate in {}: {error}", files.cert)
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// All certificates in the file at `path`, at least one.
+fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(Path::new(path)).and_then(Iterator::collect);
+    let certificates: Vec<_> = read.map_err(|error| match error {
+        pem::Error::Io(error) => format!("{setting}: cannot read {path}: {error}"),
+        error => format!("{setting}: {path}: expected certificates (PEM): {error}"),
+    })?;
+    if certificates.is_empty() {
+        return Err(format!("{setting}: {path}: expected certificates (PEM), found none"));
+    }
+    Ok(certificates)
+}
