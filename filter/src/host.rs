@@ -46,6 +46,15 @@ pub(crate) enum Buffer {
     PluginConfiguration = 7,
 }
 
+/// A kind of metric.
+#[derive(Clone, Copy)]
+pub(crate) enum Metric {
+    /// It only goes up.
+    Counter = 0,
+    /// It holds what was last recorded.
+    Gauge = 1,
+}
+
 /// No gRPC status: nginx accepts none.
 const GRPC_NONE: i32 = -1;
 /// The gRPC status of a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
@@ -54,10 +63,6 @@ const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
 const GRPC_PERMISSION_DENIED: i32 = 7;
 /// The gRPC status of a denied request: `UNAVAILABLE`.
 const GRPC_UNAVAILABLE: i32 = 14;
-/// Metrics of this type only go up.
-const METRIC_COUNTER: u32 = 0;
-/// Metrics of this type hold what was last recorded.
-const METRIC_GAUGE: u32 = 1;
 /// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
 /// WASI's monotonic clock.
@@ -316,20 +321,11 @@ pub(crate) fn http_call(
     Ok(call)
 }
 
-/// Defines a counter, and returns its number.
-pub(crate) fn define_counter(name: &str) -> Result<u32, Status> {
-    define_metric(METRIC_COUNTER, name)
-}
-
-/// Defines a gauge, and returns its number.
-pub(crate) fn define_gauge(name: &str) -> Result<u32, Status> {
-    define_metric(METRIC_GAUGE, name)
-}
-
-fn define_metric(kind: u32, name: &str) -> Result<u32, Status> {
+/// Defines a metric, and returns its number.
+pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, Status> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.
-    done(unsafe { proxy_define_metric(kind, name.as_ptr(), name.len(), &raw mut id) })?;
+    done(unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &raw mut id) })?;
     Ok(id)
 }
 

@@ -10,7 +10,7 @@ use weir_limiter::fleet::ladder::Step;
 use weir_rules::RuleSet;
 use weir_wire::messages::{RULES_MAX, Running};
 
-use crate::host;
+use crate::host::{self, Metric};
 
 /// The most rules that a VM defines metrics for, however often rules are replaced; any beyond have none.
 /// The VMs of one process see the same rules.
@@ -46,14 +46,14 @@ struct RuleMetrics {
 impl Metrics {
     /// Defines every metric at once, so that each shows zero before anything has happened.
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
-        let gauge = |name: &str| has_sync.then(|| host::define_gauge(name).ok()).flatten();
+        let gauge = |name: &str| has_sync.then(|| host::define_metric(Metric::Gauge, name).ok()).flatten();
         let mut metrics = Self {
             events: Event::METRICS.map(|(event, name)| (event, counter(name))).into(),
             rules: Vec::new(),
             ladder: gauge("weir.sync.ladder"),
             running: gauge("weir.rule_set.running"),
             refused: gauge("weir.rule_set.refused"),
-            places: host::define_gauge("weir.table.places_taken").ok(),
+            places: host::define_metric(Metric::Gauge, "weir.table.places_taken").ok(),
         };
         metrics.define_rules(rules);
         metrics
@@ -137,7 +137,7 @@ impl RuleMetrics {
 }
 
 fn counter(name: &str) -> Option<u32> {
-    host::define_counter(name).ok()
+    host::define_metric(Metric::Counter, name).ok()
 }
 
 fn show(gauge: Option<u32>, value: u64) {

@@ -118,23 +118,8 @@ impl Counters {
         }
     }
 
-    pub(crate) fn allowed(&mut self, rule: RuleIndex) {
-        self.count(rule, |counts| &mut counts.allowed);
-    }
-
-    pub(crate) fn limited(&mut self, rule: RuleIndex) {
-        self.count(rule, |counts| &mut counts.limited);
-    }
-
-    pub(crate) fn denied(&mut self, rule: RuleIndex) {
-        self.count(rule, |counts| &mut counts.denied);
-    }
-
-    pub(crate) fn shadow_limited(&mut self, rule: RuleIndex) {
-        self.count(rule, |counts| &mut counts.shadow_limited);
-    }
-
-    fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
+    /// Counts a decision about a rule.
+    pub(crate) fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
             let count = which(counts);
             *count = count.saturating_add(1);

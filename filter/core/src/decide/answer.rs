@@ -24,7 +24,7 @@ impl Limiter {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         let mut hold_ns = 0;
         for hit in hits {
-            self.counters.allowed(hit.rule);
+            self.counters.count(hit.rule, |counts| &mut counts.allowed);
             self.counters.add(Event::Evicted, hit.judged.evicted);
             self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
             self.note_afterwards(hit);
@@ -102,12 +102,12 @@ impl Limiter {
     }
 
     fn denied(&mut self, rule: RuleIndex) -> Ruling {
-        self.counters.denied(rule);
+        self.counters.count(rule, |counts| &mut counts.denied);
         Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
     }
 
     pub(crate) fn refused(&mut self, rule: RuleIndex, standing: Standing) -> Ruling {
-        self.counters.limited(rule);
+        self.counters.count(rule, |counts| &mut counts.limited);
         Ruling::refused(Outcome::Limit, rule, standing)
     }
 }

@@ -108,7 +108,7 @@ impl Limiter {
                             return Met::Lacking(i);
                         }
                         Missing::Limit => {
-                            self.counters.shadow_limited(i);
+                            self.counters.count(i, |counts| &mut counts.shadow_limited);
                             continue;
                         }
                     }

@@ -24,11 +24,11 @@ impl Limiter {
                 self.watch.settle(hit.tag, fits);
             }
             if fits {
-                self.counters.allowed(hit.rule);
+                self.counters.count(hit.rule, |counts| &mut counts.allowed);
                 self.note_afterwards(hit);
                 continue;
             }
-            self.counters.shadow_limited(hit.rule);
+            self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
             if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, Verdict::Denied) {
                 self.watch_refused(hit, slots, rooms, now);
             }

@@ -52,7 +52,10 @@ impl Limiter {
             if !scratch.shadow.is_empty() {
                 self.judge_shadows(&mut scratch, slots, now);
             }
-            scratch.unlimited.iter().for_each(|rule| self.counters.allowed(*rule));
+            scratch
+                .unlimited
+                .iter()
+                .for_each(|rule| self.counters.count(*rule, |counts| &mut counts.allowed));
         }
         if !self.in_hand.is_empty() {
             self.end_in_hand(&scratch.hits, is_allowed, slots, now);

@@ -53,8 +53,8 @@ impl RuleAnswers {
             let made = answers.limited(rule, &numbers);
             Kept { numbers, headers: site.pack(&made.headers), body: made.body.into_owned() }
         });
-        let body = if is_grpc { answers.limited_message() } else { &kept.body };
-        let (status, details) = (rule.response.status, answers.limited_details());
+        let body = if is_grpc { &answers.limited_message } else { &kept.body };
+        let (status, details) = (rule.response.status, &answers.limited_details);
         Answer { status, details, headers: &kept.headers, body }
     }
 
@@ -67,8 +67,8 @@ impl RuleAnswers {
         site: &dyn Site,
     ) -> Answer<'_> {
         self.denied = site.pack(&Answers::denied(standing, jitter_s));
-        let body = if is_grpc { self.answers.denied_message() } else { self.answers.denial() };
-        Answer { status: DENIED_STATUS, details: self.answers.denied_details(), headers: &self.denied, body }
+        let body = if is_grpc { &self.answers.denied_message } else { &self.answers.denial };
+        Answer { status: DENIED_STATUS, details: &self.answers.denied_details, headers: &self.denied, body }
     }
 }
 

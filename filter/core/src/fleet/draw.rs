@@ -83,7 +83,7 @@ impl Limiter {
         let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
         let ahead = watched.awaited(now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
-        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead }, now);
+        saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
     /// Asks for tokens for this request alone, because its key has no place in its slot or in this worker's list. They
@@ -94,7 +94,7 @@ impl Limiter {
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
         let value = self.keys.value(hit.key).as_bytes();
-        saying.add(told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
+        saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
     }
 
     /// Ends what was in hand for a request that has been decided again: its `hits` spent it, if it `is_allowed`.

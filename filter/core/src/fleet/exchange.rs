@@ -30,9 +30,10 @@ pub(crate) struct BannedHere {
 pub(crate) struct Exchange {
     reporter: Reporter,
     table_id: u32,
-    sequence: u64,
-    /// Live POPs, as weir-sync last said or guessed.
-    pops: u32,
+    /// The number of the latest call.
+    pub(crate) sequence: u64,
+    /// Live POPs, as weir-sync last said or guessed; at least 1.
+    pub(crate) pops: u32,
     /// Live POPs, as weir-sync last said when it knew; 0 if it never did.
     known_pops: u32,
     pub(crate) ladder: Ladder,
@@ -43,7 +44,7 @@ pub(crate) struct Exchange {
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
     /// How long answers to reports took lately, in nanoseconds: the longest, which fades with each answer.
-    answers_take_ns: u64,
+    pub(crate) answers_take_ns: u64,
     /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -75,11 +76,6 @@ impl Exchange {
         }
     }
 
-    /// Live POPs, at least 1.
-    pub(crate) fn pops(&self) -> u32 {
-        self.pops
-    }
-
     /// weir-sync answered at `at`, and said how many POPs are live. A guess only ever raises a number that was known.
     pub(crate) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
@@ -101,11 +97,6 @@ impl Exchange {
     /// An answer to a report took this long.
     pub(crate) fn took(&mut self, ns: u64) {
         self.answers_take_ns = ns.max(self.answers_take_ns / 8 * 7);
-    }
-
-    /// How long answers took lately, in nanoseconds.
-    pub(crate) fn answers_take_ns(&self) -> u64 {
-        self.answers_take_ns
     }
 
     /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm
@@ -139,11 +130,6 @@ impl Exchange {
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
-    /// The number of the latest call.
-    pub(crate) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
     /// The number of the next call; for a report, this is its sequence.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.sequence += 1;
@@ -174,32 +160,24 @@ impl Exchange {
             table: self.table_id,
             made_ms: now.as_nanos() / 1_000_000,
             pops: self.known_pops,
-            running: self.versions.running(),
+            running: self.versions.running,
             replies: Replies { done, lost: self.lost },
             rules,
             keys,
             bans,
         }
     }
-}
 
-impl Exchange {
     pub(crate) fn tell_of_ban(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
         if self.bans.len() < BANS_MAX {
-            let first_said = self.sequence() + 1;
+            let first_said = self.sequence + 1;
             self.bans.push(BannedHere { rule, value, until, first_said });
         }
     }
 
     /// Gives the rules new indices; keys of rules without one are dropped.
     pub(crate) fn renumber_bans(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
-        self.bans.retain_mut(|ban| match to(ban.rule) {
-            Some(rule) => {
-                ban.rule = rule;
-                true
-            }
-            None => false,
-        });
+        self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());
     }
 
     /// Report `sequence` was answered: the banned keys that it named need not be reported again.

@@ -135,6 +135,6 @@ impl Limiter {
         // more than it gave.
         let unheard = self.unheard(rule).filter(|_| is_warm);
         let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
-        saying.add(told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
+        saying.add(rule, told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
     }
 }

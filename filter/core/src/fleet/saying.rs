@@ -64,24 +64,15 @@ pub(crate) struct Said<'a> {
 }
 
 impl Saying {
-    /// Adds a key: what its entry counts, and what it wants.
-    pub(crate) fn add(&mut self, told: Told, said: &Said<'_>, now: Time) {
-        self.add_to(told.rule, told, said, now);
-    }
-
     /// Adds an epoch that one request drew on and that is over. The answer to it changes nothing.
     pub(crate) fn add_ended(&mut self, rule: RuleIndex, value: &[u8], watched: &Watched, now: Time) {
         let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
-        self.add_to(
-            rule,
-            Told::of(nowhere, RuleIndex::NONE, now),
-            &Said { value, watched, missing: 0, ahead: 0 },
-            now,
-        );
+        let told = Told::of(nowhere, RuleIndex::NONE, now);
+        self.add(rule, told, &Said { value, watched, missing: 0, ahead: 0 }, now);
     }
 
-    /// Adds it under the limiter's `rule`, whatever rule the answer is for.
-    fn add_to(&mut self, rule: RuleIndex, told: Told, said: &Said<'_>, now: Time) {
+    /// Adds a key under `rule`, whatever rule the answer is for: what its entry counts, and what it wants.
+    pub(crate) fn add(&mut self, rule: RuleIndex, told: Told, said: &Said<'_>, now: Time) {
         let &Said { value, watched, missing, ahead } = said;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);

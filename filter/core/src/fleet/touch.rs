@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use super::calls::{Purpose, UnderWay};
-use super::exchange::Exchange;
 use crate::fleet::ladder::Ladder;
 use crate::limiter::Limiter;
 use weir_wire::time::Time;
@@ -24,12 +23,12 @@ impl Limiter {
 
     /// The number of live POPs as far as this worker knows, at least 1; none if nothing is ever reported.
     pub fn pops(&self) -> Option<u32> {
-        self.exchange.as_ref().map(Exchange::pops)
+        self.exchange.as_ref().map(|exchange| exchange.pops)
     }
 
     /// How long weir-sync took lately to answer, in nanoseconds; 0 if it never did.
     pub fn answers_take_ns(&self) -> u64 {
-        self.exchange.as_ref().map_or(0, Exchange::answers_take_ns)
+        self.exchange.as_ref().map_or(0, |exchange| exchange.answers_take_ns)
     }
 
     /// Another worker heard from weir-sync at `at` that so many POPs are live, or its guess how many.

@@ -10,24 +10,16 @@ const STEP_BACK_NS: u64 = SECOND_NS;
 /// What a worker runs, and what it heard that it should run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Versions {
-    running: Running,
+    pub(crate) running: Running,
     /// Since when it runs that version.
     since: Time,
-    wanted: u64,
+    /// What the fleet is to run; 0 if no rule set was heard of.
+    pub(crate) wanted: u64,
     /// Replies to reports up to this one must not change `wanted`.
     heard_in: u64,
 }
 
 impl Versions {
-    pub(crate) fn running(&self) -> Running {
-        self.running
-    }
-
-    /// What the fleet is to run; 0 if no rule set was heard of.
-    pub(crate) fn wanted(&self) -> u64 {
-        self.wanted
-    }
-
     /// The answer to report `sequence` says that the fleet is to run `version`. 0 changes nothing: that
     /// weir-sync knows of no rule set, and the last one stays in force.
     pub(crate) fn hear(&mut self, version: u64, sequence: u64, now: Time) {
@@ -62,12 +54,12 @@ mod tests {
         versions.hear(5, 2, T0);
         versions.hear(4, 1, T0);
         versions.hear(0, 3, T0);
-        assert_eq!(versions.wanted(), 5);
+        assert_eq!(versions.wanted, 5);
         versions.hear(4, 4, T0);
-        assert_eq!(versions.wanted(), 4, "a version may be taken back");
+        assert_eq!(versions.wanted, 4, "a version may be taken back");
         versions.hear_of(9, 6);
         versions.hear(4, 6, T0);
-        assert_eq!(versions.wanted(), 9, "that report was made before the other worker's word");
+        assert_eq!(versions.wanted, 9, "that report was made before the other worker's word");
     }
 
     #[test]
@@ -76,10 +68,10 @@ mod tests {
         versions.hear(5, 1, T0);
         versions.run(Running { version: 5, refused: 0 }, T0);
         versions.hear(4, 2, T0 + (STEP_BACK_NS - 1));
-        assert_eq!(versions.wanted(), 5);
+        assert_eq!(versions.wanted, 5);
         versions.hear(6, 3, T0 + 1);
-        assert_eq!(versions.wanted(), 6);
+        assert_eq!(versions.wanted, 6);
         versions.hear(4, 4, T0 + STEP_BACK_NS);
-        assert_eq!(versions.wanted(), 4);
+        assert_eq!(versions.wanted, 4);
     }
 }

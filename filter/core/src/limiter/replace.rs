@@ -51,14 +51,14 @@ impl Limiter {
 
     /// The version of the rule set that the fleet is to run, as weir-sync last said; 0 if it named none.
     pub fn rule_set_wanted(&self) -> u64 {
-        self.exchange.as_ref().map_or(0, |exchange| exchange.versions.wanted())
+        self.exchange.as_ref().map_or(0, |exchange| exchange.versions.wanted)
     }
 
     /// Another worker heard that the fleet is to run `version`. That is newer than what the answers to this worker's
     /// reports so far say.
     pub fn note_rule_set_wanted(&mut self, version: u64) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.versions.hear_of(version, exchange.sequence());
+            exchange.versions.hear_of(version, exchange.sequence);
         }
     }
 

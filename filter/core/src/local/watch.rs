@@ -97,7 +97,7 @@ impl WatchList {
     /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
     /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
-        let light = self.neighbours(tag).find(|(_, key)| !key.matters()).map(|(tag, _)| *tag);
+        let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
@@ -166,26 +166,26 @@ impl WatchList {
 struct Due {
     tag: u64,
     said_at: Time,
-    matters: bool,
+    is_hot: bool,
     bytes: u64,
 }
 
 impl Due {
     fn of(tag: u64, key: &WatchedKey) -> Self {
         let bytes = bytes_of(key.name.value.as_bytes());
-        Self { tag, said_at: key.said_at, matters: key.matters(), bytes }
+        Self { tag, said_at: key.said_at, is_hot: key.is_hot, bytes }
     }
 
     /// The most urgent of `due`, as many as fit.
     fn first(mut due: Vec<Self>, bytes: u64) -> Vec<Self> {
-        due.sort_unstable_by_key(|due| (!due.matters, due.said_at));
+        due.sort_unstable_by_key(|due| (!due.is_hot, due.said_at));
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
         for due in due {
-            let room = if due.matters { bytes / 4 * 3 } else { bytes };
+            let room = if due.is_hot { bytes / 4 * 3 } else { bytes };
             if used + due.bytes <= room && first.len() < KEYS_MAX {
                 used += due.bytes;
                 first.push(due);
-            } else if due.matters {
+            } else if due.is_hot {
                 late.push(due);
             }
         }

@@ -42,11 +42,16 @@ pub struct Answers {
     body: Body,
     content_type: String,
     set_headers: Vec<(String, Template)>,
-    denial: String,
-    limited_message: String,
-    denied_message: String,
-    limited_details: String,
-    denied_details: String,
+    /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    pub limited_details: String,
+    /// What an access log says about a denied response.
+    pub denied_details: String,
+    /// What a limited gRPC client is told in a header instead of the body.
+    pub limited_message: String,
+    /// What a denied gRPC client is told.
+    pub denied_message: String,
+    /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
+    pub denial: String,
 }
 
 #[derive(Clone, Debug)]
@@ -102,31 +107,6 @@ impl Answers {
             denied_details: format!("weir_denied:{name}"),
             limit,
         }
-    }
-
-    /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
-    pub fn limited_details(&self) -> &str {
-        &self.limited_details
-    }
-
-    /// What an access log says about a denied response.
-    pub fn denied_details(&self) -> &str {
-        &self.denied_details
-    }
-
-    /// What a limited gRPC client is told in a header instead of the body.
-    pub fn limited_message(&self) -> &str {
-        &self.limited_message
-    }
-
-    /// What a denied gRPC client is told.
-    pub fn denied_message(&self) -> &str {
-        &self.denied_message
-    }
-
-    /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
-    pub fn denial(&self) -> &str {
-        &self.denial
     }
 
     /// The headers of a denied response. They state no quota, because none was looked at. `jitter_s` raises

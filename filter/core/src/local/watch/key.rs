@@ -86,11 +86,6 @@ impl WatchedKey {
         }
     }
 
-    /// Whether it takes precedence over others.
-    pub(super) fn matters(&self) -> bool {
-        self.is_hot
-    }
-
     /// Whether it is to be reported now: a warm key at its turn, or at once if it is asked for twice as much
     /// as when it was called warm, or for a good part of its burst.
     pub(super) fn is_due(&self, now: Time) -> bool {
