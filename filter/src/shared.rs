@@ -4,15 +4,13 @@
 //! beforehand: the identity, what was heard from weir-sync, when a worker greeted, what ended workers left, how many
 //! slots there are, one key per slot, and three for pushed rule sets.
 
-use weir_limiter::edge::{Heard, RulesWord, Shared, Site, is_time_to_greet};
+use weir_limiter::edge::{Shared, SharedValue, Site};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_rules::RuleSet;
-use weir_rules::document::DOCUMENT_BYTES_MAX;
-use weir_wire::time::Time;
 
 use crate::host::{self, Status};
 use crate::nginx;
@@ -22,30 +20,11 @@ const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
 /// The most slots that a worker keeps in its own memory: 8 MiB, of the 1 GiB that a host gives it at most.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Holds what was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
-/// guess), and when, as eight bytes of the monotonic clock. What one worker hears holds for all, so a new worker need
-/// not wait for its own first answer.
-const HEARD_KEY: &[u8] = b"weir.heard";
-/// Holds when a worker last greeted, as eight bytes of the monotonic clock.
-const GREETED_KEY: &[u8] = b"weir.greeted";
-/// Holds the pushed rule set: eight bytes of version, then the document.
-const RULES_KEY: &[u8] = b"weir.rules";
-/// Tells workers whether [`RULES_KEY`] has changed: eight bytes of its version, and eight of the latest version
-/// that was refused.
-const RULES_WORD_KEY: &[u8] = b"weir.rules.version";
-/// Holds the time before which no worker may begin to fetch a rule set, as eight bytes of the monotonic clock.
-const FETCH_KEY: &[u8] = b"weir.rules.fetch";
 /// Holds how many slots were made, as four bytes. Like the slots' names, it carries the format's digit: a module with
 /// another format has slots of its own, and does not take these for corrupt ones.
 const CREATED_KEY: &[u8] = b"weir.slots5";
-/// Holds the names of the keys that ended workers left to be reported, until another worker takes them. It is made
-/// when a worker begins, and is mostly empty.
-const PARTED_KEY: &[u8] = b"weir.parted5";
-
-/// The number of keys besides the slots: all of the above.
+/// The number of keys besides the slots: these two, and one for each [`SharedValue`].
 const KEYS_BESIDE: u32 = 8;
-/// How often an ending worker tries to leave what it has, if others keep writing first.
-const LEAVES_MAX: u32 = 8;
 
 /// The process of this worker, by where its table is: in shared data, or in this worker's own memory if the host has no
 /// room for it there.
@@ -78,99 +57,40 @@ impl Shared for Process {
         read_identity().unwrap_or_else(|| identity_of(&fresh))
     }
 
-    fn heard(&mut self) -> Option<Heard> {
-        let (bytes, _) = host::shared_data(HEARD_KEY).ok()?;
-        let (pops, at) = bytes.split_first_chunk::<4>()?;
-        let at = u64::from_le_bytes(at.try_into().ok()?);
-        let pops = u32::from_le_bytes(*pops);
-        Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at: Time::from_nanos(at) })
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        get(key_of(value))
     }
 
-    fn set_heard(&mut self, heard: &Heard) {
-        let mut bytes = [0; 12];
-        let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
-        let word = pops.to_le_bytes().into_iter().chain(heard.at.as_nanos().to_le_bytes());
-        bytes.iter_mut().zip(word).for_each(|(to, from)| *to = from);
-        set_corrected_later(HEARD_KEY, &bytes);
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        set(key_of(value), bytes, version)
     }
+}
 
-    fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
-        let (before, cas) = time(GREETED_KEY);
-        if !is_time_to_greet(before, interval_ns, now) {
-            return false;
-        }
-        let taken = host::set_shared_data(GREETED_KEY, &now.as_nanos().to_le_bytes(), cas);
-        // If another worker was faster, that one greets. If shared data fails, every worker greets.
-        taken != Err(Status::CAS_MISMATCH) || time(GREETED_KEY).0 == before
+/// A value whose form has changed carries the format's digit, as the slots' names do.
+fn key_of(value: SharedValue) -> &'static [u8] {
+    match value {
+        SharedValue::Heard => b"weir.heard",
+        SharedValue::Greeted => b"weir.greeted",
+        SharedValue::Fetch => b"weir.rules.fetch",
+        SharedValue::RulesWord => b"weir.rules.version",
+        SharedValue::Rules => b"weir.rules",
+        SharedValue::Parted => b"weir.parted5",
     }
+}
 
-    fn rules_word(&mut self) -> RulesWord {
-        let (bytes, _) = host::shared_data(RULES_WORD_KEY).unwrap_or_default();
-        match bytes.split_first_chunk::<8>() {
-            Some((version, refused)) => RulesWord {
-                version: u64::from_le_bytes(*version),
-                refused: refused.try_into().map_or(0, u64::from_le_bytes),
-            },
-            None => RulesWord::default(),
-        }
+fn get(key: &[u8]) -> Result<(Vec<u8>, Version), ReadError> {
+    match host::shared_data(key) {
+        Ok((bytes, cas)) => Ok((bytes, Version(cas))),
+        Err(Status::NOT_FOUND) => Err(ReadError::Missing),
+        Err(_) => Err(ReadError::Unavailable),
     }
+}
 
-    fn set_rules_word(&mut self, word: RulesWord) {
-        let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
-        set_corrected_later(RULES_WORD_KEY, bytes.as_flattened());
-    }
-
-    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
-        let (mut bytes, _) = host::shared_data(RULES_KEY).ok()?;
-        let (head, document) = bytes.split_first_chunk::<8>()?;
-        if u64::from_le_bytes(*head) != version || document.len() > DOCUMENT_BYTES_MAX {
-            return None;
-        }
-        Some(bytes.split_off(8))
-    }
-
-    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
-        let bytes = [&version.to_le_bytes(), document].concat();
-        let cas = host::shared_data(RULES_KEY).map_or(0, |(_, cas)| cas);
-        host::set_shared_data(RULES_KEY, &bytes, cas).is_ok()
-    }
-
-    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
-        let (before, cas) = time(FETCH_KEY);
-        // A time further ahead than that was given by another clock.
-        if before > now && before.nanos_since(now) <= fetch_ns {
-            return false;
-        }
-        let taken = host::set_shared_data(FETCH_KEY, &(now + fetch_ns).as_nanos().to_le_bytes(), cas);
-        // If shared data fails, every worker fetches.
-        taken != Err(Status::CAS_MISMATCH) || time(FETCH_KEY).0 == before
-    }
-
-    fn end_fetch(&mut self, at: Time) {
-        set_corrected_later(FETCH_KEY, &at.as_nanos().to_le_bytes());
-    }
-
-    /// Made ahead, because on Envoy the first write of a key overwrites another worker's.
-    fn open_parted(&mut self) {
-        if host::shared_data(PARTED_KEY) == Err(Status::NOT_FOUND) {
-            let _ = host::set_shared_data(PARTED_KEY, &[], 0);
-        }
-    }
-
-    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
-        for _ in 0..LEAVES_MAX {
-            let Ok((left, cas)) = host::shared_data(PARTED_KEY) else { return };
-            let Some(all) = add(&left) else { return };
-            if host::set_shared_data(PARTED_KEY, &all, cas) != Err(Status::CAS_MISMATCH) {
-                return;
-            }
-        }
-    }
-
-    fn take_parted(&mut self) -> Option<Vec<u8>> {
-        let (bytes, cas) = host::shared_data(PARTED_KEY).ok().filter(|(bytes, _)| !bytes.is_empty())?;
-        host::set_shared_data(PARTED_KEY, &[], cas).is_ok().then_some(bytes)
-    }
+fn set(key: &[u8], bytes: &[u8], version: Version) -> Result<(), WriteError> {
+    host::set_shared_data(key, bytes, version.0).map_err(|status| match status {
+        Status::CAS_MISMATCH => WriteError::Conflict,
+        _ => WriteError::Unavailable,
+    })
 }
 
 impl Site for Process {
@@ -225,25 +145,9 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// Set in the number of POPs if that is a guess.
-const GUESS: u32 = 1 << 31;
-
-/// The time at `key`, zero if there is none, and its compare-and-swap number.
-fn time(key: &[u8]) -> (Time, u32) {
-    let (bytes, cas) = host::shared_data(key).unwrap_or_default();
-    let at = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
-    (Time::from_nanos(at), cas)
-}
-
 fn number(key: &[u8]) -> Option<u32> {
     let (bytes, _) = host::shared_data(key).ok()?;
     <[u8; 4]>::try_from(bytes).ok().map(u32::from_le_bytes)
-}
-
-/// Writes a value without a retry: if this conflicts with another write, a later one corrects it.
-fn set_corrected_later(key: &[u8], value: &[u8]) {
-    let cas = host::shared_data(key).map_or(0, |(_, cas)| cas);
-    let _ = host::set_shared_data(key, value, cas);
 }
 
 impl Process {
@@ -273,7 +177,9 @@ impl Process {
             return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
-            set_corrected_later(CREATED_KEY, &count.to_le_bytes());
+            let cas = host::shared_data(CREATED_KEY).map_or(0, |(_, cas)| cas);
+            // If this conflicts with another write, the next worker that begins corrects it.
+            let _ = host::set_shared_data(CREATED_KEY, &count.to_le_bytes(), cas);
         }
         Self::Shared { count }
     }
@@ -291,25 +197,17 @@ impl Slots for Process {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         match self {
             Self::Own(slots) => slots.read(index, into),
-            Self::Shared { .. } => match host::shared_data(&slot_name(index)) {
-                Ok((bytes, cas)) => {
-                    let is_whole = into.unseal(bytes);
-                    if is_whole { Ok(Version(cas)) } else { Err(ReadError::Corrupt(Version(cas))) }
-                }
-                Err(Status::NOT_FOUND) => Err(ReadError::Missing),
-                Err(_) => Err(ReadError::Unavailable),
-            },
+            Self::Shared { .. } => {
+                let (bytes, version) = get(&slot_name(index))?;
+                if into.unseal(bytes) { Ok(version) } else { Err(ReadError::Corrupt(version)) }
+            }
         }
     }
 
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
         match self {
             Self::Own(slots) => slots.write(index, slot, version),
-            Self::Shared { .. } => match host::set_shared_data(&slot_name(index), slot.sealed(), version.0) {
-                Ok(()) => Ok(()),
-                Err(Status::CAS_MISMATCH) => Err(WriteError::Conflict),
-                Err(_) => Err(WriteError::Unavailable),
-            },
+            Self::Shared { .. } => set(&slot_name(index), slot.sealed(), version),
         }
     }
 

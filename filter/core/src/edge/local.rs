@@ -1,15 +1,16 @@
 //! A site in this program's own memory.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::site::{Heard, RulesWord, Shared, Site, is_time_to_greet};
+use super::shared::{Shared, SharedValue};
+use super::site::Site;
 use crate::key::Secret;
 use crate::limiter::TableIdentity;
 use crate::response::Header;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use weir_wire::time::Time;
 
 /// A site in this program's own memory, for workers that run one at a time: for simulations, examples and tests.
 pub struct LocalSite {
@@ -21,12 +22,7 @@ pub struct LocalSite {
     pub unix_ns: u64,
     identity: TableIdentity,
     slots: LocalSlots,
-    heard: Option<Heard>,
-    greeted_at: Time,
-    fetching_until: Time,
-    word: RulesWord,
-    rules: (u64, Vec<u8>),
-    parted: Vec<u8>,
+    values: BTreeMap<SharedValue, (Vec<u8>, u32)>,
 }
 
 impl LocalSite {
@@ -38,12 +34,7 @@ impl LocalSite {
             unix_ns: 0,
             identity: TableIdentity { secret: Secret::new(secret), table_id },
             slots: LocalSlots::new(1),
-            heard: None,
-            greeted_at: Time::ZERO,
-            fetching_until: Time::ZERO,
-            word: RulesWord::default(),
-            rules: (0, Vec::new()),
-            parted: Vec::new(),
+            values: BTreeMap::new(),
         }
     }
 
@@ -75,59 +66,18 @@ impl Shared for LocalSite {
         self.identity
     }
 
-    fn heard(&mut self) -> Option<Heard> {
-        self.heard
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        let (bytes, version) = self.values.get(&value).ok_or(ReadError::Missing)?;
+        Ok((bytes.clone(), Version(*version)))
     }
 
-    fn set_heard(&mut self, heard: &Heard) {
-        self.heard = Some(*heard);
-    }
-
-    fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
-        let is_my_turn = is_time_to_greet(self.greeted_at, interval_ns, now);
-        if is_my_turn {
-            self.greeted_at = now;
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        let (known, current) = self.values.entry(value).or_default();
+        if *current != version.0 {
+            return Err(WriteError::Conflict);
         }
-        is_my_turn
-    }
-
-    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
-        let is_my_turn = self.fetching_until <= now;
-        if is_my_turn {
-            self.fetching_until = now + fetch_ns;
-        }
-        is_my_turn
-    }
-
-    fn end_fetch(&mut self, at: Time) {
-        self.fetching_until = at;
-    }
-
-    fn rules_word(&mut self) -> RulesWord {
-        self.word
-    }
-
-    fn set_rules_word(&mut self, word: RulesWord) {
-        self.word = word;
-    }
-
-    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
-        (self.rules.0 == version).then(|| self.rules.1.clone())
-    }
-
-    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
-        self.rules = (version, document.to_vec());
-        true
-    }
-
-    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
-        if let Some(all) = add(&self.parted) {
-            self.parted = all;
-        }
-    }
-
-    fn take_parted(&mut self) -> Option<Vec<u8>> {
-        (!self.parted.is_empty()).then(|| core::mem::take(&mut self.parted))
+        (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
+        Ok(())
     }
 }
 

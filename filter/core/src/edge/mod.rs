@@ -46,7 +46,7 @@
 //! holding.rs   requests that wait for their turn
 //! reports.rs   reports and their answers; how well the worker is in touch with weir-sync
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
-//! site.rs      what an edge needs of its program; local.rs, a site in memory
+//! site.rs      what an edge needs of its program; shared.rs, what its workers tell each other; local.rs, a site in memory
 //! effect.rs    what an edge has its host do
 //! ```
 
@@ -58,6 +58,7 @@ mod local;
 mod pushed;
 mod reports;
 mod requests;
+mod shared;
 mod site;
 mod state;
 #[cfg(test)]
@@ -66,5 +67,6 @@ mod tests;
 pub use effect::{Answer, Answered, Call, Decided, Effect, Level, Note, Step, Unread};
 pub use local::LocalSite;
 pub use requests::{Open, Response};
-pub use site::{Heard, HostRules, RulesWord, Shared, Site, is_time_to_greet};
+pub use shared::{Heard, RulesWord, Shared, SharedValue};
+pub use site::{HostRules, Site};
 pub use state::{ANSWER_BYTES_MAX, Edge};

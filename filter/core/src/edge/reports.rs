@@ -5,7 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::effect::{Answered, Call, Effect, Level, Turn, Unread};
-use super::site::{Heard, Site};
+use super::shared::Heard;
+use super::site::Site;
 use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};

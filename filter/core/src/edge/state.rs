@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use super::answers::{Blocked, GrpcSigns, RuleAnswers};
 use super::holding::Holding;
-use super::site::{HostRules, RulesWord};
+use super::shared::RulesWord;
+use super::site::HostRules;
 use crate::counters::Counters;
 use crate::fleet::ladder::Step as LadderStep;
 use crate::limiter::Limiter;

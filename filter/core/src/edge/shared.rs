@@ -1,0 +1,173 @@
+//! What the workers of one process tell each other, in values that they share.
+
+use alloc::vec::Vec;
+
+use crate::limiter::TableIdentity;
+use crate::table::{ReadError, Version, WriteError};
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_wire::time::Time;
+
+/// How often an ending worker tries to leave what it has, if others keep writing first.
+const LEAVES_MAX: u32 = 8;
+/// Set in the number of POPs if that is a guess.
+const GUESS: u32 = 1 << 31;
+
+/// What a worker heard from weir-sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Live POPs.
+    pub pops: u32,
+    /// Whether weir-sync only guessed how many there are.
+    pub is_guess: bool,
+    /// When it was heard.
+    pub at: Time,
+}
+
+/// What workers tell each other about pushed rule sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RulesWord {
+    /// The version of the shared document; 0 if there is none.
+    pub version: u64,
+    /// The latest version that could not be used; 0 if there is none.
+    pub refused: u64,
+}
+
+/// A value that workers share. Times are eight bytes of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SharedValue {
+    /// What was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
+    /// guess), and when. What one worker hears holds for all, so a new worker need not wait for its own first answer.
+    Heard,
+    /// When a worker last greeted.
+    Greeted,
+    /// The time before which no worker may begin to fetch a rule set.
+    Fetch,
+    /// Whether [`SharedValue::Rules`] has changed: eight bytes of its version, and eight of the latest that was refused.
+    RulesWord,
+    /// The pushed rule set: eight bytes of version, then the document.
+    Rules,
+    /// The names of the keys that ended workers left to be reported, until another worker takes them.
+    Parted,
+}
+
+/// What the workers of one process share besides the slots. A worker that shares nothing with others still reads back
+/// what it wrote.
+pub trait Shared {
+    /// What this process hashes its keys with; made by its first worker.
+    fn identity(&mut self) -> TableIdentity;
+
+    /// A shared value, and the state that it is in.
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError>;
+
+    /// Replaces a shared value if it is still in that state.
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError>;
+
+    /// Replaces a shared value without a retry: if this conflicts with another write, a later one corrects it.
+    fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
+        let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
+        self.set(value, bytes, version)
+    }
+
+    /// The time that is shared, zero if there is none, and its state.
+    fn time(&mut self, value: SharedValue) -> (Time, Version) {
+        let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
+        (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
+    }
+
+    /// Puts the time `at` in the place of `before`. False if another worker was faster, and it is that one's turn. If
+    /// nothing can be shared, it is every worker's.
+    fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
+        let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
+        taken != Err(WriteError::Conflict) || self.time(value).0 == before
+    }
+
+    /// What any worker last heard from weir-sync.
+    fn heard(&mut self) -> Option<Heard> {
+        let (bytes, _) = self.get(SharedValue::Heard).ok()?;
+        let (pops, at) = bytes.split_first_chunk::<4>()?;
+        let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
+        let pops = u32::from_le_bytes(*pops);
+        Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at })
+    }
+
+    /// A worker has heard from weir-sync.
+    fn set_heard(&mut self, heard: &Heard) {
+        let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
+        let bytes = [&pops.to_le_bytes()[..], &heard.at.as_nanos().to_le_bytes()].concat();
+        let _ = self.replace(SharedValue::Heard, &bytes);
+    }
+
+    /// Whether no worker has greeted for `interval_ns`. If so, notes that this worker greets now. Ticks are sometimes a
+    /// little early, so nine tenths of the interval are enough. A greeting in the future was noted by another clock.
+    fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
+        let greeted = self.time(SharedValue::Greeted);
+        let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
+        is_due && self.take_turn(SharedValue::Greeted, greeted, now)
+    }
+
+    /// Whether no worker is fetching a rule set. If so, notes that this worker does, for at most `fetch_ns`.
+    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
+        let fetch = self.time(SharedValue::Fetch);
+        // A time further ahead than that was given by another clock.
+        let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
+        !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
+    }
+
+    /// The fetch has ended: the next may begin at `at`.
+    fn end_fetch(&mut self, at: Time) {
+        let _ = self.replace(SharedValue::Fetch, &at.as_nanos().to_le_bytes());
+    }
+
+    /// What workers last said about pushed rule sets.
+    fn rules_word(&mut self) -> RulesWord {
+        let (bytes, _) = self.get(SharedValue::RulesWord).unwrap_or((Vec::new(), Version::NONE));
+        bytes.split_first_chunk::<8>().map_or(RulesWord::default(), |(version, refused)| RulesWord {
+            version: u64::from_le_bytes(*version),
+            refused: refused.try_into().map_or(0, u64::from_le_bytes),
+        })
+    }
+
+    /// Says it.
+    fn set_rules_word(&mut self, word: RulesWord) {
+        let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
+        let _ = self.replace(SharedValue::RulesWord, bytes.as_flattened());
+    }
+
+    /// The shared document, if it is that of `version`.
+    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
+        let (mut bytes, _) = self.get(SharedValue::Rules).ok()?;
+        let (head, document) = bytes.split_first_chunk::<8>()?;
+        let is_it = u64::from_le_bytes(*head) == version && document.len() <= DOCUMENT_BYTES_MAX;
+        is_it.then(|| bytes.split_off(8))
+    }
+
+    /// Shares a document with the other workers. Returns whether they will find it.
+    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
+        self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
+    }
+
+    /// A worker begins. The place for what workers leave is made ahead, because on Envoy the first write of a key
+    /// overwrites another worker's.
+    fn open_parted(&mut self) {
+        if self.get(SharedValue::Parted) == Err(ReadError::Missing) {
+            let _ = self.set(SharedValue::Parted, &[], Version::NONE);
+        }
+    }
+
+    /// A worker ends: `add` is given what was left so far, and replaces it if it returns anything.
+    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
+        for _ in 0..LEAVES_MAX {
+            let Ok((left, version)) = self.get(SharedValue::Parted) else { return };
+            let Some(all) = add(&left) else { return };
+            if self.set(SharedValue::Parted, &all, version) != Err(WriteError::Conflict) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what ended workers have left, if there is anything and no other worker takes it.
+    fn take_parted(&mut self) -> Option<Vec<u8>> {
+        let (bytes, version) = self.get(SharedValue::Parted).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+        self.set(SharedValue::Parted, &[], version).is_ok().then_some(bytes)
+    }
+}
