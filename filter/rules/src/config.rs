@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::RuleSet;
 use crate::key::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
-use crate::reading::{ConfigError, Errors, Fields, decode_struct};
+use crate::reading::{ConfigError, Errors, Fields, Item, decode_struct};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
@@ -56,7 +56,7 @@ pub struct SyncConfig {
 impl Config {
     /// Reads plugin configuration, JSON or a `google.protobuf.Struct`; every error with its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
-        let mut errors = Errors::default();
+        let errors = Errors::default();
         let json = serde_json::from_slice::<Value>(bytes);
         let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
             Ok(value) => value,
@@ -65,7 +65,7 @@ impl Config {
                 return errors.into_result(None);
             }
         };
-        let config = read(&value, &mut errors);
+        let config = read(&Item::new(&value, "", &errors));
         errors.into_result(config)
     }
 
@@ -77,24 +77,24 @@ impl Config {
     }
 }
 
-fn read(value: &Value, errors: &mut Errors) -> Option<Config> {
-    let mut fields = Fields::of(value, "", errors)?;
-    let rules = RuleSet::read(&mut fields, errors);
+fn read(item: &Item<'_>) -> Option<Config> {
+    let mut fields = item.fields()?;
+    let rules = RuleSet::read(&mut fields);
     let addresses = match fields.take("table") {
-        Some(table) => addresses(table, errors),
+        Some(table) => addresses(&table),
         None => Some(ADDRESSES_DEFAULT),
     };
-    let sync = fields.take("sync").map(|value| sync(value, errors));
-    let filter_state = fields.boolean("filter_state", errors).unwrap_or(false);
-    fields.finish(errors);
+    let sync = fields.take("sync").map(|item| sync(&item));
+    let filter_state = fields.boolean("filter_state").unwrap_or(false);
     if let (Some(rules), None) = (&rules, &sync) {
-        note_what_needs_sync(rules, errors);
+        note_what_needs_sync(rules, &fields);
     }
+    fields.finish();
     Some(Config { rules: rules?, addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
 }
 
 /// Notes fields that concern the fleet: they mean nothing to a POP on its own.
-fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
+fn note_what_needs_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));
         for (field, is_said) in [
@@ -105,40 +105,40 @@ fn note_what_needs_sync(rules: &RuleSet, errors: &mut Errors) {
             ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),
         ] {
             if is_said {
-                errors
-                    .note(&format!("rules[{i}].{field}"), "expected a sync section beside it: there is none");
+                let problem = "expected a sync section beside it: there is none";
+                fields.note_at(&format!("rules[{i}].{field}"), problem);
             }
         }
     }
 }
 
-fn addresses(value: &Value, errors: &mut Errors) -> Option<u32> {
-    let mut fields = Fields::of(value, "table", errors)?;
-    let addresses = fields.number("addresses", 1..=ADDRESSES_MAX, errors);
-    fields.finish(errors);
+fn addresses(item: &Item<'_>) -> Option<u32> {
+    let mut fields = item.fields()?;
+    let addresses = fields.number("addresses", 1..=ADDRESSES_MAX);
+    fields.finish();
     Some(addresses.unwrap_or(ADDRESSES_DEFAULT))
 }
 
-fn sync(value: &Value, errors: &mut Errors) -> Option<SyncConfig> {
-    let mut fields = Fields::of(value, "sync", errors)?;
-    let cluster_given = fields.require("cluster", "the cluster of weir-sync", errors).is_some();
-    let cluster = cluster_given.then(|| fields.text("cluster", TEXT_BYTES_MAX, errors)).flatten();
-    let pop = fields.text("pop", POP_NAME_MAX, errors).map(str::to_owned);
-    let token = fields.text("token", TEXT_BYTES_MAX, errors).map(str::to_owned);
-    let key_secret = key_secret(&mut fields, token.as_deref(), errors);
-    let interval_ms = fields.number("interval_ms", 50..=500, errors).unwrap_or(250);
-    let timeout_ms = fields.number("timeout_ms", 1..=5_000, errors).unwrap_or(1_000);
-    let fallback_after_ms = fields.number("fallback_after_ms", 1_000..=60_000, errors).unwrap_or(5_000);
-    fields.finish(errors);
+fn sync(item: &Item<'_>) -> Option<SyncConfig> {
+    let mut fields = item.fields()?;
+    let cluster = fields.require("cluster", "the cluster of weir-sync");
+    let cluster = cluster.and_then(|cluster| cluster.text(TEXT_BYTES_MAX));
+    let pop = fields.text("pop", POP_NAME_MAX).map(str::to_owned);
+    let token = fields.text("token", TEXT_BYTES_MAX).map(str::to_owned);
+    let key_secret = key_secret(&mut fields, token.as_deref());
+    let interval_ms = fields.number("interval_ms", 50..=500).unwrap_or(250);
+    let timeout_ms = fields.number("timeout_ms", 1..=5_000).unwrap_or(1_000);
+    let fallback_after_ms = fields.number("fallback_after_ms", 1_000..=60_000).unwrap_or(5_000);
+    fields.finish();
     let cluster = cluster?.to_owned();
     Some(SyncConfig { cluster, pop, token, key_secret, interval_ms, timeout_ms, fallback_after_ms })
 }
 
-fn key_secret(fields: &mut Fields<'_>, token: Option<&str>, errors: &mut Errors) -> FleetSecret {
-    let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX, errors);
+fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
+    let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX);
     if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
         let expected = format!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
-        errors.note(&fields.place("key_secret"), expected);
+        fields.note_at("key_secret", expected);
     }
     text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
 }

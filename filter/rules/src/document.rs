@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde_json::Value;
 
 use crate::RuleSet;
-use crate::reading::{ConfigError, Errors, Fields};
+use crate::reading::{ConfigError, Errors, Item};
 
 /// The largest rule set document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
@@ -33,9 +33,10 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
 
 /// Reads a document that is a JSON value already; notes every error.
 pub fn read(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
-    let mut fields = Fields::of(value, "", errors)?;
-    let rules = RuleSet::read(&mut fields, errors);
-    fields.finish(errors);
+    let document = Item::new(value, "", errors);
+    let mut fields = document.fields()?;
+    let rules = RuleSet::read(&mut fields);
+    fields.finish();
     rules
 }
 

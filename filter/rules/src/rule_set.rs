@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use weir_wire::messages::RULES_MAX;
 
 use crate::matching::{Bits, Condition, Holds, Index, conditions};
-use crate::reading::{Errors, Fields, Reader};
+use crate::reading::{Errors, Fields, Item, Reader};
 use crate::request::{Attributes, Fetched};
 use crate::rule::{Rule, list};
 
@@ -48,22 +48,20 @@ pub enum Listed {
 
 impl RuleSet {
     /// Takes `rules`, `enforce`, `allow` and `deny`; notes every error.
-    pub fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Self> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let mut reader = Reader::default();
-        let place = fields.place("rules");
-        let rules = fields
-            .require("rules", "a list of rules", errors)
-            .and_then(|value| list::rules(value, &place, &mut reader, errors));
-        let is_enforced = fields.boolean("enforce", errors).unwrap_or(true);
-        let allow = conditions(fields, "allow", &mut reader, errors);
-        let deny = conditions(fields, "deny", &mut reader, errors);
+        let rules = fields.require("rules", "a list of rules");
+        let rules = rules.and_then(|item| list::rules(&item, &mut reader));
+        let is_enforced = fields.boolean("enforce").unwrap_or(true);
+        let allow = conditions(fields, "allow", &mut reader);
+        let deny = conditions(fields, "deny", &mut reader);
         Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
     }
 
     /// Reads a list at `place` that has rules alone; notes every error.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
         let mut reader = Reader::default();
-        let rules = list::rules(value, place, &mut reader, errors)?;
+        let rules = list::rules(&Item::new(value, place, errors), &mut reader)?;
         Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
     }
 

@@ -4,10 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde_json::Value;
-
 use super::spec::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
-use crate::reading::{Errors, Fields, choice};
+use crate::reading::{Fields, Item};
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::request::{
     Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, Kind, NAME_BYTES_MAX, Source, ValueOf,
@@ -39,31 +37,26 @@ const FIELDS: [&str; 6] = ["client_address", "header", "cookie", "query", "path_
 const NAMED: [(&str, Kind); 3] = [("header", Kind::Header), ("cookie", Kind::Cookie), ("query", Kind::Query)];
 
 /// Reads the field `key`: a list of parts.
-pub(crate) fn key(
-    fields: &mut Fields<'_>,
-    attributes: &mut Attributes,
-    errors: &mut Errors,
-) -> Option<KeySpec> {
-    let place = fields.place("key");
-    let written = fields.require("key", "a list, as in [client_address]", errors)?;
-    if let Some(part) = written.as_str() {
-        errors.note(&place, format!("expected a list: did you mean [{part}]?"));
+pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
+    let list = fields.require("key", "a list, as in [client_address]")?;
+    if let Some(part) = list.value().as_str() {
+        list.note(format!("expected a list: did you mean [{part}]?"));
         return None;
     }
-    let items: Vec<_> = fields.list("key", PARTS_MAX, errors).collect();
+    let items: Vec<_> = fields.list("key", PARTS_MAX).collect();
     let (mut spec, mut descriptions, mut is_all) = (KeySpec::default(), Vec::new(), false);
-    for (place, item) in &items {
-        match part(item, place, attributes, errors) {
+    for item in &items {
+        match part(item, attributes) {
             Some(Read::ClientAddress(prefixes)) => {
                 if spec.address.replace(prefixes).is_some() {
-                    errors.note(place, "expected client_address once: wider counts by more prefixes of it");
+                    item.note("expected client_address once: wider counts by more prefixes of it");
                 }
                 spec.address_at = spec.others.len();
             }
             Some(Read::Other(part)) => {
                 let description = description(&part, attributes);
                 if descriptions.contains(&description) {
-                    errors.note(place, "expected each part once");
+                    item.note("expected each part once");
                 }
                 descriptions.push(description);
                 spec.others.push(part);
@@ -73,7 +66,7 @@ pub(crate) fn key(
         }
     }
     if is_all && items.len() > 1 {
-        errors.note(&place, "expected all to be the only part: it is one bucket for every request");
+        list.note("expected all to be the only part: it is one bucket for every request");
     }
     spec.description = descriptions.concat();
     // The errors of a key without parts were noted above.
@@ -81,51 +74,50 @@ pub(crate) fn key(
 }
 
 /// Reads prefix lengths; those that are not written are as in `default`.
-pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes, errors: &mut Errors) -> Prefixes {
-    let bits = |n: Option<u32>, default: u8| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(default);
-    Prefixes {
-        ipv4: bits(fields.number("ipv4", 1..=u32::from(IPV4_BITS), errors), default.ipv4),
-        ipv6: bits(fields.number("ipv6", 1..=u32::from(IPV6_BITS), errors), default.ipv6),
-    }
+pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes) -> Prefixes {
+    let mut bits = |name, most: u8, default| {
+        let bits = fields.number(name, 1..=u32::from(most));
+        bits.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(default)
+    };
+    Prefixes { ipv4: bits("ipv4", IPV4_BITS, default.ipv4), ipv6: bits("ipv6", IPV6_BITS, default.ipv6) }
 }
 
-fn part(value: &Value, place: &str, attributes: &mut Attributes, errors: &mut Errors) -> Option<Read> {
-    if value.is_string() {
-        return choice(value, place, &PLAIN, errors).map(|read| read());
+fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
+    if item.value().is_string() {
+        return item.choice(&PLAIN).map(|read| read());
     }
-    let mut fields = Fields::of(value, place, errors)?;
-    let parts = value.as_object().into_iter().flatten().filter(|(name, _)| *name != "duplicates");
+    let mut fields = item.fields()?;
+    let parts = item.value().as_object().into_iter().flatten().filter(|(name, _)| *name != "duplicates");
     if parts.count() != 1 {
-        errors.note(place, "expected one part, as in {header: x-api-key}");
+        item.note("expected one part, as in {header: x-api-key}");
     }
-    let part = field(&mut fields, attributes, errors);
-    fields.finish(errors);
+    let part = field(&mut fields, attributes);
+    fields.finish();
     part
 }
 
-fn field(fields: &mut Fields<'_>, attributes: &mut Attributes, errors: &mut Errors) -> Option<Read> {
+fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
     for name in FIELDS {
         fields.take(name);
     }
-    let address_place = fields.place("client_address");
-    if let Some(value) = fields.take("client_address") {
-        let mut fields = Fields::of(value, &address_place, errors)?;
-        let prefixes = prefixes(&mut fields, Prefixes::default(), errors);
-        fields.finish(errors);
+    if let Some(item) = fields.take("client_address") {
+        let mut fields = item.fields()?;
+        let prefixes = prefixes(&mut fields, Prefixes::default());
+        fields.finish();
         return Some(Read::ClientAddress(prefixes));
     }
     for (name, kind) in NAMED {
-        if fields.take(name).is_some() {
-            let source = source(kind, (name, NAME_BYTES_MAX), fields, attributes, errors);
-            let duplicates = duplicates(fields, errors);
+        if fields.has(name) {
+            let source = source(kind, (name, NAME_BYTES_MAX), fields, attributes);
+            let duplicates = duplicates(fields);
             return Some(Read::Other(Part::Value(ValueOf { source: source?, duplicates })));
         }
     }
-    let segments = fields.number("path_segments", 1..=u32::from(SEGMENTS_MAX), errors);
+    let segments = fields.number("path_segments", 1..=u32::from(SEGMENTS_MAX));
     if let Some(segments) = segments.and_then(|n| u8::try_from(n).ok()) {
         return Some(Read::Other(Part::PathSegments(segments)));
     }
-    let source = source(Kind::Claim, ("jwt_claim", NAME_BYTES_MAX), fields, attributes, errors)?;
+    let source = source(Kind::Claim, ("jwt_claim", NAME_BYTES_MAX), fields, attributes)?;
     Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unsaid })))
 }
 

@@ -1,13 +1,10 @@
 //! Costs that are known only when the response is.
 
-use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde_json::Value;
-
-use crate::reading::{Errors, Fields, number};
+use crate::reading::{Fields, Item};
 use weir_wire::quota::TOKENS_MAX;
 
 /// The most statuses that a rule may list.
@@ -58,57 +55,65 @@ impl After {
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
+    /// Reads the field `cost`, if only the response tells.
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let cost = fields.take("cost").filter(is_told_by_response)?;
+        let mut fields = cost.fields()?;
+        let after = fields.take("after").and_then(|item| Self::of(&item));
+        fields.finish();
+        after
+    }
+
     /// Reads the object under `after`.
-    pub(crate) fn read(value: &Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        let mut fields = Fields::of(value, place, errors)?;
-        let statuses: Vec<_> = fields.list("status", STATUSES_MAX, errors).collect();
-        let has_status = fields.take("status").is_some();
-        let statuses: Vec<u16> = statuses
-            .iter()
-            .filter_map(|(place, item)| number(item, place, 100..=599, errors))
-            .filter_map(|status| u16::try_from(status).ok())
-            .collect();
-        let header = fields.text("header", HEADER_BYTES_MAX, errors).map(str::to_ascii_lowercase);
-        let has_header = fields.take("header").is_some();
-        let per = fields.number("response_bytes_per", 1..=BYTES_MAX, errors);
-        let has_per = fields.take("response_bytes_per").is_some();
-        let default = fields.number("default", 0..=TOKENS_MAX, errors);
-        let max = fields.number("max", 1..=TOKENS_MAX, errors);
-        if !has_header {
+    fn of(item: &Item<'_>) -> Option<Self> {
+        let mut fields = item.fields()?;
+        let statuses = fields.list("status", STATUSES_MAX).filter_map(|status| status.number(100..=599));
+        let statuses: Vec<u16> = statuses.filter_map(|status| u16::try_from(status).ok()).collect();
+        let header = fields.text("header", HEADER_BYTES_MAX).map(str::to_ascii_lowercase);
+        let per = fields.number("response_bytes_per", 1..=BYTES_MAX);
+        let default = fields.number("default", 0..=TOKENS_MAX);
+        let max = fields.number("max", 1..=TOKENS_MAX);
+        let has = ["status", "header", "response_bytes_per"].map(|name| fields.has(name));
+        if !fields.has("header") {
             for (name, given) in [("default", default), ("max", max)] {
                 if given.is_some() {
-                    errors.note(&fields.place(name), "expected only with header");
+                    fields.note_at(name, "expected only with header");
                 }
             }
         }
-        let place = place.to_owned();
-        fields.finish(errors);
-        match (has_status, has_header, has_per) {
-            (true, false, false) => Some(Self::Status(statuses)),
-            (false, true, false) => {
+        fields.finish();
+        match has {
+            [true, false, false] => Some(Self::Status(statuses)),
+            [false, true, false] => {
                 let max = max.unwrap_or(TOKENS_MAX);
                 Some(Self::Header { name: header?, default: default.unwrap_or(0).min(max), max })
             }
-            (false, false, true) => Some(Self::Bytes { per: per? }),
+            [false, false, true] => Some(Self::Bytes { per: per? }),
             _ => {
                 let one = "one of status, header and response_bytes_per";
-                errors.note(&place, format!("expected {one}, as in {{status: [401]}}"));
+                item.note(format!("expected {one}, as in {{status: [401]}}"));
                 None
             }
         }
     }
 }
 
+/// Whether only the response tells this cost.
+pub(super) fn is_told_by_response(cost: &Item<'_>) -> bool {
+    cost.value().get("after").is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::reading::Errors;
+    use serde_json::{Value, json};
     use std::string::ToString;
     use std::vec;
 
     fn read(value: &Value) -> Result<After, Vec<String>> {
-        let mut errors = Errors::default();
-        let after = After::read(value, "after", &mut errors);
+        let errors = Errors::default();
+        let after = After::of(&Item::new(value, "after", &errors));
         errors.into_result(after).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

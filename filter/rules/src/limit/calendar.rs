@@ -4,7 +4,8 @@ use alloc::format;
 
 use serde_json::Value;
 
-use crate::reading::{Errors, Fields};
+use super::Limit;
+use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
@@ -12,25 +13,24 @@ use weir_wire::sharing::Sharing;
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 
-/// Its quota and how POPs share it. A token is worth an equal part of the longest window.
-pub(crate) fn terms(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<(Quota, Sharing)> {
+/// Its limit and how POPs share it. A token is worth an equal part of the longest window.
+pub(crate) fn terms(fields: &mut Fields<'_>) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
-        if fields.take(name).is_some() {
-            errors.note(&fields.place(name), "not beside `algorithm: quota`: expected no such field");
+        if let Some(item) = fields.take(name) {
+            item.note("not beside `algorithm: quota`: expected no such field");
         }
     }
-    let place = fields.place("rate");
-    let value = fields.require("rate", "a rate, as in 10000/day", errors)?;
-    let Some((count, calendar)) = rate(value) else {
-        let expected = format!(
+    let item = fields.require("rate", "a rate, as in 10000/day")?;
+    let Some((count, calendar)) = rate(item.value()) else {
+        item.note_found(format!(
             "a whole number from 1 to {TOKENS_MAX}, then /day or /month, as in \"10000/day\", for `algorithm: quota`"
-        );
-        errors.note_found(&place, expected, value);
+        ));
         return None;
     };
     let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
     let quota = Quota::from_token_ns(token_ns, count).ok()?;
-    Some((quota, Sharing { strict: true, calendar: Some(calendar), ..Sharing::of(quota) }))
+    let sharing = Sharing { strict: true, calendar: Some(calendar), ..Sharing::of(quota) };
+    Some((Limit::of(quota, None), sharing))
 }
 
 fn rate(value: &Value) -> Option<(u32, Calendar)> {
@@ -43,6 +43,7 @@ fn rate(value: &Value) -> Option<(u32, Calendar)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading::Errors;
     use crate::{Rule, RuleSet};
     use serde_json::json;
     use std::string::{String, ToString};

@@ -2,9 +2,8 @@
 
 use alloc::format;
 
-use serde_json::Value;
-
-use crate::reading::{Errors, Fields, number};
+use super::after::is_told_by_response;
+use crate::reading::{Fields, Item};
 use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Source, source};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
@@ -78,55 +77,41 @@ pub(crate) fn cost(
     quota: Option<Quota>,
     sharing: Option<&Sharing>,
     attributes: &mut Attributes,
-    errors: &mut Errors,
 ) -> Option<Cost> {
-    let place = fields.place("cost");
-    let Some(value) = fields.take("cost") else { return Some(Cost::default()) };
+    let Some(item) = fields.take("cost").filter(|cost| !is_told_by_response(cost)) else {
+        return Some(Cost::default());
+    };
     let burst = quota.map_or(TOKENS_MAX, Quota::burst);
     let most = match sharing {
         Some(sharing) if sharing.local_burst < burst => (sharing.local_burst, "local_burst"),
         _ => (burst, "burst"),
     };
-    if value.is_object() {
-        return of_header(value, &place, most, attributes, errors);
+    if item.value().is_object() {
+        return of_header(&item, most, attributes);
     }
-    admissible(value, &place, most, errors).map(Cost::Fixed)
+    admissible(&item, most).map(Cost::Fixed)
 }
 
-/// `value` as a cost; an error if it is more than `most`, since no bucket would ever admit it.
-fn admissible(value: &Value, place: &str, most: (u32, &str), errors: &mut Errors) -> Option<u32> {
-    let cost = number(value, place, 1..=TOKENS_MAX, errors)?;
-    let (most, field) = most;
+/// The item as a cost; an error if it is more than `most`, since no bucket would ever admit it.
+fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
+    let cost = item.number(1..=TOKENS_MAX)?;
     if cost > most {
-        errors.note(place, format!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
+        item.note(format!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
     }
     (cost <= most).then_some(cost)
 }
 
-fn of_header(
-    value: &Value,
-    place: &str,
-    most: (u32, &str),
-    attributes: &mut Attributes,
-    errors: &mut Errors,
-) -> Option<Cost> {
-    let mut fields = Fields::of(value, place, errors)?;
-    fields.require("header", "a header's name", errors);
-    let header = source(Kind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes, errors);
-    let [default_place, max_place] = ["default", "max"].map(|name| fields.place(name));
-    let default = match fields.take("default") {
-        Some(value) => admissible(value, &default_place, most, errors),
-        None => Some(1),
-    };
-    let max = match fields.take("max") {
-        Some(value) => admissible(value, &max_place, most, errors),
-        None => Some(most.0),
-    };
-    fields.finish(errors);
+fn of_header(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
+    let mut fields = item.fields()?;
+    fields.require("header", "a header's name");
+    let header = source(Kind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes);
+    let default = fields.take("default").map_or(Some(1), |item| admissible(&item, most));
+    let max = fields.take("max").map_or(Some(most.0), |item| admissible(&item, most));
     let (default, max) = (default?, max?);
     if default > max {
-        errors.note(&default_place, format!("expected at most {max}, as max is, found {default}"));
+        fields.note_at("default", format!("expected at most {max}, as max is, found {default}"));
     }
+    fields.finish();
     let Source::Attribute(attribute) = header? else { return None };
     Some(Cost::Header { attribute, default, max })
 }
@@ -135,10 +120,11 @@ fn of_header(
 mod tests {
     use super::*;
     use crate::RuleSet;
+    use crate::reading::Errors;
     use crate::request::{Attribute, Request, Values};
     use alloc::string::{String, ToString};
     use alloc::vec::Vec;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     struct Says(Option<&'static str>);
 

@@ -9,7 +9,7 @@ pub mod penalty;
 use alloc::format;
 
 use self::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
-use crate::reading::{Errors, Fields, shown};
+use crate::reading::Fields;
 use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
 use weir_wire::time::SECOND_NS;
 
@@ -93,111 +93,76 @@ impl Limit {
 }
 
 /// Reads `algorithm`.
-pub(crate) fn kind(fields: &mut Fields<'_>, errors: &mut Errors) -> Kind {
-    fields.choice("algorithm", &KINDS, errors).unwrap_or(Kind::TokenBucket)
+pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
+    fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket)
 }
 
 /// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
-pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Limit> {
-    let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", 1..=TOKENS_MAX, errors);
-    let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", 1..=TOKENS_MAX - 1, errors);
+pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
+    let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", TOKENS_MAX);
+    let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);
     let is_concurrency = kind == Kind::Concurrency;
-    let limit = only(fields, "limit", is_concurrency, "concurrency", 1..=TOKENS_MAX, errors);
-    let expires_s = only(fields, "expires_after_s", is_concurrency, "concurrency", 1..=EXPIRES_S_MAX, errors);
+    let limit = only(fields, "limit", is_concurrency, "concurrency", TOKENS_MAX);
+    let expires_s = only(fields, "expires_after_s", is_concurrency, "concurrency", EXPIRES_S_MAX);
     if is_concurrency {
-        if fields.take("rate").is_some() {
-            errors
-                .note(&fields.place("rate"), "expected limit instead: concurrency counts requests in flight");
+        if let Some(rate) = fields.take("rate") {
+            rate.note("expected limit instead: concurrency counts requests in flight");
         }
-        if limit.is_none() && fields.take("limit").is_none() {
-            errors.note(&fields.place("limit"), "missing: expected how many requests may be in flight");
-        }
+        fields.require("limit", "how many requests may be in flight");
         return in_flight(limit?, expires_s.unwrap_or(EXPIRES_S_DEFAULT));
     }
-    let rate = rate(fields, errors)?;
-    let place = fields.place("rate");
+    let item = fields.require("rate", "a rate, as in 50/s")?;
+    let rate: Rate = item.parsed()?;
     let (count, length_ns) = (rate.count(), rate.span().nanos());
-    let steady = || Quota::new(rate, count).ok();
-    let window = |algorithm: Option<Algorithm>| {
-        Some(Limit { algorithm: algorithm?, quota: steady()?, rate: Some(rate) })
-    };
-    let read = match kind {
-        Kind::TokenBucket | Kind::Concurrency | Kind::Quota => {
-            return token_bucket(fields, rate, burst, errors);
-        }
-        Kind::FixedWindow => window(Window::new(count, length_ns).ok().map(Algorithm::FixedWindow)),
-        Kind::SlidingWindow => window(Window::new(count, length_ns).ok().map(Algorithm::SlidingWindow)),
-        Kind::SlidingLog => {
-            let log = SlidingLog::new(count, length_ns);
-            if let Err(error) = log {
-                errors.note(&place, format!("{error} for sliding_log: or use sliding_window"));
+    let window = |of: fn(Window) -> Algorithm| Window::new(count, length_ns).ok().map(of);
+    let algorithm = match kind {
+        Kind::TokenBucket | Kind::Concurrency | Kind::Quota => return token_bucket(fields, rate, burst),
+        Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0)),
+        Kind::FixedWindow => window(Algorithm::FixedWindow),
+        Kind::SlidingWindow => window(Algorithm::SlidingWindow),
+        Kind::SlidingLog => match SlidingLog::new(count, length_ns) {
+            Ok(log) => Some(Algorithm::SlidingLog(log)),
+            Err(error) => {
+                item.note(format!("{error} for sliding_log: or use sliding_window"));
                 return None;
             }
-            window(log.ok().map(Algorithm::SlidingLog))
-        }
-        Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0), errors),
+        },
     };
-    if read.is_none() {
-        errors.note(&place, "expected a window of at most 400 days");
+    let limit = algorithm.zip(Quota::new(rate, count).ok());
+    if limit.is_none() {
+        item.note("expected a window of at most 400 days");
     }
-    read
+    limit.map(|(algorithm, quota)| Limit { algorithm, quota, rate: Some(rate) })
 }
 
-/// The number in field `name`, which goes with one algorithm only.
-fn only(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    fits: bool,
-    algorithm: &str,
-    range: core::ops::RangeInclusive<u32>,
-    errors: &mut Errors,
-) -> Option<u32> {
-    if fits {
-        return fields.number(name, range, errors);
+/// The number in field `name`, 1 to `most`, which goes with one algorithm only.
+fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str, most: u32) -> Option<u32> {
+    let item = fields.take(name)?;
+    if !fits {
+        item.note(format!("expected only with algorithm: {algorithm}"));
+        return None;
     }
-    if fields.take(name).is_some() {
-        errors.note(&fields.place(name), format!("expected only with algorithm: {algorithm}"));
-    }
-    None
+    item.number(1..=most)
 }
 
-/// Reads `rate`.
-pub(crate) fn rate(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Rate> {
-    let value = fields.require("rate", "a rate, as in 50/s", errors)?;
-    match value.as_str().unwrap_or_default().parse::<Rate>() {
-        Ok(rate) => Some(rate),
-        Err(error) => {
-            errors.note(&fields.place("rate"), format!("{error}, found {}", shown(value)));
-            None
-        }
-    }
+fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>) -> Option<Limit> {
+    let quota = Quota::new(rate, burst.unwrap_or(rate.count()));
+    let quota = quota.map_err(|error| fields.note_at("burst", format!("{error}"))).ok()?;
+    Some(Limit::of(quota, Some(rate)))
 }
 
-fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>, errors: &mut Errors) -> Option<Limit> {
-    match Quota::new(rate, burst.unwrap_or(rate.count())) {
-        Ok(quota) => Some(Limit::of(quota, Some(rate))),
-        Err(error @ (QuotaError::Burst | QuotaError::Fill)) => {
-            errors.note(&fields.place("burst"), format!("{error}"));
-            None
-        }
-    }
-}
-
-fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32, errors: &mut Errors) -> Option<Limit> {
+fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32) -> Option<Limit> {
     let token_ns = rate.span().nanos().div_ceil(u64::from(rate.count()));
     if token_ns.saturating_mul(u64::from(queue)) > QUEUE_S_MAX * SECOND_NS {
         let most = QUEUE_S_MAX * SECOND_NS / token_ns;
         let expected =
             format!("expected at most {most}: at this rate the last of more waits over {QUEUE_S_MAX} s");
-        errors.note(&fields.place("queue"), expected);
+        fields.note_at("queue", expected);
         return None;
     }
-    let leaky = LeakyBucket::new(token_ns, queue).ok();
-    let limit = leaky.zip(Quota::from_token_ns(token_ns, queue.saturating_add(1)).ok());
-    if limit.is_none() {
-        errors.note(&fields.place("rate"), format!("{}", QuotaError::Fill));
-    }
-    limit.map(|(leaky, quota)| Limit { algorithm: Algorithm::LeakyBucket(leaky), quota, rate: Some(rate) })
+    let leaky = LeakyBucket::new(token_ns, queue);
+    let leaky = leaky.map_err(|_| fields.note_at("rate", format!("{}", QuotaError::Fill))).ok()?;
+    Some(Limit { algorithm: Algorithm::LeakyBucket(leaky), quota: *leaky.quota(), rate: Some(rate) })
 }
 
 fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {

@@ -1,7 +1,7 @@
 //! Penalties: a client that is limited again and again is banned for a time, everywhere.
 
 use super::algorithm::Window;
-use crate::reading::{Errors, Fields, span};
+use crate::reading::Fields;
 use weir_wire::messages::BAN_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
 
@@ -31,32 +31,23 @@ impl Penalty {
     }
 
     /// Reads `penalty`.
-    pub(crate) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Self> {
-        let place = fields.place("penalty");
-        let mut fields = Fields::of(fields.take("penalty")?, &place, errors)?;
-        let after_given = fields.require("after", "a number of limited requests", errors).is_some();
-        let after = after_given.then(|| fields.number("after", 1..=TOKENS_MAX, errors)).flatten();
-        let within = required_span(&mut fields, "within", errors);
-        let deny_for = required_span(&mut fields, "deny_for", errors);
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let penalty = fields.take("penalty")?;
+        let mut fields = penalty.fields()?;
+        let after = fields.require("after", "a number of limited requests");
+        let after = after.and_then(|after| after.number(1..=TOKENS_MAX));
+        let [within, deny_for] =
+            ["within", "deny_for"].map(|name| fields.require(name, "a time, as in 15m")?.parsed::<Span>());
         let deny_for_ms = deny_for.and_then(|span| u32::try_from(span.nanos() / 1_000_000).ok());
         let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BAN_MS_MAX);
         if deny_for.is_some() && deny_for_ms.is_none() {
-            errors.note(&fields.place("deny_for"), "expected at most 7d");
+            fields.note_at("deny_for", "expected at most 7d");
         }
-        let within = within.and_then(|span| {
-            let strikes = after.and_then(|after| Window::new(after, span.nanos()).ok());
-            if after.is_some() && strikes.is_none() {
-                errors.note(&fields.place("within"), "expected at most 400d");
-            }
-            strikes
-        });
-        fields.finish(errors);
-        Some(Self { strikes: within?, deny_for_ms: deny_for_ms? })
+        let strikes = after.zip(within).map(|(after, span)| Window::new(after, span.nanos()));
+        if let Some(Err(_)) = strikes {
+            fields.note_at("within", "expected at most 400d");
+        }
+        fields.finish();
+        Some(Self { strikes: strikes?.ok()?, deny_for_ms: deny_for_ms? })
     }
-}
-
-fn required_span(fields: &mut Fields<'_>, name: &'static str, errors: &mut Errors) -> Option<Span> {
-    let place = fields.place(name);
-    let value = fields.require(name, "a time, as in 15m", errors)?;
-    span(value, &place, errors)
 }

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
 
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 
@@ -38,9 +39,11 @@ impl fmt::Display for AddressSetError {
 
 impl core::error::Error for AddressSetError {}
 
-impl Range {
+impl FromStr for Range {
+    type Err = AddressSetError;
+
     /// Reads `10.0.0.0/8`, `2001:db8::/32`, or one address.
-    pub fn parse(text: &str) -> Result<Self, AddressSetError> {
+    fn from_str(text: &str) -> Result<Self, AddressSetError> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -158,7 +161,7 @@ mod tests {
     use std::string::String;
 
     fn set(networks: &[&str]) -> AddressSet {
-        networks.iter().map(|network| Range::parse(network).unwrap()).collect()
+        networks.iter().map(|network| network.parse::<Range>().unwrap()).collect()
     }
 
     #[test]
@@ -181,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(set.contains(address.parse().unwrap()), is_in, "{address}");
         }
-        let all: AddressSet = [Range::parse("0.0.0.0/0").unwrap()].into_iter().collect();
+        let all: AddressSet = ["0.0.0.0/0".parse::<Range>().unwrap()].into_iter().collect();
         assert!(all.contains("255.255.255.255".parse().unwrap()) && !all.contains("::".parse().unwrap()));
     }
 
@@ -198,10 +201,10 @@ mod tests {
             "10.0.0.0/8/8",
             "1.2.3.4:5",
         ] {
-            assert_eq!(Range::parse(text), Err(AddressSetError::Unreadable), "{text}");
+            assert_eq!(text.parse::<Range>(), Err(AddressSetError::Unreadable), "{text}");
         }
         for text in ["10.0.0.1/8", "2001:db8::1/32", "::ffff:10.0.0.1/104"] {
-            assert_eq!(Range::parse(text), Err(AddressSetError::BitsBehindPrefix), "{text}");
+            assert_eq!(text.parse::<Range>(), Err(AddressSetError::BitsBehindPrefix), "{text}");
         }
     }
 
@@ -223,7 +226,7 @@ mod tests {
                 (v4, format!("0.0.{}.{}", asked >> 8, asked & 255)),
                 (v6, format!("fd00::{asked:x}")),
             ] {
-                let set: AddressSet = list.iter().map(|network| Range::parse(network).unwrap()).collect();
+                let set: AddressSet = list.iter().map(|network| network.parse::<Range>().unwrap()).collect();
                 prop_assert_eq!(set.contains(address.parse().unwrap()), naive);
             }
         }

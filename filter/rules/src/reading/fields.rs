@@ -1,18 +1,19 @@
 //! Walks through configuration, and notes what is wrong with it.
 //!
-//! Configuration arrives as JSON. [`Fields`] walks it, notes in [`Errors`] what is wrong and where, and goes on,
-//! returning `None` for a wrong value. A document is good when no error was noted.
+//! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] an object's. Both know their place, note in
+//! [`Errors`] what is wrong there, and go on, returning `None` for a wrong value. A document is good when no error was
+//! noted.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::fmt;
 use core::ops::RangeInclusive;
+use core::str::FromStr;
 
 use serde_json::{Map, Value};
-
-use weir_wire::quota::Span;
 
 /// The most errors one document reports; past that it says so and stops noting.
 pub const ERRORS_MAX: usize = 50;
@@ -43,44 +44,276 @@ impl core::error::Error for ConfigError {}
 /// Collects the errors of one document.
 #[derive(Debug, Default)]
 pub struct Errors {
-    noted: Vec<ConfigError>,
+    noted: RefCell<Vec<ConfigError>>,
 }
 
 impl Errors {
     /// Notes that `place` is wrong.
-    pub fn note(&mut self, place: &str, problem: impl Into<String>) {
-        match self.noted.len() {
+    pub(crate) fn note(&self, place: &str, problem: impl Into<String>) {
+        self.note_text(place.to_owned(), problem.into());
+    }
+
+    // Not generic, so it is compiled once.
+    #[inline(never)]
+    fn note_text(&self, place: String, problem: String) {
+        // Nothing else holds on to the list.
+        let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
+        match noted.len() {
             ERRORS_MAX.. => {}
             len => {
-                let last = len == ERRORS_MAX - 1;
-                let problem = if last { "and more errors follow".to_owned() } else { problem.into() };
-                self.noted.push(ConfigError { place: place.to_owned(), problem });
+                let is_last = len == ERRORS_MAX - 1;
+                let problem = if is_last { "and more errors follow".to_owned() } else { problem };
+                noted.push(ConfigError { place, problem });
             }
         }
     }
 
-    /// Notes that `place` holds something other than `expected`.
-    pub fn note_found(&mut self, place: &str, expected: impl fmt::Display, found: &Value) {
-        self.note_other(place, &expected, found);
+    /// `good` if nothing was noted.
+    pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
+        let noted = self.noted.into_inner();
+        match good {
+            Some(good) if noted.is_empty() => Ok(good),
+            _ => Err(noted),
+        }
+    }
+}
+
+/// Where a value is: a field of what is at `parent`, an item of that, or an item of the list in a field of that.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    parent: Option<&'a Self>,
+    field: Option<&'a str>,
+    item: Option<usize>,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+            // The document itself has no name.
+            let is_document = parent.parent.is_none() && parent.field.is_none();
+            if self.field.is_some() && !is_document {
+                f.write_str(".")?;
+            }
+        }
+        f.write_str(self.field.unwrap_or_default())?;
+        self.item.map_or(Ok(()), |i| write!(f, "[{i}]"))
+    }
+}
+
+/// A value, its place, and where its errors are noted.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    value: &'a Value,
+    place: Place<'a>,
+    errors: &'a Errors,
+}
+
+impl<'a> Item<'a> {
+    pub(crate) fn new(value: &'a Value, place: &'a str, errors: &'a Errors) -> Self {
+        let field = Some(place).filter(|place| !place.is_empty());
+        Self { value, place: Place { parent: None, field, item: None }, errors }
+    }
+
+    pub(crate) fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// Notes what is wrong with it.
+    pub(crate) fn note(&self, problem: impl Into<String>) {
+        self.note_text(problem.into());
+    }
+
+    #[inline(never)]
+    fn note_text(&self, problem: String) {
+        self.errors.note_text(self.place.to_string(), problem);
+    }
+
+    /// Notes what is wrong with its field `name`.
+    pub(crate) fn note_at(&self, name: &str, problem: impl Into<String>) {
+        self.within(name, self.value).note(problem);
+    }
+
+    /// Notes that it is something other than `expected`.
+    pub(crate) fn note_found(&self, expected: impl fmt::Display) {
+        self.note_other(&expected);
     }
 
     // Not generic, so it is compiled once for every kind of `expected`.
     #[inline(never)]
-    fn note_other(&mut self, place: &str, expected: &dyn fmt::Display, found: &Value) {
-        self.note(place, format!("expected {expected}, found {}", shown(found)));
+    fn note_other(&self, expected: &dyn fmt::Display) {
+        self.note_text(format!("expected {expected}, found {}", shown(self.value)));
     }
 
-    /// `good` if nothing was noted.
-    pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
-        match good {
-            Some(good) if self.noted.is_empty() => Ok(good),
-            _ => Err(self.noted),
+    /// It as an object.
+    pub(crate) fn fields(&'a self) -> Option<Fields<'a>> {
+        let Some(object) = self.value.as_object() else {
+            self.note_found("an object");
+            return None;
+        };
+        Some(Fields { item: self, object, known: Vec::new() })
+    }
+
+    /// `value`, which is its field `name`.
+    pub(crate) fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
+        Item {
+            value,
+            place: Place { parent: Some(&self.place), field: Some(name), item: None },
+            errors: self.errors,
+        }
+    }
+
+    /// It as a whole number within `range`.
+    pub(crate) fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
+        let number = whole_number(self.value).filter(|n| range.contains(n));
+        if number.is_none() {
+            self.note_found(format!("a whole number from {} to {}", range.start(), range.end()));
+        }
+        number
+    }
+
+    /// It as text of 1 to `bytes_max` bytes.
+    pub(crate) fn text(&self, bytes_max: usize) -> Option<&'a str> {
+        let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
+        if text.is_none() {
+            self.note_found(format!("text of 1 to {bytes_max} bytes"));
+        }
+        text
+    }
+
+    /// It as what its text says.
+    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
+        let read = self.value.as_str().unwrap_or_default().parse::<T>();
+        read.map_err(|error| self.note(format!("{error}, found {}", shown(self.value)))).ok()
+    }
+
+    /// It as one of `choices`.
+    pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        let chosen = self.value.as_str().and_then(|text| choices.iter().find(|(name, _)| *name == text));
+        if chosen.is_none() {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            self.note_found(names.join(" or "));
+        }
+        chosen.map(|(_, meaning)| *meaning)
+    }
+
+    /// Its items, if it is a list.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let items = self.value.as_array().into_iter().flatten().enumerate();
+        items.map(|(i, value)| {
+            let place = Place { parent: Some(&self.place), field: None, item: Some(i) };
+            Item { value, place, errors: self.errors }
+        })
+    }
+
+    /// The values in it, if it is a list of 1 to `len_max`; else an error.
+    fn list(&self, len_max: usize) -> &'a [Value] {
+        match self.value.as_array() {
+            Some(items) if (1..=len_max).contains(&items.len()) => return items,
+            Some(items) => {
+                self.note(format!("expected a list of 1 to {len_max} items, found {}", items.len()));
+            }
+            None => self.note_found(format!("a list of 1 to {len_max} items")),
+        }
+        &[]
+    }
+}
+
+/// An object whose fields are taken one by one; whatever is left is unknown, and an error.
+pub(crate) struct Fields<'a> {
+    item: &'a Item<'a>,
+    object: &'a Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    /// Notes what is wrong with the object.
+    pub(crate) fn note(&self, problem: impl Into<String>) {
+        self.item.note(problem);
+    }
+
+    /// Notes what is wrong with the field `name`, whether it is there or not.
+    pub(crate) fn note_at(&self, name: &str, problem: impl Into<String>) {
+        self.item.note_at(name, problem);
+    }
+
+    /// The field `name`, if it is there and not null; a null is noted when the fields are finished.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<Item<'a>> {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+        let value = self.object.get(name).filter(|value| !value.is_null())?;
+        Some(self.item.within(name, value))
+    }
+
+    /// Whether the field `name` is there.
+    pub(crate) fn has(&mut self, name: &'static str) -> bool {
+        self.take(name).is_some()
+    }
+
+    /// The field `name`; an error if it is missing.
+    pub(crate) fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
+        let item = self.take(name);
+        if item.is_none() {
+            self.note_at(name, format!("missing: expected {expected}"));
+        }
+        item
+    }
+
+    /// The field `name` as a whole number within `range`.
+    pub(crate) fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        self.take(name)?.number(range)
+    }
+
+    /// The field `name` as true or false.
+    pub(crate) fn boolean(&mut self, name: &'static str) -> Option<bool> {
+        let item = self.take(name)?;
+        let truth = item.value.as_bool();
+        if truth.is_none() {
+            item.note_found("true or false");
+        }
+        truth
+    }
+
+    /// The field `name` as text of 1 to `bytes_max` bytes.
+    pub(crate) fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
+        self.take(name)?.text(bytes_max)
+    }
+
+    /// The field `name` as one of `choices`.
+    pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        self.take(name)?.choice(choices)
+    }
+
+    /// The items of field `name`, a list of 1 to `len_max`; none if absent.
+    pub(crate) fn list(
+        &mut self,
+        name: &'static str,
+        len_max: usize,
+    ) -> impl Iterator<Item = Item<'a>> + use<'a> {
+        let values = self.take(name).map_or(&[][..], |list| list.list(len_max));
+        let Item { place, errors, .. } = self.item;
+        values.iter().enumerate().map(move |(i, value)| {
+            let place = Place { parent: Some(place), field: Some(name), item: Some(i) };
+            Item { value, place, errors }
+        })
+    }
+
+    /// Notes every field that was never taken, and every one that is empty.
+    pub(crate) fn finish(self) {
+        for (name, value) in self.object {
+            if !self.known.contains(&name.as_str()) {
+                self.note_at(name, format!("unknown field: expected {}", self.known.join(", ")));
+            } else if value.is_null() {
+                // What was meant to narrow a rule must not widen it.
+                self.note_at(name, "empty: expected a value, or no such field");
+            }
         }
     }
 }
 
 /// A value as an error repeats it: cut short, never a whole document.
-pub(crate) fn shown(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),
@@ -97,176 +330,9 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// An object whose fields are taken one by one; whatever is left is unknown, and an error.
-pub struct Fields<'a> {
-    place: String,
-    object: &'a Map<String, Value>,
-    known: Vec<&'static str>,
-}
-
-impl<'a> Fields<'a> {
-    /// `value` as an object at `place`.
-    pub fn of(value: &'a Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        let Some(object) = value.as_object() else {
-            errors.note_found(place, "an object", value);
-            return None;
-        };
-        Some(Self { place: place.to_owned(), object, known: Vec::new() })
-    }
-
-    /// The place of field `name`.
-    pub fn place(&self, name: &str) -> String {
-        if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
-    }
-
-    /// The field `name`, if it is there and not null; a null is noted when the fields are finished.
-    pub fn take(&mut self, name: &'static str) -> Option<&'a Value> {
-        if !self.known.contains(&name) {
-            self.known.push(name);
-        }
-        self.object.get(name).filter(|value| !value.is_null())
-    }
-
-    /// The field `name`; an error if it is missing.
-    pub fn require(&mut self, name: &'static str, expected: &str, errors: &mut Errors) -> Option<&'a Value> {
-        let value = self.take(name);
-        if value.is_none() {
-            errors.note(&self.place(name), format!("missing: expected {expected}"));
-        }
-        value
-    }
-
-    /// The field `name` as a whole number within `range`.
-    pub fn number(
-        &mut self,
-        name: &'static str,
-        range: RangeInclusive<u32>,
-        errors: &mut Errors,
-    ) -> Option<u32> {
-        let value = self.take(name)?;
-        number(value, &self.place(name), range, errors)
-    }
-
-    /// The field `name` as true or false.
-    pub fn boolean(&mut self, name: &'static str, errors: &mut Errors) -> Option<bool> {
-        let value = self.take(name)?;
-        if !value.is_boolean() {
-            errors.note_found(&self.place(name), "true or false", value);
-        }
-        value.as_bool()
-    }
-
-    /// The field `name` as text of 1 to `bytes_max` bytes.
-    pub fn text(&mut self, name: &'static str, bytes_max: usize, errors: &mut Errors) -> Option<&'a str> {
-        let value = self.take(name)?;
-        text(value, &self.place(name), bytes_max, errors)
-    }
-
-    /// The field `name` as one of `choices`.
-    pub fn choice<T: Copy>(
-        &mut self,
-        name: &'static str,
-        choices: &[(&str, T)],
-        errors: &mut Errors,
-    ) -> Option<T> {
-        let value = self.take(name)?;
-        choice(value, &self.place(name), choices, errors)
-    }
-
-    /// The field `name` as a list of 1 to `len_max` items, each with its place; none if absent.
-    pub fn list(
-        &mut self,
-        name: &'static str,
-        len_max: usize,
-        errors: &mut Errors,
-    ) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
-        let place = self.place(name);
-        let items = self.take(name).map_or(&[][..], |value| list(value, &place, len_max, errors));
-        items.iter().enumerate().map(move |(i, item)| (format!("{place}[{i}]"), item))
-    }
-
-    /// Notes every field that was never taken, and every one that is empty.
-    pub fn finish(self, errors: &mut Errors) {
-        for (name, value) in self.object {
-            if !self.known.contains(&name.as_str()) {
-                errors.note(&self.place(name), format!("unknown field: expected {}", self.known.join(", ")));
-            } else if value.is_null() {
-                // What was meant to narrow a rule must not widen it.
-                errors.note(&self.place(name), "empty: expected a value, or no such field");
-            }
-        }
-    }
-}
-
-/// `value` as a whole number within `range`.
-pub(crate) fn number(
-    value: &Value,
-    place: &str,
-    range: RangeInclusive<u32>,
-    errors: &mut Errors,
-) -> Option<u32> {
-    let number = whole_number(value).filter(|n| range.contains(n));
-    if number.is_none() {
-        errors.note_found(place, format!("a whole number from {} to {}", range.start(), range.end()), value);
-    }
-    number
-}
-
-/// `value` as text of 1 to `bytes_max` bytes.
-pub(crate) fn text<'a>(
-    value: &'a Value,
-    place: &str,
-    bytes_max: usize,
-    errors: &mut Errors,
-) -> Option<&'a str> {
-    let text = value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
-    if text.is_none() {
-        errors.note_found(place, format!("text of 1 to {bytes_max} bytes"), value);
-    }
-    text
-}
-
-/// `value` as a length of time.
-pub(crate) fn span(value: &Value, place: &str, errors: &mut Errors) -> Option<Span> {
-    let read = value.as_str().unwrap_or_default().parse::<Span>();
-    if let Err(error) = read {
-        errors.note(place, format!("{error}, found {}", shown(value)));
-    }
-    read.ok()
-}
-
-/// `value` as one of `choices`.
-pub(crate) fn choice<T: Copy>(
-    value: &Value,
-    place: &str,
-    choices: &[(&str, T)],
-    errors: &mut Errors,
-) -> Option<T> {
-    let chosen = value.as_str().and_then(|text| choices.iter().find(|(name, _)| *name == text));
-    if chosen.is_none() {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        errors.note_found(place, names.join(" or "), value);
-    }
-    chosen.map(|(_, meaning)| *meaning)
-}
-
 /// Whether the text is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-}
-
-fn list<'a>(value: &'a Value, place: &str, len_max: usize, errors: &mut Errors) -> &'a [Value] {
-    match value.as_array() {
-        Some(items) if (1..=len_max).contains(&items.len()) => items,
-        Some(items) => {
-            errors.note(place, format!("expected a list of 1 to {len_max} items, found {}", items.len()));
-            &[]
-        }
-        None => {
-            errors.note_found(place, format!("a list of 1 to {len_max} items"), value);
-            &[]
-        }
-    }
 }
 
 /// A JSON number that is whole, however it is written: a Struct's numbers are doubles, and a host
@@ -300,11 +366,12 @@ mod tests {
 
     #[test]
     fn an_unknown_field_names_the_known_ones() {
-        let (value, mut errors) = (json!({"a": 1, "c": 2}), Errors::default());
-        let mut fields = Fields::of(&value, "here", &mut errors).unwrap();
-        assert_eq!(fields.number("a", 0..=9, &mut errors), Some(1));
-        assert_eq!(fields.boolean("b", &mut errors), None);
-        fields.finish(&mut errors);
+        let (value, errors) = (json!({"a": 1, "c": 2}), Errors::default());
+        let item = Item::new(&value, "here", &errors);
+        let mut fields = item.fields().unwrap();
+        assert_eq!(fields.number("a", 0..=9), Some(1));
+        assert_eq!(fields.boolean("b"), None);
+        fields.finish();
         assert_eq!(
             errors.into_result(Some(())).unwrap_err(),
             vec![ConfigError { place: "here.c".into(), problem: "unknown field: expected a, b".into() }]
@@ -313,9 +380,9 @@ mod tests {
 
     #[test]
     fn errors_are_bounded_in_number_and_length() {
-        let mut errors = Errors::default();
+        let (value, errors) = (json!("y".repeat(10_000)), Errors::default());
         for _ in 0..1_000 {
-            errors.note_found("x", "less", &json!("y".repeat(10_000)));
+            Item::new(&value, "x", &errors).note_found("less");
         }
         let noted = errors.into_result(Some(())).unwrap_err();
         assert_eq!(noted.len(), ERRORS_MAX);

@@ -4,7 +4,7 @@ mod fields;
 mod reader;
 mod struct_value;
 
-pub use fields::{ConfigError, ERRORS_MAX, Errors, Fields};
-pub(crate) use fields::{choice, is_token, number, shown, span, text};
+pub use fields::{ConfigError, ERRORS_MAX, Errors};
+pub(crate) use fields::{Fields, Item, is_token};
 pub(crate) use reader::{Reader, rule_name};
 pub(crate) use struct_value::decode as decode_struct;

@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use weir_wire::messages::RULE_NAME_MAX;
 
-use super::fields::{Errors, Fields};
+use super::fields::Fields;
 use crate::request::Attributes;
 
 /// What all parts of a rule set share: its attributes, and what they cost together.
@@ -21,17 +21,15 @@ pub(crate) struct Reader {
 }
 
 /// The field `name`, which is `expected`.
-pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str, errors: &mut Errors) -> Option<String> {
-    let place = fields.place("name");
-    let value = fields.require("name", expected, errors)?;
+pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str) -> Option<String> {
+    let item = fields.require("name", expected)?;
     let fits = |name: &&str| {
         (1..=RULE_NAME_MAX).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
     };
-    let name = value.as_str().filter(fits);
+    let name = item.value().as_str().filter(fits);
     if name.is_none() {
-        let expected = format!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _");
-        errors.note_found(&place, expected, value);
+        item.note_found(format!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
     }
     name.map(ToOwned::to_owned)
 }

@@ -10,7 +10,7 @@ use super::cookie::cookies;
 use super::duplicates::{Duplicates, OneOf, Repeated, of_header};
 use super::fetched::Fetched;
 use super::query::parameters;
-use crate::reading::{Errors, Fields, is_token, text};
+use crate::reading::{Fields, is_token};
 
 /// The most names in the path to a claim.
 pub const CLAIM_NAMES_MAX: usize = 8;
@@ -93,51 +93,45 @@ pub(crate) fn source(
     (field, bytes_max): (&'static str, usize),
     fields: &mut Fields<'_>,
     attributes: &mut Attributes,
-    errors: &mut Errors,
 ) -> Option<Source> {
-    let place = fields.place(field);
-    let mut attribute = |attribute, errors: &mut Errors| {
+    let item = fields.take(field)?;
+    let mut attribute = |attribute| {
         let id = attributes.intern(attribute);
         if id.is_none() {
-            let expected =
-                format!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together");
-            errors.note(&place, expected);
+            item.note(format!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
         }
         id
     };
-    let token = |name: &str, expected: &str, errors: &mut Errors| {
+    let text = || item.text(bytes_max);
+    let token = |expected: &str| {
+        let name = text()?;
         let is_token = is_token(name);
         if !is_token {
-            errors.note(&place, format!("expected {expected}, found {name:?}"));
+            item.note(format!("expected {expected}, found {name:?}"));
         }
-        is_token.then_some(())
+        is_token.then_some(name)
     };
-    if kind == Kind::Claim {
-        let names = claim_names(fields, field, errors)?;
-        return attribute(Attribute::Claim(names), errors).map(Source::Attribute);
-    }
-    let name = fields.text(field, bytes_max, errors)?;
-    match kind {
+    Some(match kind {
+        Kind::Query => Source::Query(text()?.to_owned()),
+        Kind::Claim => Source::Attribute(attribute(Attribute::Claim(claim_names(field, fields)?))?),
         Kind::Header => {
-            token(name, "a header's name, as in x-api-key", errors)?;
-            attribute(Attribute::Header(name.to_ascii_lowercase()), errors).map(Source::Attribute)
+            let name = token("a header's name, as in x-api-key")?;
+            Source::Attribute(attribute(Attribute::Header(name.to_ascii_lowercase()))?)
         }
         Kind::Cookie => {
-            token(name, "a cookie's name, as in sid", errors)?;
-            let header = attribute(Attribute::Header(COOKIE.to_owned()), errors)?;
-            Some(Source::Cookie(header, name.to_owned()))
+            let name = token("a cookie's name, as in sid")?;
+            Source::Cookie(attribute(Attribute::Header(COOKIE.to_owned()))?, name.to_owned())
         }
-        Kind::Query | Kind::Claim => Some(Source::Query(name.to_owned())),
-    }
+    })
 }
 
 /// The field `field`: the names that lead to a claim. None may have a NUL, which hosts put between them.
-fn claim_names(fields: &mut Fields<'_>, field: &'static str, errors: &mut Errors) -> Option<Vec<String>> {
+fn claim_names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
-    for (place, item) in fields.list(field, CLAIM_NAMES_MAX, errors) {
-        let Some(name) = text(item, &place, NAME_BYTES_MAX, errors) else { continue };
+    for item in fields.list(field, CLAIM_NAMES_MAX) {
+        let Some(name) = item.text(NAME_BYTES_MAX) else { continue };
         if name.contains('\0') {
-            errors.note(&place, "expected a name without NUL");
+            item.note("expected a name without NUL");
         }
         names.push(name.to_owned());
     }
@@ -145,6 +139,6 @@ fn claim_names(fields: &mut Fields<'_>, field: &'static str, errors: &mut Errors
 }
 
 /// The field `duplicates`: which of several values of one name counts.
-pub(crate) fn duplicates(fields: &mut Fields<'_>, errors: &mut Errors) -> Duplicates {
-    fields.choice("duplicates", &Duplicates::NAMES, errors).unwrap_or_default()
+pub(crate) fn duplicates(fields: &mut Fields<'_>) -> Duplicates {
+    fields.choice("duplicates", &Duplicates::NAMES).unwrap_or_default()
 }

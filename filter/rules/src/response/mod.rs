@@ -7,10 +7,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::template::Template;
-use crate::reading::{Errors, Fields, choice, is_token, text};
+use crate::reading::{Item, is_token};
 
 /// The longest template of a body, in bytes.
 pub const BODY_BYTES_MAX: usize = 8 * 1_024;
@@ -87,23 +87,19 @@ pub enum Reset {
 }
 
 impl Response {
-    /// Reads the object at `place`; notes every error.
-    pub(super) fn parse(value: &Value, place: &str, errors: &mut Errors) -> Option<Self> {
-        let mut fields = Fields::of(value, place, errors)?;
+    /// Reads the field `response`.
+    pub(crate) fn read(item: &Item<'_>) -> Option<Self> {
+        let mut fields = item.fields()?;
         let default = Self::default();
-        let status = fields.number("status", 400..=599, errors).and_then(|n| u16::try_from(n).ok());
-        let on_allowed = fields.boolean("on_allowed", errors);
-        let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)], errors);
-        let headers_place = fields.place("headers");
-        let headers = fields.take("headers").and_then(|value| families(value, &headers_place, errors));
-        let body_place = fields.place("body");
-        let body = fields.text("body", BODY_BYTES_MAX, errors);
-        let body = body.and_then(|body| template(body, &body_place, errors));
-        let content_type = content_type(&mut fields, errors);
-        let set_place = fields.place("set_headers");
-        let set = fields.take("set_headers").map(|value| set_headers(value, &set_place, errors));
-        let jitter = fields.number("retry_after_jitter_s", 0..=JITTER_S_MAX, errors);
-        fields.finish(errors);
+        let status = fields.number("status", 400..=599).and_then(|n| u16::try_from(n).ok());
+        let on_allowed = fields.boolean("on_allowed");
+        let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)]);
+        let headers = fields.take("headers").and_then(|item| families(&item));
+        let body = fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item));
+        let content_type = fields.take("content_type").and_then(|item| content_type(&item));
+        let set_headers = fields.take("set_headers").map(|item| set_headers(&item));
+        let jitter = fields.number("retry_after_jitter_s", 0..=JITTER_S_MAX);
+        fields.finish();
         Some(Self {
             status: status.unwrap_or(default.status),
             headers: headers.unwrap_or(default.headers),
@@ -111,71 +107,66 @@ impl Response {
             reset: reset.unwrap_or(default.reset),
             body,
             content_type,
-            set_headers: set.unwrap_or_default(),
+            set_headers: set_headers.unwrap_or_default(),
             retry_after_jitter_s: jitter.unwrap_or_default(),
         })
     }
 }
 
-fn families(value: &Value, place: &str, errors: &mut Errors) -> Option<HeaderFamilies> {
+fn families(list: &Item<'_>) -> Option<HeaderFamilies> {
     type Family = fn(&mut HeaderFamilies) -> &mut bool;
     let choices: [(&str, Family); 3] = [
         ("retry_after", |families| &mut families.retry_after),
         ("ratelimit", |families| &mut families.ratelimit),
         ("x_ratelimit", |families| &mut families.x_ratelimit),
     ];
-    let Some(items) = value.as_array() else {
-        errors.note_found(place, "a list of retry_after, ratelimit, x_ratelimit", value);
+    if !list.value().is_array() {
+        list.note_found("a list of retry_after, ratelimit, x_ratelimit");
         return None;
-    };
+    }
     let mut families = HeaderFamilies::default();
-    for (i, item) in items.iter().enumerate() {
-        if let Some(family) = choice(item, &format!("{place}[{i}]"), &choices, errors) {
-            *family(&mut families) = true;
-        }
+    for family in list.items().filter_map(|item| item.choice(&choices)) {
+        *family(&mut families) = true;
     }
     Some(families)
 }
 
-fn template(text: &str, place: &str, errors: &mut Errors) -> Option<Template> {
-    Template::parse(text).map_err(|problem| errors.note(place, problem)).ok()
+fn template(text: &str, item: &Item<'_>) -> Option<Template> {
+    Template::parse(text).map_err(|problem| item.note(problem)).ok()
 }
 
-fn content_type(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<String> {
-    let place = fields.place("content_type");
-    let text = fields.text("content_type", CONTENT_TYPE_BYTES_MAX, errors)?;
+fn content_type(item: &Item<'_>) -> Option<String> {
+    let text = item.text(CONTENT_TYPE_BYTES_MAX)?;
     // RFC 9110, 8.3.1: a type and a subtype, then parameters.
     let media = text.split(';').next().unwrap_or_default().trim_end();
     let is_media = media.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_media || !is_value(text) {
-        errors.note(&place, "expected a media type, as in text/plain; charset=utf-8");
+        item.note("expected a media type, as in text/plain; charset=utf-8");
         return None;
     }
     Some(text.to_owned())
 }
 
-fn set_headers(value: &Value, place: &str, errors: &mut Errors) -> Vec<(String, Template)> {
+fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
     let mut set: Vec<(String, Template)> = Vec::new();
-    let Some(object) = value.as_object().filter(|object| (1..=SET_HEADERS_MAX).contains(&object.len()))
-    else {
-        let expected = format!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}");
-        errors.note_found(place, expected, value);
+    let fits = |object: &&Map<String, Value>| (1..=SET_HEADERS_MAX).contains(&object.len());
+    let Some(object) = item.value().as_object().filter(fits) else {
+        item.note_found(format!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}"));
         return set;
     };
     for (written, value) in object {
         let shown: String = written.chars().take(HEADER_NAME_BYTES_MAX).collect();
-        let place = format!("{place}.{shown}");
+        let item = item.within(&shown, value);
         let name = written.to_ascii_lowercase();
         let is_known = set.iter().any(|(known, _)| *known == name);
-        let value = text(value, &place, HEADER_VALUE_BYTES_MAX, errors);
-        let value = value.filter(|value| {
+        let value = item.text(HEADER_VALUE_BYTES_MAX).filter(|value| {
             let fits = is_value(value);
             if !fits {
-                errors.note(&place, "expected visible ASCII characters, and spaces only between them");
+                item.note("expected visible ASCII characters, and spaces only between them");
             }
             fits
         });
-        let value = value.and_then(|value| template(value, &place, errors));
+        let value = value.and_then(|value| template(value, &item));
         let wrong = if written.len() > HEADER_NAME_BYTES_MAX || !is_token(&name) {
             format!(
                 "expected a header's name: 1 to {HEADER_NAME_BYTES_MAX} letters, digits or !#$%&'*+-.^_`|~"
@@ -188,7 +179,7 @@ fn set_headers(value: &Value, place: &str, errors: &mut Errors) -> Vec<(String, 
             set.extend(value.map(|value| (name, value)));
             continue;
         };
-        errors.note(&place, wrong);
+        item.note(wrong);
     }
     set
 }
@@ -201,13 +192,14 @@ fn is_value(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading::Errors;
     use serde_json::json;
     use std::string::ToString;
     use std::vec;
 
     fn parse(value: &Value) -> Result<Response, Vec<String>> {
-        let mut errors = Errors::default();
-        let response = Response::parse(value, "response", &mut errors);
+        let errors = Errors::default();
+        let response = Response::read(&Item::new(value, "response", &errors));
         errors.into_result(response).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 
@@ -272,7 +264,7 @@ mod tests {
         assert!(parse(&json!({"body": "x".repeat(BODY_BYTES_MAX + 1)})).is_err());
         let headers = |n: usize| {
             let names = (0..n).map(|i| (format!("x-{i}"), json!("v")));
-            parse(&json!({"set_headers": names.collect::<serde_json::Map<_, _>>()}))
+            parse(&json!({"set_headers": names.collect::<Map<_, _>>()}))
         };
         assert!(headers(SET_HEADERS_MAX).is_ok());
         assert_eq!(

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
-use crate::reading::{Errors, Fields};
+use crate::reading::Fields;
 
 /// What becomes of a rule's decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,12 +36,12 @@ impl Default for Enforcement {
 
 impl Enforcement {
     /// Reads `mode` and `enforced_percent`.
-    pub(super) fn read(fields: &mut Fields<'_>, errors: &mut Errors) -> Self {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
         // YAML 1.1 reads a bare `off` as false.
-        let is_off = fields.take("mode").and_then(Value::as_bool) == Some(false);
-        let mode = if is_off { Mode::Off } else { fields.choice("mode", &modes, errors).unwrap_or_default() };
-        let percent = fields.number("enforced_percent", 0..=100, errors);
+        let is_off = fields.take("mode").is_some_and(|mode| mode.value() == &Value::Bool(false));
+        let mode = if is_off { Mode::Off } else { fields.choice("mode", &modes).unwrap_or_default() };
+        let percent = fields.number("enforced_percent", 0..=100);
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
     }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::Config;
 use crate::request::ATTRIBUTES_MAX;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::string::ToString;
 use std::vec;
 

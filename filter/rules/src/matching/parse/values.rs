@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::matching::condition::Test;
 use crate::matching::value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, Texts, ValueTest};
-use crate::reading::{Errors, Fields, Reader, text};
+use crate::reading::{Fields, Item, Reader};
 use crate::request::{Duplicates, Kind, Source, ValueOf, duplicates, normalise_credentials, source};
 
 /// The most items of a list that has no limit of its own.
@@ -28,30 +28,25 @@ const LISTS: [(&str, Kind, &str); 4] = [
 ];
 
 /// Adds the tests of headers, cookies, query parameters and claims to `tests`.
-pub(super) fn value_tests(
-    fields: &mut Fields<'_>,
-    reader: &mut Reader,
-    errors: &mut Errors,
-    tests: &mut Vec<Test>,
-) {
+pub(super) fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, tests: &mut Vec<Test>) {
     for (list, kind, name) in LISTS {
-        for (place, item) in fields.list(list, LIST_MAX, errors) {
-            let Some(mut fields) = Fields::of(item, &place, errors) else { continue };
-            fields.require("name", name, errors);
-            tests.extend(value_test(kind, &mut fields, reader, errors));
-            fields.finish(errors);
+        for item in fields.list(list, LIST_MAX) {
+            let Some(mut fields) = item.fields() else { continue };
+            fields.require("name", name);
+            tests.extend(value_test(kind, &mut fields, reader));
+            fields.finish();
         }
     }
 }
 
-fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader, errors: &mut Errors) -> Option<Test> {
-    let source = source(kind, ("name", NAME_BYTES_MAX), fields, &mut reader.attributes, errors);
+fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
+    let source = source(kind, ("name", NAME_BYTES_MAX), fields, &mut reader.attributes);
     let is_of_credentials =
         matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
-    let test = test(fields, is_of_credentials, reader, errors);
+    let test = test(fields, is_of_credentials, reader);
     let duplicates = match kind {
         Kind::Claim => Duplicates::Unsaid,
-        _ => duplicates(fields, errors),
+        _ => duplicates(fields),
     };
     let (source, test) = (source?, test?);
     let duplicates = match (kind, duplicates) {
@@ -63,24 +58,13 @@ fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader, errors: 
 }
 
 /// The list `name`, of values.
-pub(crate) fn texts(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    errors: &mut Errors,
-    as_it_is: impl Fn(&str) -> String,
-) -> Texts {
-    let items = fields.list(name, LONG_LIST_MAX, errors);
-    items.filter_map(|(place, item)| text(item, &place, VALUE_BYTES_MAX, errors)).map(as_it_is).collect()
+pub(crate) fn texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: impl Fn(&str) -> String) -> Texts {
+    fields.list(name, LONG_LIST_MAX).filter_map(|item| item.text(VALUE_BYTES_MAX)).map(as_it_is).collect()
 }
 
 /// What a value must be; credentials are normalised as those in requests are.
 #[inline(never)]
-fn test(
-    fields: &mut Fields<'_>,
-    is_of_credentials: bool,
-    reader: &mut Reader,
-    errors: &mut Errors,
-) -> Option<ValueTest> {
+fn test(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut Reader) -> Option<ValueTest> {
     let as_requests_have = |text: &str| {
         let mut bytes = text.as_bytes().to_vec();
         if is_of_credentials {
@@ -88,30 +72,28 @@ fn test(
         }
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.take(name).is_some());
+    let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.has(name));
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
-        let (place, expected) = (fields.place(""), "expected one of equals, in, prefix, regex and present");
-        errors.note(place.trim_end_matches('.'), expected);
+        fields.note("expected one of equals, in, prefix, regex and present");
         return None;
     }
-    if fields.take("in").is_some() {
-        return Some(ValueTest::In(texts(fields, "in", errors, as_requests_have)));
+    if fields.has("in") {
+        return Some(ValueTest::In(texts(fields, "in", as_requests_have)));
     }
-    if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX, errors) {
+    if let Some(equals) = fields.text("equals", VALUE_BYTES_MAX) {
         return Some(ValueTest::In([as_requests_have(equals)].into_iter().collect()));
     }
-    if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX, errors) {
+    if let Some(prefix) = fields.text("prefix", VALUE_BYTES_MAX) {
         return Some(if is_of_credentials {
             prefix_of_credentials(prefix, &as_requests_have)
         } else {
             ValueTest::Prefix(prefix.to_owned())
         });
     }
-    if let Some(is_there) = fields.boolean("present", errors) {
+    if let Some(is_there) = fields.boolean("present") {
         return Some(ValueTest::Present(is_there));
     }
-    let regex = fields.text("regex", PATTERN_BYTES_MAX, errors)?;
-    pattern(regex, &fields.place("regex"), is_of_credentials, reader, errors).map(ValueTest::Regex)
+    fields.take("regex").and_then(|item| pattern(&item, is_of_credentials, reader)).map(ValueTest::Regex)
 }
 
 /// A prefix that ends within a scheme is compared in any case; blanks after a whole scheme count as one.
@@ -125,29 +107,22 @@ fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> Strin
     }
 }
 
-fn pattern(
-    regex: &str,
-    place: &str,
-    is_of_credentials: bool,
-    reader: &mut Reader,
-    errors: &mut Errors,
-) -> Option<Pattern> {
+fn pattern(item: &Item<'_>, is_of_credentials: bool, reader: &mut Reader) -> Option<Pattern> {
+    let regex = item.text(PATTERN_BYTES_MAX)?;
     let compiled = Pattern::new(regex, is_of_credentials);
     match &compiled {
         Err(error) => {
-            let expected = format!("expected a regular expression within bounds: {error}, found {regex:?}");
-            errors.note(place, expected);
+            item.note(format!("expected a regular expression within bounds: {error}, found {regex:?}"));
         }
         Ok(pattern) => {
             let takes = pattern.program_bytes();
             reader.programs_bytes += takes;
             let all = reader.programs_bytes;
             if all > PROGRAMS_BYTES_MAX {
-                let expected = format!(
+                item.note(format!(
                     "expected regular expressions that take at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; this \
                      one takes {takes}, which makes {all}: a request would cost too much"
-                );
-                errors.note(place, expected);
+                ));
             }
         }
     }
