@@ -102,7 +102,7 @@ impl Exchange {
         let look = self.hub().listed(self.now(), listing, &fleet);
         if let Some(look) = look {
             let batch = Batch { member: &self.member, pop: "", entries: look.entries() };
-            let accounts = self.store.charge(&batch).await?;
+            let accounts = self.store.charge(&batch).await;
             self.hub().looked(self.now(), look, &accounts);
         }
         self.metrics.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));

@@ -203,6 +203,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
         client_cert: config.store_client_cert_file.clone(),
         client_key: config.store_client_key_file.clone(),
     };
-    let options = Options { response_timeout: config.store_timeout, pop_ttl: config.pop_ttl, files };
+    let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
+    let options = Options { response_timeout, pop_ttl, files, nodes: config.store_nodes.clone() };
     Ok(Arc::new(Redis::new(url, options)?))
 }

@@ -21,6 +21,7 @@ pub mod operator;
 pub mod port;
 pub mod process;
 pub mod redis;
+pub mod redis_cluster;
 pub mod redis_sentinels;
 pub mod server;
 pub mod simulation;

@@ -20,7 +20,7 @@ const SENTINELS: usize = 3;
 pub struct Sentinels {
     /// The servers; the first is the master at first.
     pub servers: Vec<Redis>,
-    sentinels: Vec<(u16, Process)>,
+    watchers: Vec<(u16, Process)>,
     _folder: TempDir,
 }
 
@@ -31,11 +31,11 @@ impl Sentinels {
         let port = master.port().to_string();
         let replica = Redis::start_with(in_a_group(&["--replicaof", "127.0.0.1", &port])).await;
         let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
-        let sentinels = (0..SENTINELS)
+        let watchers = (0..SENTINELS)
             .map(|number| sentinel(&folder.path().join(number.to_string()), master.port()))
             .collect();
-        let group = Self { servers: vec![master, replica], sentinels, _folder: folder };
-        for (port, _) in &group.sentinels {
+        let group = Self { servers: vec![master, replica], watchers, _folder: folder };
+        for (port, _) in &group.watchers {
             until("the sentinels to know all", async || group.knows_all(*port).await.then_some(())).await;
         }
         group
@@ -43,13 +43,13 @@ impl Sentinels {
 
     /// Where weir-sync finds them.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
+        let hosts: Vec<_> = self.watchers.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
         format!("redis+sentinel://weir-user:correct-horse@{}/{MASTER}", hosts.join(","))
     }
 
     /// Ends one of the sentinels.
     pub fn kill_a_sentinel(&mut self) {
-        if let Some((_, process)) = self.sentinels.first_mut() {
+        if let Some((_, process)) = self.watchers.first_mut() {
             process.kill();
         }
     }
@@ -57,7 +57,7 @@ impl Sentinels {
     /// Which of the servers a majority of the sentinels takes for the master.
     pub async fn master(&self) -> Option<usize> {
         let mut said = Vec::new();
-        for (port, _) in &self.sentinels {
+        for (port, _) in &self.watchers {
             let Ok(mut connection) = connect(*port).await else { continue };
             let mut command = redis::cmd("SENTINEL");
             command.arg("GET-MASTER-ADDR-BY-NAME").arg(MASTER);
@@ -70,7 +70,7 @@ impl Sentinels {
 
     /// Has one of the sentinels make the replica the master, while both live.
     pub async fn fail_over_by(&self, sentinel: usize) {
-        let (port, _) = &self.sentinels[sentinel];
+        let (port, _) = &self.watchers[sentinel];
         // It takes no replica that it has not heard from of late.
         until("the sentinel to begin a fail-over", async || {
             let mut connection = connect(*port).await.ok()?;

@@ -5,8 +5,8 @@
 //! from the store left off: a deficit in nanoseconds of refill is the same fraction of a budget, however large the
 //! budget is. It is charged with the same cumulative counts as the store's would be: all that no reply has confirmed.
 //! So several weir-syncs that hear the same POPs arrive at the same level. Nor does the store miss what is charged
-//! here: it stays unconfirmed, so the next report that reaches the store brings all of it, and the local budgets are
-//! dropped.
+//! here: it stays unconfirmed, so the next report that reaches the store brings all of it, and the local budget is
+//! dropped. A store may be out of reach for some keys only (a node of a cluster is down): each goes on by itself.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -117,9 +117,9 @@ impl Alone {
         account
     }
 
-    /// The store answers again, and will be told what was charged here: the local budgets are dropped.
-    pub fn end(&mut self) {
-        self.budgets.clear();
+    /// The store has charged the budget, what was charged here among the rest: the local one is dropped.
+    pub fn end(&mut self, id: &BudgetId) {
+        self.budgets.remove(id);
     }
 
     /// Whether there is a local budget for `id`.
@@ -317,7 +317,7 @@ mod tests {
         // Full again, and long enough for a retry to have come.
         alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
         assert!(alone.knows(&entry(part, 3, 0, 0).id) && alone.budgets_len() == 1);
-        alone.end();
+        alone.end(&entry(part, 3, 0, 0).id);
         assert_eq!(alone.budgets_len(), 0);
     }
 }

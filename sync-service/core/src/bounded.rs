@@ -39,8 +39,8 @@ impl<T> Bounded<T> {
         self.budgets.len()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.budgets.clear();
+    pub(crate) fn remove(&mut self, id: &BudgetId) {
+        self.budgets.remove(id);
     }
 
     /// Takes in a budget at `now` if there is room; those that are no longer needed make room.

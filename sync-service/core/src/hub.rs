@@ -71,13 +71,13 @@ pub struct Pending {
     has_bans: bool,
 }
 
-/// What the store made of a report.
+/// What the store made of a report. A part of it may be out of reach.
 #[derive(Clone, Debug)]
 pub struct Answers<E> {
     /// An account for each of [`Pending::entries`].
-    pub accounts: Result<Vec<Account>, E>,
+    pub accounts: Vec<Result<Account, E>>,
     /// What each of [`Pending::draws`] gave.
-    pub drawn: Result<Vec<Drawn>, E>,
+    pub drawn: Vec<Result<Drawn, E>>,
     /// POPs of the fleet, the sender among them.
     pub pops: Result<u32, E>,
 }
@@ -168,7 +168,8 @@ impl Hub {
         Pending { report, plan, sender, has_bans }
     }
 
-    /// The store has answered what `pending` asks, or has failed. POPs are told to run version `rule_set`, 0 for none.
+    /// The store has answered what `pending` asks, or has failed. Each key without an account goes on as if the store were
+    /// gone. POPs are told to run version `rule_set`, 0 for none.
     pub fn settle<E: Clone>(
         &mut self,
         now: Time,
@@ -182,16 +183,18 @@ impl Hub {
         }
         let share = self.share(now);
         let mut facts = Facts::of(&report, sender, self.note_guess(share));
-        let charged = answers.charged(&plan);
-        let grants = match &charged {
-            Ok((accounts, drawn)) => {
-                self.store_answered_at = now;
-                let allowances = self.region.grant(now, &plan.entries, accounts);
-                facts.charge(&plan.entries, accounts, drawn, &allowances);
-                plan.of_keys(&allowances, drawn)
-            }
-            Err(_) => self.region.grant_alone(now, &report, &plan, share),
+        let error = answers.error(&plan);
+        let Answers { accounts, drawn, .. } = answers;
+        if error.is_none() || accounts.iter().any(Result::is_ok) || drawn.iter().any(Result::is_ok) {
+            self.store_answered_at = now;
+        }
+        let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
+            Ok(account) => self.region.grant_one(now, entry, account),
+            Err(_) => self.region.grant_alone(now, &report.pop, entry, share),
         };
+        let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
+        facts.charge(&plan.entries, &accounts, &drawn, &allowances);
+        let grants = plan.of_keys(&allowances, &drawn);
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let (mut rules, pushed) = self.region.pushes(now, &report, sender.is_stale);
         let bans = self.bans.tell(now, &report, sender.is_stale, &mut rules);
@@ -199,7 +202,7 @@ impl Hub {
             sequence: report.sequence,
             pops: share.fleet(),
             is_guess: share.is_guess(),
-            settled: charged.is_ok(),
+            settled: error.is_none(),
             grants,
             rule_set,
             rules,
@@ -207,7 +210,7 @@ impl Hub {
             bans,
             workers: sender.busy,
         };
-        Settled { pop: report.pop, reply, facts, error: charged.err() }
+        Settled { pop: report.pop, reply, facts, error }
     }
 
     /// An interval is over.
@@ -231,10 +234,15 @@ impl Hub {
         (!entries.is_empty()).then_some(Look(entries))
     }
 
-    /// The store has said how the budgets of `look` stand: POPs are told with their next replies.
-    pub fn looked(&mut self, now: Time, look: Look, accounts: &[Account]) {
+    /// The store has said how the budgets of `look` stand, as far as they are in reach: POPs are told with their next
+    /// replies.
+    pub fn looked<E>(&mut self, now: Time, look: Look, accounts: &[Result<Account, E>]) {
         let Look(entries) = look;
-        self.region.grant(now, &entries, accounts);
+        for (entry, account) in entries.iter().zip(accounts) {
+            if let Ok(account) = account {
+                self.region.grant_one(now, entry, account);
+            }
+        }
     }
 
     /// The bans that other regions have to hear of. If the store fails, the next call returns them again.
@@ -298,18 +306,21 @@ impl Pending {
 }
 
 impl<E: Clone> Answers<E> {
-    /// Nothing but `error`.
-    pub fn failed(error: E) -> Self {
-        Self { accounts: Err(error.clone()), drawn: Err(error.clone()), pops: Err(error) }
+    /// Nothing but `error`, for what `pending` asks.
+    pub fn failed(pending: &Pending, error: E) -> Self {
+        Self {
+            accounts: pending.entries().iter().map(|_| Err(error.clone())).collect(),
+            drawn: pending.draws().iter().map(|_| Err(error.clone())).collect(),
+            pops: Err(error),
+        }
     }
 
-    /// What was charged and drawn. Whether the POP was registered only matters if there was nothing else to do. If a
-    /// part failed, the next report finds again what the others charged or drew.
-    fn charged(self, plan: &Plan) -> Result<(Vec<Account>, Vec<Drawn>), E> {
-        match self.pops {
-            Err(error) if plan.is_empty() => Err(error),
-            _ => Ok((self.accounts?, self.drawn?)),
-        }
+    /// Why not all was charged or drawn, if so. Whether the POP was registered only matters if there was nothing else to
+    /// do.
+    fn error(&self, plan: &Plan) -> Option<E> {
+        let pops = self.pops.as_ref().err().filter(|_| plan.is_empty());
+        let failed = self.accounts.iter().filter_map(|account| account.as_ref().err());
+        failed.chain(self.drawn.iter().filter_map(|drawn| drawn.as_ref().err())).chain(pops).next().cloned()
     }
 }
 
@@ -321,12 +332,20 @@ impl Facts {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "to look at")]
-    fn charge(&mut self, entries: &[Entry], accounts: &[Account], drawn: &[Drawn], granted: &[Allowance]) {
-        let deficit =
-            |(entry, account): (&Entry, &Account)| account.deficit_ns as f64 / entry.quota.fill_ns() as f64;
-        self.deficits = entries.iter().zip(accounts).map(deficit).collect();
-        let charged = accounts.iter().map(|account| account.charged);
-        self.tokens = charged.chain(drawn.iter().map(|drawn| drawn.given)).sum();
+    fn charge<E>(
+        &mut self,
+        entries: &[Entry],
+        accounts: &[Result<Account, E>],
+        drawn: &[Result<Drawn, E>],
+        granted: &[Allowance],
+    ) {
+        let charged =
+            entries.iter().zip(accounts).filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
+        for (entry, account) in charged {
+            self.deficits.push(account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
+            self.tokens += account.charged;
+        }
+        self.tokens += drawn.iter().flatten().map(|drawn| drawn.given).sum::<u64>();
         let is_limiting =
             |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
         self.limiting = granted.iter().filter(is_limiting).count() as u64;

@@ -34,7 +34,7 @@
 //! assert_eq!(account.charged, 70);
 //!
 //! // The account comes in, and the reply goes out: a grant of what is left.
-//! let answers: Answers<()> = Answers { accounts: Ok(vec![account]), drawn: Ok(vec![]), pops: Ok(1) };
+//! let answers: Answers<()> = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
 //! let settled = hub.settle(now, 0, pending, answers);
 //! let grant = settled.reply.grants[0].grant().expect("a key that is close to its quota");
 //! assert!(settled.reply.settled && grant.level_milli == 30_000);

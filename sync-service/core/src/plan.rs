@@ -108,13 +108,14 @@ impl Plan {
         self.entries.is_empty() && self.draws.is_empty()
     }
 
-    /// Turns the entries' allowances and what was drawn into allowances of the report's keys, in its order. With the
-    /// store out of reach nothing was drawn, and strict keys are leased nothing.
-    pub fn of_keys(&self, grants: &[Allowance], drawn: &[Drawn]) -> Vec<Allowance> {
+    /// Turns the entries' allowances and what was drawn into allowances of the report's keys, in its order. Where nothing
+    /// was drawn, as the store is out of reach, strict keys are leased nothing.
+    pub fn of_keys<E>(&self, grants: &[Allowance], drawn: &[Result<Drawn, E>]) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
             Answer::Entry(at) => grants.get(at).copied(),
             Answer::Claim { draw, claim } => {
-                let lease = drawn.get(draw).and_then(|drawn| drawn.leases.get(claim));
+                let drawn = drawn.get(draw).and_then(|drawn| drawn.as_ref().ok());
+                let lease = drawn.and_then(|drawn| drawn.leases.get(claim));
                 Some(Allowance::Leased(*lease.unwrap_or(&NO_LEASE)))
             }
         };

@@ -92,19 +92,20 @@ impl Region {
         plan
     }
 
-    /// What is granted at `now` once the entries are charged: an allowance per entry.
+    /// What is granted at `now` for entries that are charged.
     pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Allowance> {
-        self.alone.end();
-        let charged = entries.iter().zip(accounts);
-        let grants = charged.map(|(entry, account)| {
-            let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-            self.heard.note(&entry.id, last);
-            if account.members.iter().any(|member| self.is_replica(&member.name)) {
-                self.demands.hear_of_others(now);
-            }
-            self.grant_one(now, entry, entry.quota, &entry.sharing, account)
-        });
-        grants.collect()
+        entries.iter().zip(accounts).map(|(entry, account)| self.grant_one(now, entry, account)).collect()
+    }
+
+    /// What is granted at `now` for an entry that is charged.
+    pub fn grant_one(&mut self, now: Time, entry: &Entry, account: &Account) -> Allowance {
+        self.alone.end(&entry.id);
+        let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
+        self.heard.note(&entry.id, last);
+        if account.members.iter().any(|member| self.is_replica(&member.name)) {
+            self.demands.hear_of_others(now);
+        }
+        self.allow(now, entry, entry.quota, &entry.sharing, account)
     }
 
     /// Whether it is another weir-sync of this region.
@@ -112,29 +113,23 @@ impl Region {
         region_of(member) == self.name && member != self.member
     }
 
-    /// What is granted at `now` with the store out of reach: the entries are charged to this region's
-    /// `share` (see [`crate::alone`]). An allowance per key of `report`; nothing
-    /// is lent in advance, since nothing can be debited.
-    pub fn grant_alone(&mut self, now: Time, report: &Report, plan: &Plan, share: Share) -> Vec<Allowance> {
-        let grants = plan.entries.iter().map(|whole| {
-            let entry = Entry {
-                quota: share.of(whole.quota),
-                sharing: share.of_sharing(&whole.sharing, whole.quota),
-                ..whole.clone()
-            };
-            let account =
-                self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, &report.pop);
-            let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-            self.heard.note_depth(&entry.id, last);
-            self.grant_one(now, whole, entry.quota, &entry.sharing, &account)
-        });
-        let grants: Vec<_> = grants.collect();
-        plan.of_keys(&grants, &[])
+    /// What is granted at `now` for an entry of `pop` that the store did not charge: it is charged to this region's
+    /// `share` (see [`crate::alone`]). Nothing is lent in advance, since nothing can be debited.
+    pub fn grant_alone(&mut self, now: Time, pop: &str, whole: &Entry, share: Share) -> Allowance {
+        let entry = Entry {
+            quota: share.of(whole.quota),
+            sharing: share.of_sharing(&whole.sharing, whole.quota),
+            ..whole.clone()
+        };
+        let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
+        let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
+        self.heard.note_depth(&entry.id, last);
+        self.allow(now, whole, entry.quota, &entry.sharing, &account)
     }
 
     /// The allowance for an entry, with `quota` to divide as `sharing` says. A hot key keeps the entry's own quota, by
     /// which other regions know it.
-    fn grant_one(
+    fn allow(
         &mut self,
         now: Time,
         entry: &Entry,

@@ -42,8 +42,8 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
     let mut region = Region::new("eu/1", Terms::default());
     let said = report("fra1", 40);
     let plan = plan(&mut region, &said);
-    let allowances = region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2));
-    assert_eq!(allowances[0].grant().unwrap().burst, 50);
+    let allowance = region.grant_alone(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
+    assert_eq!(allowance.grant().unwrap().burst, 50);
     let hot = region.hot(at(1_000));
     assert_eq!(hot[0].quota, quota());
 }
@@ -51,15 +51,15 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
 #[test]
 fn pops_of_a_region_share_its_part_by_one_ratio() {
     let mut region = Region::new("eu/1", Terms::default());
-    let mut last = Vec::new();
+    let mut last = Allowance::Warm;
     for pop in ["fra1", "fra2"] {
         let said = report(pop, 20);
         let plan = plan(&mut region, &said);
-        last = region.grant_alone(at(1_000), &said, &plan, Share::new(2, 4));
+        last = region.grant_alone(at(1_000), pop, &plan.entries[0], Share::new(2, 4));
     }
     // 40 of 50 are gone, and both POPs are asked for 40 a second: x is 4 above the target, of which four times
     // as much is given out, beside the 5 of the rate.
-    let Allowance::Hot(grant) = last[0] else { panic!("not hot") };
+    let Allowance::Hot(grant) = last else { panic!("not hot") };
     let ratio = f64::from(grant.ratio.bits()) / f64::from(1 << 30);
     assert!((ratio - 21.0 / 80.0).abs() < 1e-6, "{ratio}");
     assert_eq!(grant.level_milli, 10_000 + 350 * 5, "and what refills until the next grant");
@@ -70,7 +70,7 @@ fn what_is_owed_alone_is_dropped_when_the_store_answers() {
     let mut region = Region::new("eu/1", Terms::default());
     let said = report("fra1", 80);
     let plan = plan(&mut region, &said);
-    region.grant_alone(at(1_000), &said, &plan, Share::new(1, 2));
+    region.grant_alone(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
     assert_eq!(region.owed(at(1_000))["r"].sum_milli, 30_000);
     // Somebody else has taken 30.
     let mut budget = Budget::default();

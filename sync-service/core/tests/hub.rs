@@ -41,7 +41,7 @@ fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
 
 /// What a store answers that counts `pops` POPs and charges full budgets.
 fn answers(pending: &Pending, pops: u32) -> Answers<&'static str> {
-    Answers { accounts: Ok(accounts(pending)), drawn: Ok(vec![]), pops: Ok(pops) }
+    Answers { accounts: accounts(pending).into_iter().map(Ok).collect(), drawn: vec![], pops: Ok(pops) }
 }
 
 fn accounts(pending: &Pending) -> Vec<Account> {
@@ -74,11 +74,44 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
     let mut hub = hub("eu");
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
-    let Settled { reply, facts, error, .. } = hub.settle(at(500), 7, pending, Answers::failed("gone"));
+    let answers = Answers::failed(&pending, "gone");
+    let Settled { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled, reply.pops), (Some("gone"), false, 2));
     assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
     assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
     assert_eq!(hub.figures(at(1_000)).store_silence_ns, SECOND_NS);
+}
+
+/// A node of a cluster is down, and the keys of the others are not its affair.
+#[test]
+fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
+    let mut hub = hub("eu");
+    settle(&mut hub, 0, greeting("fra1", 1), 2);
+    let both = |sequence, admitted| {
+        let mut said = report("fra1", sequence, admitted);
+        said.keys.push(Key { value: vec![2], ..said.keys[0].clone() });
+        said
+    };
+    let mut budget = Budget::default();
+    let mut settle = |ms, admitted, is_down: bool| {
+        let pending = hub.report(at(ms), NOW_US, both(ms, admitted));
+        let [living, other] = pending.entries() else { panic!("two keys") };
+        let living = Ok(budget.charge(NOW_US, &living.charge("eu", "fra1")));
+        let dead = if is_down {
+            Err("down")
+        } else {
+            Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1")))
+        };
+        let answers = Answers { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
+        let Settled { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
+        assert_eq!((error, reply.settled), (is_down.then_some("down"), !is_down));
+        let bursts = reply.grants.iter().map(|allowance| allowance.grant().unwrap().burst);
+        (bursts.collect::<Vec<_>>(), facts.deficits.len(), facts.tokens, hub.figures(at(ms)).store_silence_ns)
+    };
+    // The quota, and the region's share of it; of the latter 40 of 50 are gone.
+    assert_eq!(settle(250, 40, true), (vec![100, 50], 1, 40, 0));
+    assert_eq!(settle(500, 41, true), (vec![100, 50], 1, 1, 0));
+    assert_eq!(settle(750, 42, false), (vec![100, 100], 2, 43, 0));
 }
 
 #[test]
@@ -98,7 +131,8 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
     let mut hub = hub("eu");
     let mut guess = |ms, report| {
         let pending = hub.report(at(ms), NOW_US, report);
-        let Settled { reply, facts, .. } = hub.settle(at(ms), 0, pending, Answers::failed(()));
+        let answers = Answers::failed(&pending, ());
+        let Settled { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled);
         (reply.is_guess, facts.guess)
     };
@@ -137,7 +171,7 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     spent.counts = here.report(at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
-    elsewhere.looked(at(0), look, &[account]);
+    elsewhere.looked::<()>(at(0), look, &[Ok(account)]);
     let told = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
     assert_eq!((told.rules.len(), told.pushed.len()), (1, 1));
 }

@@ -9,6 +9,7 @@ use weir_budget::hub;
 
 use super::token::TokenSource;
 use super::values::{self, LogFormat, StoreAddress};
+use crate::store::address::NodeMap;
 use crate::tls;
 
 /// The configuration of one weir-sync.
@@ -22,6 +23,8 @@ pub struct Config {
     pub store: StoreAddress,
     /// How long the store may take to answer.
     pub store_timeout: Duration,
+    /// Where the store's nodes are reached that are announced elsewhere.
+    pub store_nodes: NodeMap,
     /// A file that holds the store's password, instead of one in its address.
     pub store_password_file: Option<String>,
     /// A file of certificates (PEM) to trust for a store over TLS, instead of the system's.
@@ -121,6 +124,7 @@ impl Default for Config {
             ops_listen: None,
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
+            store_nodes: NodeMap::default(),
             store_password_file: None,
             store_ca_file: None,
             store_client_cert_file: None,

@@ -6,6 +6,7 @@ use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 use super::Config;
 use super::token::{self, TokenSource};
 use super::values::{self, LogFormat, StoreAddress};
+use crate::store::address::NodeMap;
 
 /// What every variable of weir-sync begins with.
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
@@ -80,7 +81,7 @@ pub const SETTINGS: &[Setting] = &[
         "STORE",
         "memory",
         "Where the budgets live: `memory` (this process only), `redis://[user:password@]host[:port][/database]` or `rediss://...` for TLS, \
-         `redis+sentinel://host,host,host/master-name`, `unix:///path/to/socket`. \
+         `redis+cluster://host,host,host`, `redis+sentinel://host,host,host/master-name`, `unix:///path/to/socket`. \
          A password in a flag shows in the process list: prefer the environment, the file or --store-password-file",
         StoreAddress::read
     ),
@@ -91,6 +92,13 @@ pub const SETTINGS: &[Setting] = &[
         "How long the store may take to answer, beside the round trip to it (measured; up to 2000 are allowed for); \
          after that a report is answered out of the region's own share of each quota",
         |text| values::millis(text, 1, 60_000)
+    ),
+    setting!(
+        store_nodes,
+        "PAIRS",
+        "",
+        "Where the store's nodes are reached, if a cluster or sentinels announce other addresses than those: `10.0.0.1:6379=redis-1.internal:6379,...`",
+        NodeMap::read
     ),
     setting!(
         store_password_file,

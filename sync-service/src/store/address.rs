@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `redis://[user:password@]host[:port][/database]` | one server |
 //! | `unix:///run/redis.sock[?user=..&pass=..&db=..]` | one server, on this machine |
+//! | `redis+cluster://[user:password@]host[:port],host[:port]` | the cluster that these are nodes of |
 //! | `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` | one server, which sentinels name |
 //!
 //! `rediss` is TLS, and `valkey` and `valkeys` are the same as `redis` and `rediss`, alone and before a `+`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
@@ -15,7 +17,8 @@ use url::Url;
 
 /// What is expected of an address.
 const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/database], \
-                        redis+sentinel://host[:port],host[:port]/master-name, either with rediss for TLS, or \
+                        redis+cluster://host[:port],host[:port], redis+sentinel://host[:port],host[:port]/master-name, each \
+                        with rediss for TLS, or \
                         unix:///path/to/socket";
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
@@ -36,20 +39,31 @@ pub struct Address {
 pub(super) enum Kind {
     /// There is one.
     One,
+    /// Each of a cluster's nodes knows.
+    Cluster,
     /// Sentinels know the master of this name.
     Sentinel(String),
 }
 
 /// A server's host and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Node {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub struct Node {
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
 }
 
 impl Node {
     pub(super) fn new(host: impl Into<String>, port: u16) -> Self {
         Self { host: host.into(), port }
+    }
+
+    /// Reads `host:port`; an IPv6 address may stand in brackets.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        (!host.is_empty()).then_some(Self::new(host, port.parse().ok()?))
     }
 }
 
@@ -57,6 +71,32 @@ impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+/// Where servers are reached that cluster nodes or sentinels announce under other addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMap(BTreeMap<Node, Node>);
+
+impl NodeMap {
+    /// Reads `announced=reached` pairs, separated by commas; each is a host and a port.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let expected = |pair: &str| {
+            format!(
+                "expected pairs of `announced:port=reached:port`, separated by commas, found `{}`",
+                pair.trim()
+            )
+        };
+        let pair = |pair: &str| {
+            let (announced, reached) = pair.split_once('=').ok_or_else(|| expected(pair))?;
+            let node = |text: &str| Node::read(text.trim()).ok_or_else(|| expected(pair));
+            Ok((node(announced)?, node(reached)?))
+        };
+        text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn get(&self, announced: &Node) -> Option<&Node> {
+        self.0.get(announced)
     }
 }
 
@@ -76,6 +116,8 @@ impl Address {
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (kind, path, port) = match role {
             "" => (Kind::One, path.to_owned(), PORT),
+            "cluster" if matches!(path, "" | "/" | "/0") => (Kind::Cluster, String::new(), PORT),
+            "cluster" => return Err(format!("{EXPECTED}; a cluster has no databases")),
             "sentinel" => {
                 let (master, path) = master(path)?;
                 (Kind::Sentinel(master), path, SENTINEL_PORT)
@@ -98,7 +140,9 @@ impl Address {
         };
         let hosts = hosts.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
         if kind == Kind::One && hosts.len() > 1 {
-            return Err(format!("{EXPECTED}; several servers are sentinels: redis+sentinel://"));
+            return Err(format!(
+                "{EXPECTED}; several servers are those of a cluster (redis+cluster://) or sentinels (redis+sentinel://)"
+            ));
         }
         let info = hosts.first().map(|(_, info)| info.clone()).ok_or(EXPECTED)?;
         let nodes = hosts.into_iter().map(|(node, _)| node).collect();
@@ -200,6 +244,7 @@ mod tests {
             ("valkeys://weir:pa55@redis.internal:6380/2", "valkeys://redis.internal:6380/2"),
             ("redis://[::1]:7000/", "redis://[::1]:7000"),
             ("unix:///run/redis.sock?user=weir&pass=pa55&db=3", "unix:///run/redis.sock/3"),
+            ("redis+cluster://weir:pa55@a,b:7000/", "redis+cluster://a:6379,b:7000"),
             (
                 "rediss+sentinel://weir:p,a@55@a,b:7,[::1]/main/4",
                 "rediss+sentinel://a:26379,b:7,[::1]:26379/main/4",
@@ -216,6 +261,7 @@ mod tests {
             ("redis+sentinel://weir:pa55@a,b", "name of the master"),
             ("redis+sentinel://weir:pa55@a,b/main/two", "database"),
             ("redis+sentinel://weir:pa55@a,,b/main", "host"),
+            ("redis+cluster://weir:pa55@a,b/1", "no databases"),
             ("redis+socket://weir:pa55@a", "expected `memory`"),
             ("unix://run/pa55.sock", "expected `memory`"),
             ("redis://weir:pa#55@a", "`#` stands in"),
@@ -223,6 +269,18 @@ mod tests {
         ] {
             let said = Address::read(text).map(|_| ()).expect_err(text);
             assert!(said.contains(says) && !said.contains("55"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn announced_addresses_lead_to_others() {
+        let map = NodeMap::read("10.0.0.1:6379=redis-1.internal:7001, [fe80::1]:6379=redis-2.internal:7002")
+            .unwrap();
+        assert_eq!(map.get(&Node::new("10.0.0.1", 6379)), Some(&Node::new("redis-1.internal", 7001)));
+        assert_eq!(map.get(&Node::new("fe80::1", 6379)), Some(&Node::new("redis-2.internal", 7002)));
+        assert_eq!(map.get(&Node::new("10.0.0.2", 6379)), None);
+        for bad in ["", "a:1", "a:1=b", "a=b:1", "a:1=b:2,"] {
+            assert!(NodeMap::read(bad).unwrap_err().contains("expected pairs"), "{bad}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Opening connections: to one server, or to the one that sentinels name.
+//! Opening connections: to one server, to the one that sentinels name, to each of a cluster.
 //!
 //! The files with the password and the certificates are read for each connection. So what is put in their place is used
 //! from the next connection on.
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::StoreError;
-use super::address::{Address, Kind, Node};
+use super::address::{Address, Kind, Node, NodeMap};
 
 /// How long a sentinel may take to answer.
 const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -57,29 +57,40 @@ pub enum DialError {
 pub struct Dialer {
     address: Address,
     files: Files,
+    map: NodeMap,
 }
 
 impl Dialer {
     /// Fails if the URL or a file cannot be used.
-    pub fn new(url: &str, files: Files) -> Result<Self, DialError> {
+    pub fn new(url: &str, files: Files, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
-        let dialer = Self { address, files };
+        let dialer = Self { address, files, map };
         dialer.client(dialer.address.info().clone())?;
         Ok(dialer)
     }
 
-    /// Whether the server may be another one each time.
-    pub(super) fn is_asking(&self) -> bool {
-        *self.address.kind() != Kind::One
+    pub(super) fn address(&self) -> &Address {
+        &self.address
     }
 
-    /// A client of the server.
-    pub(super) async fn find(&self) -> Result<Client, StoreError> {
-        let info = match self.address.kind() {
-            Kind::One => self.address.info().clone(),
-            Kind::Sentinel(master) => self.address.info_of(&self.ask_sentinels(master).await?),
-        };
-        Ok(self.client(info)?)
+    /// A client of one of a cluster's nodes.
+    pub(super) fn client_of(&self, node: &Node) -> Result<Client, DialError> {
+        let mapped = self.map.get(node).unwrap_or(node);
+        self.client(self.address.info_of(mapped))
+    }
+
+    /// Whether the one server may be another each time.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.address.kind(), Kind::Sentinel(_))
+    }
+
+    /// A client of the one server there is, and where it is.
+    pub(super) async fn find(&self) -> Result<(Client, String), StoreError> {
+        if let Kind::Sentinel(master) = self.address.kind() {
+            let node = self.ask_sentinels(master).await?;
+            return Ok((self.client_of(&node)?, node.to_string()));
+        }
+        Ok((self.client(self.address.info().clone())?, self.address.to_string()))
     }
 
     /// A client that gives the user and the password of `info`, or the password of the file.

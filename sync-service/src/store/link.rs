@@ -1,6 +1,6 @@
 //! The connection to Redis: opened, watched and reopened in the background.
 //!
-//! While Redis is out of reach, asking for the connection fails at once with the reason: a report never waits for a
+//! While a server is out of reach, asking for the connection fails at once with the reason: a report never waits for a
 //! reconnect. A connection counts as good once the scripts are loaded and the probe, which calls the same commands,
 //! went through. So a replica, a full or loading Redis, a user with too few rights and a cluster's node are found out,
 //! with the reason.
@@ -11,16 +11,17 @@
 mod eviction;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Pipeline, Script};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::StoreError;
+use super::address::Node;
 use super::dial::Dialer;
 use super::trouble::explain;
 
@@ -40,8 +41,67 @@ const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 /// For how long the shortest round trip counts as the distance: for so long a store that moved away may seem slow.
 const ROUND_TRIP_KEPT: Duration = Duration::from_mins(1);
-/// What a probe writes; it expires by itself.
+/// What a probe writes; it expires by itself. A node of a cluster refuses one or the other.
 const PROBE_KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
+
+/// Where a link leads.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// To the one server that there is.
+    Only(Arc<Dialer>),
+    /// To a node of a cluster.
+    Node(Arc<Dialer>, Node, Arc<Tag>),
+}
+
+/// A hash tag of the slots that a node of a cluster serves: what its probes write goes there.
+#[derive(Debug)]
+pub struct Tag(Mutex<String>);
+
+impl Tag {
+    /// This one at first.
+    pub fn new(tag: &str) -> Self {
+        Self(Mutex::new(tag.to_owned()))
+    }
+
+    /// Another one from now on.
+    pub fn set(&self, tag: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tag;
+    }
+}
+
+impl Place {
+    /// A client of the server, and where it is.
+    async fn find(&self) -> Result<(Client, String), StoreError> {
+        match self {
+            Self::Only(dialer) => dialer.find().await,
+            Self::Node(dialer, node, _) => Ok((dialer.client_of(node)?, node.to_string())),
+        }
+    }
+
+    /// Whether it may be another server each time.
+    fn is_asking(&self) -> bool {
+        matches!(self, Self::Only(dialer) if dialer.is_asking())
+    }
+
+    fn probe_keys(&self) -> [String; 2] {
+        match self {
+            Self::Only(_) => PROBE_KEYS.map(str::to_owned),
+            Self::Node(_, _, tag) => {
+                let tag = tag.0.lock().unwrap_or_else(PoisonError::into_inner);
+                ["", ":set"].map(|end| format!("weir:{{{tag}}}{end}"))
+            }
+        }
+    }
+
+    /// What an error of a probe means. A slot that has just moved to another node is no trouble of this one.
+    fn judge(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+        let has_moved = matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
+        );
+        if has_moved && matches!(self, Self::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
+    }
+}
 
 /// A connection that mends itself; the background work ends when this is dropped.
 #[derive(Debug)]
@@ -62,8 +122,16 @@ pub struct Open {
     generation: u64,
 }
 
+impl Open {
+    /// A connection that no link has.
+    pub fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
+        Self { connection, limit, generation: 0 }
+    }
+}
+
 #[derive(Clone)]
 enum State {
+    Opening,
     Up { open: Open, refused: Option<StoreError> },
     Down(StoreError),
 }
@@ -71,6 +139,7 @@ enum State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Opening => f.write_str("Opening"),
             Self::Up { .. } => f.write_str("Up"),
             Self::Down(reason) => f.debug_tuple("Down").field(reason).finish(),
         }
@@ -80,12 +149,11 @@ impl std::fmt::Debug for State {
 impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
     /// the round trip. Must run inside tokio.
-    pub fn new(dialer: Dialer, response_timeout: Duration, scripts: Vec<String>) -> Self {
-        let reason = StoreError::Unreachable("not connected yet".into());
-        let state = Arc::new(watch::Sender::new(State::Down(reason)));
+    pub fn new(place: Place, response_timeout: Duration, scripts: Arc<[String]>) -> Self {
+        let state = Arc::new(watch::Sender::new(State::Opening));
         let failed = Arc::new(Notify::new());
         let keeper = Keeper {
-            dialer,
+            place,
             response_timeout,
             scripts,
             failed: Arc::clone(&failed),
@@ -102,7 +170,16 @@ impl Link {
         match &*self.state.borrow() {
             State::Up { open, .. } => Ok(open.clone()),
             State::Down(reason) => Err(reason.clone()),
+            State::Opening => Err(StoreError::Connecting),
         }
+    }
+
+    /// The connection, once it was tried to open one; `limit` is how long to wait for that.
+    pub async fn opened(&self, limit: Duration) -> Result<Open, StoreError> {
+        let mut states = self.state.subscribe();
+        // Either the link's own state says why there is none, or it is still being opened.
+        let _ = timeout(limit, states.wait_for(|state| !matches!(state, State::Opening))).await;
+        self.connection()
     }
 
     /// Tells that an exchange over the connection `used` failed, and why. If Redis was out of reach or slow, the
@@ -136,9 +213,9 @@ impl Drop for Link {
 
 /// What runs in the background.
 struct Keeper {
-    dialer: Dialer,
+    place: Place,
     response_timeout: Duration,
-    scripts: Vec<String>,
+    scripts: Arc<[String]>,
     failed: Arc<Notify>,
     state: Arc<watch::Sender<State>>,
     /// What was last logged; nothing since the connection was last good.
@@ -155,8 +232,8 @@ impl Keeper {
         loop {
             let tried_at = Instant::now();
             let reason = match self.open(patience).await {
-                Ok((connection, round_trip)) => {
-                    tracing::info!(round_trip_ms = round_trip.as_millis(), "connected to the store");
+                Ok((connection, round_trip, server)) => {
+                    tracing::info!(round_trip_ms = round_trip.as_millis(), server, "connected to the store");
                     self.said = None;
                     let opened = Instant::now();
                     self.generation += 1;
@@ -172,7 +249,7 @@ impl Keeper {
                 }
                 Err(reason) => {
                     // Another server may be found next time, which answers sooner.
-                    if tried_at.elapsed() >= patience && !self.dialer.is_asking() {
+                    if tried_at.elapsed() >= patience && !self.place.is_asking() {
                         patience = (patience * 2).min(self.patience_max());
                     }
                     reason
@@ -181,7 +258,7 @@ impl Keeper {
             self.say(&reason);
             self.state.send_replace(State::Down(reason));
             sleep(backoff).await;
-            let backoff_max = if self.dialer.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
+            let backoff_max = if self.place.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
             backoff = (backoff * 2).min(backoff_max);
         }
     }
@@ -215,18 +292,17 @@ impl Keeper {
     }
 
     /// A connection that works, and how long the way there and back takes; or why there is none.
-    async fn open(&self, limit: Duration) -> Result<(MultiplexedConnection, Duration), StoreError> {
+    async fn open(&self, limit: Duration) -> Result<(MultiplexedConnection, Duration, String), StoreError> {
         // The limit of it all is below; exchanges have theirs where their answers are awaited.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let work = async {
-            let client = self.dialer.find().await?;
-            let work = async {
-                let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-                let sent_at = Instant::now();
-                self.greeting().exec_async(&mut connection).await?;
-                Ok((connection, sent_at.elapsed()))
-            };
-            work.await.map_err(|error| explain(&error, limit))
+            let (client, server) = self.place.find().await?;
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut connection = connection.map_err(|error| explain(&error, limit))?;
+            let sent_at = Instant::now();
+            let greeted = self.greeting().exec_async(&mut connection).await;
+            greeted.or_else(|error| self.place.judge(&error, limit))?;
+            Ok((connection, sent_at.elapsed(), server))
         };
         match timeout(limit, work).await {
             Ok(result) => result,
@@ -235,10 +311,19 @@ impl Keeper {
         }
     }
 
+    /// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
+    fn probe(&self) -> Pipeline {
+        let (text, keys) = (include_str!("probe.lua"), self.place.probe_keys());
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+        pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(keys.len()).arg(&keys).ignore();
+        pipeline
+    }
+
     /// All that a new connection begins with, in one go: Redis may be far away.
     fn greeting(&self) -> Pipeline {
-        let mut pipeline = probe();
-        for script in &self.scripts {
+        let mut pipeline = self.probe();
+        for script in &*self.scripts {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
         }
         pipeline
@@ -253,17 +338,20 @@ impl Keeper {
             };
             let refused = match &*self.state.borrow() {
                 State::Up { refused, .. } => refused.clone(),
-                State::Down(_) => None,
+                State::Opening | State::Down(_) => None,
             };
             if let Some(reason) = refused {
                 // Nobody else would hear of what the probe does not find.
                 self.say(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
-            match timeout(limit, probe().exec_async(&mut connection)).await {
-                Ok(Ok(())) => self.round_trips.note(sent_at.elapsed(), sent_at),
-                Ok(Err(error)) => return explain(&error, limit),
-                Err(_) => return StoreError::Slow(limit.as_millis()),
+            let answer = match timeout(limit, self.probe().exec_async(&mut connection)).await {
+                Ok(answer) => answer.or_else(|error| self.place.judge(&error, limit)),
+                Err(_) => Err(StoreError::Slow(limit.as_millis())),
+            };
+            match answer {
+                Ok(()) => self.round_trips.note(sent_at.elapsed(), sent_at),
+                Err(reason) => return reason,
             }
             // A connection that failed during this probe waits for the next.
             if told || matches!(&*self.state.borrow(), State::Up { .. }) {
@@ -271,15 +359,6 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
-fn probe() -> Pipeline {
-    let text = include_str!("probe.lua");
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
-    pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(PROBE_KEYS.len()).arg(&PROBE_KEYS).ignore();
-    pipeline
 }
 
 /// Recent round trips that no later one was as short as: the first is the shortest.

@@ -20,7 +20,7 @@ use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Store};
+use super::{Answer, Batch, Each, Store};
 use crate::fleet::Seen;
 use escrows::Escrows;
 use notes::Notes;
@@ -103,22 +103,22 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
         let accounts = self.with(|state| {
             // Under the lock, so that charges see time in order.
             let now_us = self.now_us();
             state.forget_expired(now_us);
-            batch.entries.iter().map(|entry| state.charge(now_us, batch, entry)).collect()
+            batch.entries.iter().map(|entry| Ok(state.charge(now_us, batch, entry))).collect()
         });
-        Box::pin(async move { Ok(accounts) })
+        Box::pin(async move { accounts })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
         let answers = self.with(|state| {
             let now_us = self.now_us();
-            draws.iter().map(|draw| state.escrows.draw(now_us, pop, draw)).collect()
+            draws.iter().map(|draw| Ok(state.escrows.draw(now_us, pop, draw))).collect()
         });
-        Box::pin(async move { Ok(answers) })
+        Box::pin(async move { answers })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
@@ -257,7 +257,7 @@ mod tests {
             }],
         };
         let batch = Batch { member: "fra", pop: "fra1", entries: &[entry] };
-        store.charge(&batch).await.unwrap()[0].deficit_ns / quota.token_ns()
+        store.charge(&batch).await.remove(0).unwrap().deficit_ns / quota.token_ns()
     }
 
     #[tokio::test]

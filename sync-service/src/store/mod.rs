@@ -2,7 +2,7 @@
 //!
 //! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a rule set.
 //! It keeps its own clock, so that all that share it agree on the time. Both stores do the same to the bit, and one
-//! test suite (`tests/tests/stores/`) runs over both.
+//! test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of the latter.
 
 pub mod address;
 pub mod dial;
@@ -29,6 +29,9 @@ use rules::{Kept, Put, Stored};
 /// What a store's method returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
+/// The same for each of several things that were asked, in their order: a part of a store may be out of reach.
+pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
+
 /// What one report says, budget by budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -43,13 +46,12 @@ pub struct Batch<'a> {
 /// Keeps budgets. Every method answers within the store's time-out.
 pub trait Store: Send + Sync {
     /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for
-    /// each, in order. On an error some entries may have been charged; charging again is harmless.
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>>;
+    /// each. One that fails may have been charged; charging again is harmless.
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account>;
 
     /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::draw`]) and
-    /// returns what each gave, in order. On an error some may have given; the next draw's answers
-    /// contain it.
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>>;
+    /// returns what each gave. One that fails may have given; the next draw's answer contains it.
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn>;
 
     /// Notes that `pop` is alive and returns how many POPs are, at least 1. Beyond
     /// [`weir_wire::messages::POPS_MAX`], those heard of longest ago go first.
@@ -88,6 +90,9 @@ pub trait Store: Send + Sync {
 /// Why a store did not answer. None of the texts holds a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
+    /// Nothing was tried yet.
+    #[error("the store is out of reach: not connected yet")]
+    Connecting,
     /// There is no connection, and why.
     #[error("the store is out of reach: {0}")]
     Unreachable(String),
@@ -106,7 +111,7 @@ impl StoreError {
     /// The error's kind, as a metric's label.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Unreachable(_) => "unreachable",
+            Self::Connecting | Self::Unreachable(_) => "unreachable",
             Self::Slow(_) => "slow",
             Self::Refused(_) => "refused",
             Self::Nonsense(_) => "nonsense",

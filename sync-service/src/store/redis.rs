@@ -1,24 +1,27 @@
 //! Budgets in Redis: one hash each, charged by one script, by Redis's own clock.
 //!
-//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, but a
-//! cluster is refused: some scripts take keys of several slots. The charges of a report travel as one pipeline of
-//! `EVALSHA`; if Redis has lost the scripts (it was restarted), the pipeline is sent again behind the script, which is
-//! harmless. Strict budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and calendar quotas
+//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, where each
+//! call has keys of one slot. The charges of a report travel together, as one pipeline of `EVALSHA` to each server; if a
+//! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
+//! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and calendar quotas
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
 //! and `weir:fleet`, hot keys `weir:hot`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;
 mod charge;
+mod cluster;
 mod draw;
+mod exchange;
 mod fleet;
 mod keys;
 mod rules;
 mod script;
-mod send;
+mod servers;
+mod slots;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Pipeline;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, COUNT_MAX};
 use weir_budget::escrow::{Draw, Drawn};
@@ -26,12 +29,14 @@ use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
 use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
+use self::exchange::Call;
 pub use self::keys::{budget_key, escrow_key};
 use self::script::{Lua, with_maxima};
+use self::servers::Servers;
+use super::address::NodeMap;
 use super::dial::{DialError, Dialer, Files};
-use super::link::Link;
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Store, StoreError};
+use super::{Answer, Batch, Each, Store};
 use crate::fleet::Seen;
 
 /// The sorted set of live POPs.
@@ -42,15 +47,15 @@ const HOT_KEY: &str = "weir:hot";
 /// Budgets in Redis.
 #[derive(Debug)]
 pub struct Redis {
-    link: Link,
-    charge: Lua,
-    draw: Lua,
-    register: Lua,
-    hot: Lua,
-    bans: Lua,
+    servers: Servers,
+    charge: Arc<Lua>,
+    draw: Arc<Lua>,
+    register: Arc<Lua>,
+    hot: Arc<Lua>,
+    bans: Arc<Lua>,
     known_bans: bans::Known,
-    rules: Lua,
-    fleet: Lua,
+    rules: Arc<Lua>,
+    fleet: Arc<Lua>,
     pop_ttl_us: u64,
 }
 
@@ -63,13 +68,15 @@ pub struct Options {
     pub pop_ttl: Duration,
     /// The password and the certificates.
     pub files: Files,
+    /// Where nodes are reached that are announced elsewhere.
+    pub nodes: NodeMap,
 }
 
 impl Redis {
     /// Starts connecting to `url` (see [`super::address`]) in the background. Must run inside tokio. Fails if the URL or
     /// the files cannot be used.
     pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
-        let dialer = Dialer::new(url, options.files)?;
+        let dialer = Dialer::new(url, options.files, options.nodes)?;
         let texts = [
             charge::script(),
             draw::script(),
@@ -79,9 +86,10 @@ impl Redis {
             rules::script(),
             fleet::script(),
         ];
-        let [charge, draw, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Lua::new(text));
+        let [charge, draw, register, hot, bans, rules, fleet] =
+            texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         Ok(Self {
-            link: Link::new(dialer, options.response_timeout, texts.into()),
+            servers: Servers::new(dialer, options.response_timeout, texts.into()),
             charge,
             draw,
             register,
@@ -93,56 +101,45 @@ impl Redis {
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
     }
-
-    async fn send<T: redis::FromRedisValue>(&self, calls: &Pipeline, script: &Lua) -> Result<T, StoreError> {
-        send::send(&self.link, calls, script).await
-    }
 }
 
 impl Store for Redis {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
         Box::pin(async move {
             if batch.entries.is_empty() {
-                return Ok(Vec::new());
+                return Vec::new();
             }
-            let pipeline = charge::pipeline(self.charge.get_hash(), batch);
-            charge::accounts(batch.entries, &self.send::<Vec<charge::Row>>(&pipeline, &self.charge).await?)
+            let rows = self.servers.send(charge::calls(&self.charge, batch), &self.charge).await;
+            rows.into_iter().map(|row| charge::account(&row?)).collect()
         })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
         Box::pin(async move {
             if draws.is_empty() {
-                return Ok(Vec::new());
+                return Vec::new();
             }
-            let pipeline = draw::pipeline(self.draw.get_hash(), pop, draws);
-            draw::drawn(draws, &self.send::<Vec<draw::Row>>(&pipeline, &self.draw).await?)
+            let rows = self.servers.send(draw::calls(&self.draw, pop, draws), &self.draw).await;
+            draws.iter().zip(rows).map(|(draw, row)| draw::drawn(draw, &row?)).collect()
         })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         Box::pin(async move {
-            let mut pipeline = Pipeline::new();
-            pipeline
-                .cmd("EVALSHA")
-                .arg(self.register.get_hash())
-                .arg(1)
-                .arg(FLEET_KEY)
-                .arg(pop)
-                .arg(self.pop_ttl_us);
-            let (live,): (u32,) = self.send(&pipeline, &self.register).await?;
+            let mut call = Call::of(&self.register, &[FLEET_KEY]);
+            call.arg(pop).arg(self.pop_ttl_us);
+            let live: u32 = self.servers.send_one(call, &self.register).await?;
             Ok(live.max(1))
         })
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         Box::pin(async move {
-            let mut pipeline = Pipeline::new();
-            let command = pipeline.cmd("EVALSHA").arg(self.hot.get_hash()).arg(1).arg(HOT_KEY);
+            let mut call = Call::of(&self.hot, &[HOT_KEY]);
             for key in mine {
-                command.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
+                call.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
             }
-            let (list,): (Vec<String>,) = self.send(&pipeline, &self.hot).await?;
+            let list: Vec<String> = self.servers.send_one(call, &self.hot).await?;
             // What cannot be read was put there by a newer version, or by another program.
             Ok(list.iter().filter_map(|text| text.parse().ok()).collect())
         })
@@ -151,38 +148,37 @@ impl Store for Redis {
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
             let since_us = self.known_bans.since_us();
-            let pipeline = bans::pipeline(self.bans.get_hash(), since_us, mine);
-            let (row,): (bans::Row,) = self.send(&pipeline, &self.bans).await?;
+            let row = self.servers.send_one(bans::call(&self.bans, since_us, mine), &self.bans).await?;
             Ok(self.known_bans.heard(since_us, &row))
         })
     }
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
-        Box::pin(rules::put(&self.link, &self.rules, put))
+        Box::pin(rules::put(&self.servers, &self.rules, put))
     }
 
     fn rules_version(&self) -> Answer<'_, Option<u64>> {
-        Box::pin(rules::version(&self.link, &self.rules))
+        Box::pin(rules::version(&self.servers, &self.rules))
     }
 
     fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
-        Box::pin(rules::document(&self.link, &self.rules, version))
+        Box::pin(rules::document(&self.servers, &self.rules, version))
     }
 
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
-        Box::pin(rules::kept(&self.link, &self.rules))
+        Box::pin(rules::kept(&self.servers, &self.rules))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
-        Box::pin(fleet::note(&self.link, &self.fleet, self.pop_ttl_us, member, pops))
+        Box::pin(fleet::note(&self.servers, &self.fleet, self.pop_ttl_us, member, pops))
     }
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
-        Box::pin(fleet::read(&self.link, &self.fleet, self.pop_ttl_us))
+        Box::pin(fleet::read(&self.servers, &self.fleet, self.pop_ttl_us))
     }
 
     fn ping(&self) -> Answer<'_, ()> {
-        Box::pin(async { self.link.connection().map(|_| ()) })
+        Box::pin(async { self.servers.ping() })
     }
 }
 

@@ -38,15 +38,15 @@ pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
             None => said,
         }),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
-        ErrorKind::Server(
-            ServerErrorKind::CrossSlot
-            | ServerErrorKind::Moved
-            | ServerErrorKind::Ask
-            | ServerErrorKind::ClusterDown,
-        ) => StoreError::Refused(format!(
-            "it is a node of a Redis Cluster, which is not supported: name a Redis that runs without \
-             `cluster-enabled` ({said})"
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => StoreError::Refused(format!(
+            "its cluster does not serve this key: a master is down and none has taken over (cluster-require-full-coverage \
+             no lets the others go on), or no node has its slot ({said})"
         )),
+        ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            StoreError::Refused(format!(
+                "it is a node of a Redis Cluster: name the store redis+cluster://host,host,host ({said})"
+            ))
+        }
         kind if kind == ErrorKind::AuthenticationFailed || is_any(&said, &STRANGER_CODES) => {
             StoreError::Refused(format!(
                 "the user or the password is wrong or missing; special characters of either are \

@@ -15,7 +15,7 @@ use weir_budget::pops::PopNote;
 use weir_sync::fleet::Seen;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::rules::{Kept, Put, Stored};
-use weir_sync::store::{Answer, Batch, Store, StoreError};
+use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
 
 /// A memory store that several servers share, that remembers its accounts and can be gone.
 pub(crate) struct Shared {
@@ -48,29 +48,33 @@ impl Shared {
 
     fn or_gone<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
         if self.is_gone.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(StoreError::Unreachable("taken away".into())) });
+            return Box::pin(async { Err(gone()) });
         }
         answer
     }
 }
 
+fn gone() -> StoreError {
+    StoreError::Unreachable("taken away".into())
+}
+
 impl Store for Shared {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Answer<'a, Vec<Account>> {
+    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
         Box::pin(async move {
             // Not even asked while it is gone: the memory store charges at once.
             if self.is_gone.load(Ordering::SeqCst) && !batch.entries.is_empty() {
-                return Err(StoreError::Unreachable("taken away".into()));
+                return batch.entries.iter().map(|_| Err(gone())).collect();
             }
-            let accounts = self.memory.charge(batch).await?;
-            self.accounts.lock().unwrap().extend(accounts.iter().cloned());
-            Ok(accounts)
+            let accounts = self.memory.charge(batch).await;
+            self.accounts.lock().unwrap().extend(accounts.iter().flatten().cloned());
+            accounts
         })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Answer<'a, Vec<Drawn>> {
+    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
         Box::pin(async move {
             if self.is_gone.load(Ordering::SeqCst) {
-                return Err(StoreError::Unreachable("taken away".into()));
+                return draws.iter().map(|_| Err(gone())).collect();
             }
             self.memory.draw(pop, draws).await
         })
@@ -91,7 +95,7 @@ impl Store for Shared {
         Box::pin(async move {
             // Not even asked while it is gone.
             if self.is_gone.load(Ordering::SeqCst) {
-                return Err(StoreError::Unreachable("taken away".into()));
+                return Err(gone());
             }
             self.memory.bans(mine).await
         })
@@ -99,7 +103,7 @@ impl Store for Shared {
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
         if self.is_gone.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(StoreError::Unreachable("taken away".into())) });
+            return Box::pin(async { Err(gone()) });
         }
         self.memory.put_rules(put)
     }

@@ -35,14 +35,14 @@ impl Budgets {
         let pending = self.hub.report(now, now_us, report.clone());
         let charge = |entry: &Entry| {
             let budget = self.shared.entry(entry.id.clone()).or_default();
-            budget.charge(now_us, &entry.charge(REGION, pending.pop()))
+            Ok(budget.charge(now_us, &entry.charge(REGION, pending.pop())))
         };
-        let accounts = Ok(pending.entries().iter().map(charge).collect());
+        let accounts = pending.entries().iter().map(charge).collect();
         let draw = |draw: &Draw| {
             let strict = self.strict.entry(draw.escrow()).or_default();
-            strict.draw(now_us, pending.pop(), draw)
+            Ok(strict.draw(now_us, pending.pop(), draw))
         };
-        let drawn = Ok(pending.draws().iter().map(draw).collect());
+        let drawn = pending.draws().iter().map(draw).collect();
         let answers: Answers<()> = Answers { accounts, drawn, pops: Ok(1) };
         self.hub.settle(now, 0, pending, answers).reply.encode()
     }

@@ -127,15 +127,18 @@ impl World {
         match question {
             Question::Report(_, pending) => {
                 let pop = pending.pop();
-                let accounts = Ok(self.charge(now, &member, pop, pending.entries()));
-                let drawn = Ok(self.store.draw(pop, pending.draws(), now));
+                let accounts =
+                    self.charge(now, &member, pop, pending.entries()).into_iter().map(Ok).collect();
+                let drawn = self.store.draw(pop, pending.draws(), now).into_iter().map(Ok).collect();
                 Answer::Report(Answers { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
                 self.store.note_pops(&tick.notes);
                 Answer::Tick(self.store.hot(tick.listing.keys(), now), self.store.rule_set.clone())
             }
-            Question::Look(look) => Answer::Look(self.charge(now, &member, "", look.entries())),
+            Question::Look(look) => {
+                Answer::Look(self.charge(now, &member, "", look.entries()).into_iter().map(Ok).collect())
+            }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Bans(mine) => Answer::Bans(self.store.bans(mine.bans(), now)),
             Question::Probe => Answer::Probe,

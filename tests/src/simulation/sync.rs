@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Report(Answers<()>),
     Tick(Vec<HotKey>, RuleSet),
     Rules(RuleSet),
-    Look(Vec<Account>),
+    Look(Vec<Result<Account, ()>>),
     Bans(Vec<BannedKey>),
     Probe,
 }
@@ -156,7 +156,7 @@ impl Sync {
             (Question::Report(call, pending), answer) => {
                 let answers = match answer {
                     Some(Answer::Report(answers)) => answers,
-                    _ => Answers::failed(()),
+                    _ => Answers::failed(&pending, ()),
                 };
                 let reply = self.hub.settle(time, self.rule_set.version, pending, answers).reply;
                 return Next::Reply(call, reply.encode(), reply.settled);

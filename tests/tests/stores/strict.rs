@@ -9,7 +9,7 @@ use weir_tests::wait::until;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
-use crate::{POP_TTL, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
+use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 
 /// Longer than any test: a lease that does not end.
 const LONG_US: u64 = 10_000_000;
@@ -35,9 +35,9 @@ fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
 }
 
 async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
-    let mut drawn = store.draw(pop, &[draw]).await?;
+    let mut drawn = store.draw(pop, &[draw]).await;
     assert_eq!(drawn.len(), 1);
-    Ok(drawn.remove(0))
+    drawn.remove(0)
 }
 
 /// Claims once for "fra1", of a budget that does not refill, on a lease that does not end.
@@ -112,13 +112,13 @@ async fn answers_draws_and_claims_in_order(store: &dyn Store) {
             draw(&n.to_be_bytes(), slow(), LONG_US, vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)])
         })
         .collect();
-    let answers = store.draw("fra1", &draws).await.unwrap();
+    let answers = all(store.draw("fra1", &draws).await);
     for (n, drawn) in (1_u64..).zip(&answers) {
         let charged: Vec<u64> = drawn.leases.iter().map(|lease| lease.charged).collect();
         assert_eq!((charged, drawn.given), (vec![n, 1, n + 1], n + 2));
     }
     assert_eq!(answers.len(), 50);
-    assert_eq!(store.draw("fra1", &[]).await.unwrap(), vec![]);
+    assert!(store.draw("fra1", &[]).await.is_empty());
 }
 
 async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {

@@ -13,7 +13,7 @@ use weir_wire::quota::{Period, Quota};
 
 use crate::equality::Random;
 use crate::quota::unix_us;
-use crate::{connected, id, memory, quota};
+use crate::{all, connected, id, memory, quota};
 
 /// Draws per seed.
 const DRAWS: usize = 400;
@@ -122,7 +122,7 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) {
         let pop = random.pick(&["one", "two"]);
         let draws: Vec<Draw> =
             (0..=random.below(3)).map(|_| draw(&mut random, laws, quotas, &charged)).collect();
-        let answers = store.draw(pop, &draws).await.unwrap();
+        let answers = all(store.draw(pop, &draws).await);
         for (draw, drawn) in draws.iter().zip(answers) {
             let escrow = reference.entry(draw.escrow()).or_default();
             let expected = escrow.draw(drawn.now_us, pop, draw);
@@ -172,7 +172,7 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
         law: Law::Steady,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
-    let first = store.draw("fra1", &[one(1, 0, 60)]).await.unwrap().remove(0);
+    let first = store.draw("fra1", &[one(1, 0, 60)]).await.remove(0).unwrap();
     let (forward_us, key) = (3_600_000_000, escrow_key(None, &id(b"a")));
     let until_us = first.now_us + forward_us + one(1, 0, 0).held_us();
     let () = connection.hset(&key, "at_us", first.now_us + forward_us).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
     let mut reference = Escrow::default();
     reference.draw(first.now_us + forward_us, "fra1", &one(1, 0, 60));
     for draw in [one(1, 10, 60), one(2, 0, 5), one(1, 20, 0)] {
-        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.unwrap().remove(0);
+        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
         assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
     }
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
 
     for (epoch, admitted, ahead) in [(1, 10, 60), (2, 0, 50), (1, 20, 0), (3, 0, 1)] {
         let draw = of(unix_us(), epoch, admitted, ahead);
-        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.unwrap().remove(0);
+        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
         assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
     }
 }
@@ -239,17 +239,21 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     let slow = quota(1, Period::Day, 100);
     let claims = vec![Claim { epoch: 1, admitted: 0, ahead: 5 }];
     let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, law: Law::Steady, claims }];
-    let first = store.draw("fra1", &five).await.unwrap().remove(0);
+    let first = store.draw("fra1", &five).await.remove(0).unwrap();
     for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
         let record = format!("5 0 {}", first.now_us - ended_us);
         let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
-        assert_eq!(store.draw("fra1", &five).await.unwrap()[0].given, given, "ended {ended_us} us ago");
+        assert_eq!(
+            store.draw("fra1", &five).await.remove(0).unwrap().given,
+            given,
+            "ended {ended_us} us ago"
+        );
     }
     // Nobody claims it again: it goes when a lease has ended, and all are looked at.
     let record = format!("5 0 {}", first.now_us - ENDED_KEPT_US);
     let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
     let () = connection.hset(escrow_key(None, &id(b"a")), "next_us", 0).await.unwrap();
-    store.draw("fra2", &five).await.unwrap();
+    all(store.draw("fra2", &five).await);
     let is_kept: bool = connection.hexists(escrow_key(None, &id(b"a")), holder()).await.unwrap();
     assert!(!is_kept);
 }
@@ -274,7 +278,7 @@ async fn redis_gives_whole_tokens_exactly() {
             let () = connection.hset_multiple(&key, &state).await.unwrap();
             let claims = vec![Claim { epoch: 1, admitted: 0, ahead: u32::MAX }];
             let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, law: Law::Steady, claims }];
-            let drawn = store.draw("fra1", &all).await.unwrap().remove(0);
+            let drawn = store.draw("fra1", &all).await.remove(0).unwrap();
             assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
             assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);
         }

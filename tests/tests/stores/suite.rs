@@ -11,12 +11,15 @@ use weir_wire::messages::POPS_MAX;
 use weir_wire::quota::Period;
 use weir_wire::sharing::{Floor, Sharing};
 
-use crate::{POP_TTL, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
+use crate::{POP_TTL, all, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
 
 /// No test takes so long.
 const FOREVER: Duration = Duration::from_hours(24);
 
-/// Runs each of these over both stores; `with` says how long a POP counts as alive, where that matters.
+/// How soon the replicas of a cluster take over where no test waits for that, in milliseconds.
+pub(crate) const CALM_MS: u32 = 15_000;
+
+/// Runs each of these over every store; `with` says how long a POP counts as alive, where that matters.
 macro_rules! for_every_store {
     ($($test:ident $(with $pop_ttl:expr)?),* $(,)?) => {
         mod in_memory {
@@ -32,6 +35,25 @@ macro_rules! for_every_store {
                 let redis = Redis::start_with(crate::failing::with_a_user(None)).await;
                 super::$test(&connected_with(&redis, for_every_store!(@ttl $($pop_ttl)?)).await).await;
             })*
+        }
+        /// One after the other: it takes a while to start.
+        #[tokio::test]
+        async fn in_a_cluster() {
+            let cluster = weir_tests::redis_cluster::Cluster::start(crate::suite::CALM_MS).await;
+            $(
+                println!("{}", stringify!($test));
+                cluster.flush().await;
+                $test(&crate::connected_at(&cluster.url(), for_every_store!(@ttl $($pop_ttl)?)).await).await;
+            )*
+        }
+        #[tokio::test]
+        async fn behind_sentinels() {
+            let group = weir_tests::redis_sentinels::Sentinels::start().await;
+            $(
+                println!("{}", stringify!($test));
+                let () = redis::cmd("FLUSHALL").query_async(&mut group.servers[0].operator().await).await.unwrap();
+                $test(&crate::connected_at(&group.url(), for_every_store!(@ttl $($pop_ttl)?)).await).await;
+            )*
         }
     };
     (@ttl) => { POP_TTL };
@@ -110,11 +132,11 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
 async fn a_batch_is_answered_in_order(store: &dyn Store) {
     let entries: Vec<_> =
         (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
-    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await.unwrap();
+    let accounts = all(store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await);
     let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
     let none = Batch { member: "fra", pop: "fra1", entries: &[] };
-    assert_eq!(store.charge(&none).await.unwrap(), vec![]);
+    assert!(store.charge(&none).await.is_empty());
 }
 
 async fn remembers_every_regions_demand(store: &dyn Store) {

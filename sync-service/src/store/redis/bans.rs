@@ -5,11 +5,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use redis::Pipeline;
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
 use weir_wire::messages::BAN_MS_MAX;
 
-use super::script::with_maxima;
+use super::exchange::Call;
+use super::script::{Lua, with_maxima};
 
 /// The list, and when its keys were last banned; in one slot of a cluster.
 const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];
@@ -41,13 +41,13 @@ pub(super) fn script() -> String {
 }
 
 /// One call of the script.
-pub(super) fn pipeline(hash: &str, since_us: u64, mine: &[BannedKey]) -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    let command = pipeline.cmd("EVALSHA").arg(hash).arg(KEYS.len()).arg(&KEYS).arg(since_us);
+pub(super) fn call(script: &Lua, since_us: u64, mine: &[BannedKey]) -> Call {
+    let mut call = Call::of(script, &KEYS);
+    call.arg(since_us);
     for key in mine {
-        command.arg(u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000).arg(key.to_string());
+        call.arg(u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000).arg(key.to_string());
     }
-    pipeline
+    call
 }
 
 impl Known {

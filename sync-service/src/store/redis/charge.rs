@@ -1,6 +1,5 @@
 //! Budgets in Redis: one hash each, charged by one script.
 
-use redis::Pipeline;
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX, LENIENCE_US,
     LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, STEP_US,
@@ -12,8 +11,9 @@ use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
 
+use super::exchange::Call;
 use super::keys::budget_key;
-use super::script::with_maxima;
+use super::script::{Lua, with_maxima};
 use crate::store::{Batch, StoreError};
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `spread`, `charged`, `now_us`, members.
@@ -48,37 +48,28 @@ pub(super) fn script() -> String {
     with_maxima(&maxima, include_str!("../charge.lua"))
 }
 
-/// Every charge of `batch` as one call of the script.
-pub(super) fn pipeline(hash: &str, batch: &Batch<'_>) -> Pipeline {
-    let mut pipeline = Pipeline::with_capacity(batch.entries.len());
-    for entry in batch.entries {
-        add(&mut pipeline, hash, batch, entry);
-    }
-    pipeline
+/// A call of the script for each charge of `batch`.
+pub(super) fn calls(script: &Lua, batch: &Batch<'_>) -> Vec<Call> {
+    batch.entries.iter().map(|entry| call(script, batch, entry)).collect()
 }
 
-fn add(pipeline: &mut Pipeline, hash: &str, batch: &Batch<'_>, entry: &Entry) {
+fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
     let token_ns = entry.quota.token_ns();
-    let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(budget_key(&entry.id));
-    command.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
-    command.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
+    let mut call = Call::of(script, &[&budget_key(&entry.id)]);
+    call.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
+    call.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
     for count in &entry.counts {
         let admitted = count.admitted.min(COUNT_MAX);
-        command.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
-        command.arg(count.span_us.min(COUNT_MAX)).arg(count.missing.min(CHARGE_TOKENS_MAX));
-        command.arg(count.made_ms.min(MADE_MS_MAX));
+        call.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
+        call.arg(count.span_us.min(COUNT_MAX)).arg(count.missing.min(CHARGE_TOKENS_MAX));
+        call.arg(count.made_ms.min(MADE_MS_MAX));
     }
+    call
 }
 
-/// What the script said, as it was asked.
-pub(super) fn accounts(entries: &[Entry], rows: &[Row]) -> Result<Vec<Account>, StoreError> {
-    if rows.len() != entries.len() {
-        return Err(StoreError::Nonsense("another number of accounts"));
-    }
-    rows.iter().map(account).collect()
-}
-
-fn account((whole_us, rest_ns, spread, charged, now_us, members): &Row) -> Result<Account, StoreError> {
+/// What the script said of one charge.
+pub(super) fn account(row: &Row) -> Result<Account, StoreError> {
+    let (whole_us, rest_ns, spread, charged, now_us, members) = row;
     let deficit_ns = deficit(*whole_us, *rest_ns)?;
     let members = members.split_terminator(';').map(|text| member(text, *now_us)).collect::<Option<Vec<_>>>();
     let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;

@@ -1,6 +1,5 @@
 //! Strict budgets in Redis: one hash each, drawn on by one script.
 
-use redis::Pipeline;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX};
 use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
@@ -9,8 +8,9 @@ use weir_budget::escrow::{
 use weir_wire::messages::Leased;
 
 use super::charge::deficit;
+use super::exchange::Call;
 use super::keys::escrow_key;
-use super::script::with_maxima;
+use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `lease_ms`, `left`,
@@ -34,37 +34,30 @@ pub(super) fn script() -> String {
     with_maxima(&maxima, include_str!("../draw.lua"))
 }
 
-/// Every draw as one call of the script.
-pub(super) fn pipeline(hash: &str, pop: &str, draws: &[Draw]) -> Pipeline {
-    let mut pipeline = Pipeline::with_capacity(draws.len());
-    for draw in draws {
-        let key = escrow_key(draw.law.calendar(), &draw.id);
-        let command = pipeline.cmd("EVALSHA").arg(hash).arg(1).arg(key);
-        command.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
-        command.arg(draw.leased_us()).arg(draw.held_us());
-        match draw.law {
-            Law::Steady => command.arg(&[0; 4]),
-            Law::Window(window) => {
-                let boundaries = [window.start_us, window.end_us, window.next_end_us];
-                command.arg(window.calendar.longest_us()).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
-            }
-        };
-        for claim in &draw.claims {
-            command.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
+/// A call of the script for each draw.
+pub(super) fn calls(script: &Lua, pop: &str, draws: &[Draw]) -> Vec<Call> {
+    draws.iter().map(|draw| call(script, pop, draw)).collect()
+}
+
+fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
+    let mut call = Call::of(script, &[&escrow_key(draw.law.calendar(), &draw.id)]);
+    call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
+    call.arg(draw.leased_us()).arg(draw.held_us());
+    match draw.law {
+        Law::Steady => call.arg(&[0; 4]),
+        Law::Window(window) => {
+            let boundaries = [window.start_us, window.end_us, window.next_end_us];
+            call.arg(window.calendar.longest_us()).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
         }
+    };
+    for claim in &draw.claims {
+        call.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
     }
-    pipeline
+    call
 }
 
-/// The script's answers, draw by draw.
-pub(super) fn drawn(draws: &[Draw], rows: &[Row]) -> Result<Vec<Drawn>, StoreError> {
-    if rows.len() != draws.len() {
-        return Err(StoreError::Nonsense("another number of draws"));
-    }
-    draws.iter().zip(rows).map(|(draw, row)| one(draw, row)).collect()
-}
-
-fn one(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
+/// What the script said of one draw.
+pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, lease_ms, left, charged, waits) = row;
     if charged.len() != draw.claims.len() || waits.len() != draw.claims.len() {
         return Err(StoreError::Nonsense("another number of leases"));

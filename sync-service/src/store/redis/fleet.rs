@@ -1,13 +1,14 @@
 //! What weir-syncs have heard of their POPs, in Redis: one sorted set.
 
-use redis::Pipeline;
+use std::sync::Arc;
+
 use weir_budget::pops::PopNote;
 
+use super::exchange::Call;
 use super::script::{Lua, with_maxima};
-use super::send::send;
+use super::servers::Servers;
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
-use crate::store::link::Link;
 
 /// The sorted set of the notes.
 const NOTES_KEY: &str = "weir:fleet";
@@ -18,8 +19,8 @@ pub(super) fn script() -> String {
 }
 
 pub(super) async fn note(
-    link: &Link,
-    script: &Lua,
+    servers: &Servers,
+    script: &Arc<Lua>,
     ttl_us: u64,
     member: &str,
     pops: &[PopNote],
@@ -27,20 +28,20 @@ pub(super) async fn note(
     if pops.is_empty() {
         return Ok(());
     }
-    let mut pipeline = Pipeline::new();
-    let command = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(NOTES_KEY);
-    command.arg(ttl_us);
+    let mut call = Call::of(script, &[NOTES_KEY]);
+    call.arg(ttl_us);
     for pop in pops {
-        command.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
+        call.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
     }
-    send::<(u64,)>(link, &pipeline, script).await.map(|_| ())
+    servers.send_one::<u64>(call, script).await.map(|_| ())
 }
 
-pub(super) async fn read(link: &Link, script: &Lua, ttl_us: u64) -> Result<Vec<Seen>, StoreError> {
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("TIME");
-    pipeline.cmd("ZRANGE").arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
-    let ((s, us), rows): ((u64, u64), Vec<(String, f64)>) = send(link, &pipeline, script).await?;
+pub(super) async fn read(servers: &Servers, script: &Arc<Lua>, ttl_us: u64) -> Result<Vec<Seen>, StoreError> {
+    // The clock of the server that has the notes.
+    let (s, us): (u64, u64) = servers.send_one(Call::new("TIME", NOTES_KEY), script).await?;
+    let mut range = Call::new("ZRANGE", NOTES_KEY);
+    range.arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
+    let rows: Vec<(String, f64)> = servers.send_one(range, script).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);
     // What cannot be read was put there by a newer version, or by another program.
     let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));

@@ -1,9 +1,9 @@
 //! The scripts that Redis runs.
 
-use redis::{Pipeline, Script};
+use redis::{Cmd, Pipeline, Script};
 
 /// A script, and what Redis knows it by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lua {
     script: Script,
     text: String,
@@ -19,13 +19,14 @@ impl Lua {
         self.script.get_hash()
     }
 
-    /// The same calls, after the script itself: one trip, and as many answers as without it.
-    pub(super) fn before(&self, calls: &Pipeline) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(calls.len() + 1);
+    /// Calls after the script itself: one trip, and as many answers as calls.
+    pub(super) fn before(&self, calls: impl Iterator<Item = Cmd>) -> Pipeline {
+        let mut pipeline = Pipeline::new();
         pipeline.cmd("SCRIPT").arg("LOAD").arg(&self.text).ignore();
-        for call in calls.cmd_iter() {
-            pipeline.add_command(call.clone());
+        for call in calls {
+            pipeline.add_command(call);
         }
+        pipeline.ignore_errors();
         pipeline
     }
 }

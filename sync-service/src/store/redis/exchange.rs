@@ -1,0 +1,115 @@
+//! One trip over one link: calls of a script, each with its own answer.
+
+use std::time::Duration;
+
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
+use tokio::time::timeout;
+
+use super::script::Lua;
+use crate::store::StoreError;
+use crate::store::link::{Link, Open};
+use crate::store::trouble::explain;
+
+/// A command, and the key that says which server of a cluster it is for.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) key: String,
+    pub(super) command: Cmd,
+}
+
+impl Call {
+    /// A command for the server of `key`.
+    pub(super) fn new(name: &str, key: &str) -> Self {
+        Self { key: key.to_owned(), command: redis::cmd(name) }
+    }
+
+    /// Runs a script on `keys`, which are all of one slot.
+    pub(super) fn of(script: &Lua, keys: &[&str]) -> Self {
+        let mut call = Self::new("EVALSHA", keys.first().copied().unwrap_or_default());
+        call.arg(script.get_hash()).arg(keys.len()).arg(keys);
+        call
+    }
+
+    pub(super) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
+        self.command.arg(arg);
+        self
+    }
+}
+
+/// How calls are sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manner {
+    /// The most that the trip may take, if it is less than the link's own limit.
+    pub(super) within: Option<Duration>,
+    /// The keys are being moved to this server, which is told that we know.
+    pub(super) is_asking: bool,
+}
+
+/// Sends `calls` of `script`, and returns an answer for each, which may be an error. Those that find the script lost are
+/// sent once more behind it, which is harmless. Fails if there is no connection, or no answer in time.
+pub(super) async fn exchange(
+    link: &Link,
+    calls: Vec<Cmd>,
+    script: &Lua,
+    manner: Manner,
+) -> Result<(Open, Vec<Value>), StoreError> {
+    let open = link.connection()?;
+    let limit = manner.within.map_or(open.limit, |within| within.min(open.limit));
+    let asking = async {
+        let first = pipeline(calls, manner.is_asking);
+        let mut values = query(&first, &open).await?;
+        let is_lost = |value: &Value| error_kind(value) == Some(ErrorKind::Server(ServerErrorKind::NoScript));
+        let lost: Vec<usize> =
+            values.iter().enumerate().filter(|(_, value)| is_lost(value)).map(|(at, _)| at).collect();
+        if !lost.is_empty() && !manner.is_asking {
+            let calls = first.cmd_iter().enumerate().filter(|(at, _)| lost.contains(at));
+            let again = query(&script.before(calls.map(|(_, call)| call.clone())), &open).await?;
+            for (at, value) in lost.into_iter().zip(again) {
+                if let Some(known) = values.get_mut(at) {
+                    *known = value;
+                }
+            }
+        }
+        Ok(values)
+    };
+    // One limit for both tries: a report waits no longer because a server was restarted.
+    let answer = timeout(limit, asking).await;
+    let values = match answer {
+        Ok(values) => values.map_err(|error: RedisError| explain(&error, limit)),
+        Err(_) => Err(StoreError::Slow(limit.as_millis())),
+    };
+    match values {
+        Ok(values) => Ok((open, values)),
+        Err(reason) => {
+            // A trip that was given less time says nothing of the server.
+            if limit == open.limit {
+                link.failed(&open, reason.clone());
+            }
+            Err(reason)
+        }
+    }
+}
+
+/// The kind of an answer that is an error.
+pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
+    match value {
+        Value::ServerError(error) => Some(RedisError::from(error.clone()).kind()),
+        _ => None,
+    }
+}
+
+fn pipeline(calls: Vec<Cmd>, is_asking: bool) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(calls.len());
+    for call in calls {
+        if is_asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(call);
+    }
+    pipeline.ignore_errors();
+    pipeline
+}
+
+async fn query(calls: &Pipeline, open: &Open) -> RedisResult<Vec<Value>> {
+    calls.query_async(&mut open.connection.clone()).await
+}

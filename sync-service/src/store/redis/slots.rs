@@ -1,0 +1,112 @@
+//! Which node of a cluster serves which keys.
+
+use redis::Value;
+
+use crate::store::address::Node;
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+/// The most names that are tried until one is in a slot of a node.
+const NAMES_MAX: u32 = 20_000;
+
+/// The masters and their slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slots(Vec<Range>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    first: u16,
+    last: u16,
+    node: Node,
+}
+
+/// A key's slot: a checksum (CRC-16/XMODEM) of what stands in its braces, or of all of it.
+pub(super) fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    let step = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    let add = |crc: u16, byte: &u8| (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| step(crc));
+    hashed.as_bytes().iter().fold(0, add) % SLOTS
+}
+
+impl Slots {
+    /// Reads the answer to `CLUSTER SLOTS` of the node at `host`, which may leave out its own address.
+    pub(super) fn read(answer: &Value, host: &str) -> Option<Self> {
+        let Value::Array(rows) = answer else { return None };
+        let mut ranges = rows.iter().map(|row| range(row, host)).collect::<Option<Vec<_>>>()?;
+        ranges.sort_unstable_by_key(|range| range.first);
+        (!ranges.is_empty()).then_some(Self(ranges))
+    }
+
+    /// The master that serves a slot.
+    pub(super) fn node_of(&self, slot: u16) -> Option<&Node> {
+        let at = self.0.partition_point(|range| range.last < slot);
+        self.0.get(at).filter(|range| range.first <= slot).map(|range| &range.node)
+    }
+
+    /// The masters; some may come twice.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.0.iter().map(|range| &range.node)
+    }
+
+    /// A hash tag whose slot `node` serves.
+    pub(super) fn tag_of(&self, node: &Node) -> String {
+        let mut names = (0..NAMES_MAX).map(|number| format!("probe:{number}"));
+        names.find(|name| self.node_of(slot_of(name)) == Some(node)).unwrap_or_else(|| "probe".into())
+    }
+}
+
+/// `[first, last, [host, port, ...], ...]`: the master comes first.
+fn range(row: &Value, asked: &str) -> Option<Range> {
+    let Value::Array(row) = row else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = row.as_slice() else { return None };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
+        _ => asked.to_owned(),
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    Some(Range { first, last, node: Node::new(host, u16::try_from(*port).ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_in_the_slot_of_what_stands_in_its_first_braces() {
+        // As `CLUSTER KEYSLOT` says.
+        for (key, slot) in
+            [("123456789", 12_739), ("foo{}{bar}", 8_363), ("foo{{bar}}zap", 4_015), ("weir:{a1}", 7_785)]
+        {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+        assert_eq!(slot_of("weir:{a1}:b{c}"), slot_of("a1"));
+    }
+
+    fn row(first: i64, last: i64, host: &str, port: i64) -> Value {
+        let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.into()), Value::Int(port)]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node(host, port), node("replica", 1)])
+    }
+
+    #[test]
+    fn a_slot_is_its_masters() {
+        let answer =
+            Value::Array(vec![row(10_923, 16_383, "c", 3), row(0, 5_460, "", 1), row(5_462, 10_922, "b", 2)]);
+        let slots = Slots::read(&answer, "a").unwrap();
+        for (slot, node) in
+            [(0, Some(("a", 1))), (5_460, Some(("a", 1))), (5_461, None), (16_383, Some(("c", 3)))]
+        {
+            assert_eq!(
+                slots.node_of(slot),
+                node.map(|(host, port)| Node::new(host, port)).as_ref(),
+                "{slot}"
+            );
+        }
+        for node in [Node::new("a", 1), Node::new("b", 2), Node::new("c", 3)] {
+            assert_eq!(slots.node_of(slot_of(&slots.tag_of(&node))), Some(&node));
+        }
+        assert_eq!(Slots::read(&Value::Array(vec![]), "a"), None);
+        assert_eq!(Slots::read(&Value::Array(vec![Value::Nil]), "a"), None);
+    }
+}

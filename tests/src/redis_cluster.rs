@@ -1,0 +1,122 @@
+//! A Redis Cluster: three masters, and a replica of each.
+
+use std::process::Command;
+
+use crate::port;
+use crate::redis::{OPERATOR, Redis, in_a_group};
+use crate::wait::until;
+
+const SERVERS: usize = 6;
+const MASTERS: usize = 3;
+
+/// The servers of a cluster. Dropping it ends all.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The first three are masters at first.
+    pub servers: Vec<Redis>,
+}
+
+impl Cluster {
+    /// Starts one whose replicas take over about `timeout_ms` after a master fell silent, and waits until it serves every
+    /// slot and the replicas are in step.
+    pub async fn start(timeout_ms: u32) -> Self {
+        let mut servers = Vec::with_capacity(SERVERS);
+        for _ in 0..SERVERS {
+            let (bus, timeout) = (port::free().to_string(), timeout_ms.to_string());
+            let settings = [
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                &bus,
+                "--cluster-node-timeout",
+                &timeout,
+                "--cluster-require-full-coverage",
+                "no",
+                "--cluster-replica-validity-factor",
+                "0",
+            ];
+            servers.push(Redis::start_with(in_a_group(&settings)).await);
+        }
+        let cluster = Self { servers };
+        let addresses = cluster.servers.iter().map(|server| server.address().to_string());
+        let mut create: Vec<String> = vec!["create".into()];
+        create.extend(addresses);
+        create.extend(["--cluster-yes", "--cluster-replicas", "1"].map(str::to_owned));
+        operate(&create);
+        cluster.in_step().await;
+        cluster
+    }
+
+    /// Waits until every node knows of every slot, and every replica has what its master has.
+    pub async fn in_step(&self) {
+        for server in &self.servers {
+            let mut connection = server.operator().await;
+            until("the cluster to be up", async || {
+                let info: String =
+                    redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.ok()?;
+                (info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")).then_some(())
+            })
+            .await;
+        }
+        for server in &self.servers[..MASTERS] {
+            let mut connection = server.operator().await;
+            until("a replica to be in step", async || {
+                let replicas: u32 =
+                    redis::cmd("WAIT").arg(1).arg(100).query_async(&mut connection).await.ok()?;
+                (replicas >= 1).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Where weir-sync finds it: two of its nodes.
+    pub fn url(&self) -> String {
+        let seeds: Vec<_> = self.servers[1..3].iter().map(|server| server.address().to_string()).collect();
+        format!("redis+cluster://weir-user:correct-horse@{}", seeds.join(","))
+    }
+
+    /// Drops all that is stored, and the scripts with it.
+    pub async fn flush(&self) {
+        for server in &self.servers[..MASTERS] {
+            let mut connection = server.operator().await;
+            for command in ["FLUSHALL", "SCRIPT FLUSH"] {
+                let mut words = command.split(' ');
+                let mut flush = redis::cmd(words.next().unwrap_or_default());
+                words.for_each(|word| {
+                    flush.arg(word);
+                });
+                flush.query_async::<()>(&mut connection).await.unwrap_or_else(|e| panic!("{command}: {e}"));
+            }
+        }
+    }
+
+    /// Which of the servers is the master of `key`, as the server `asked` says.
+    pub async fn master_of(&self, key: &str, asked: usize) -> Option<usize> {
+        let mut connection = self.servers[asked].operator().await;
+        let mut command = redis::cmd("CLUSTER");
+        let slot: i64 = command.arg("KEYSLOT").arg(key).query_async(&mut connection).await.ok()?;
+        let mut command = redis::cmd("CLUSTER");
+        let rows: Vec<Vec<redis::Value>> = command.arg("SLOTS").query_async(&mut connection).await.ok()?;
+        let port = rows.iter().find_map(|row| match row.as_slice() {
+            [redis::Value::Int(first), redis::Value::Int(last), redis::Value::Array(master), ..]
+                if (*first..=*last).contains(&slot) =>
+            {
+                match master.get(1) {
+                    Some(redis::Value::Int(port)) => u16::try_from(*port).ok(),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })?;
+        self.servers.iter().position(|server| server.port() == port)
+    }
+}
+
+/// Runs `redis-cli --cluster` with these arguments.
+pub fn operate(arguments: &[String]) {
+    let mut command = Command::new("redis-cli");
+    command.args(["--user", OPERATOR, "--pass", OPERATOR, "--no-auth-warning", "--cluster"]).args(arguments);
+    let output = command.output().unwrap_or_else(|e| panic!("cannot run redis-cli: {e}"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "redis-cli --cluster {arguments:?}: {said}");
+}

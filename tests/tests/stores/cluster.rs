@@ -1,0 +1,218 @@
+//! A Redis Cluster: its parts fail, move and come back by themselves.
+
+use std::time::{Duration, Instant};
+
+use weir_budget::plan::Entry;
+use weir_sync::store::redis::{Redis as RedisStore, budget_key};
+use weir_sync::store::{Batch, Store, StoreError};
+use weir_tests::redis_cluster::{Cluster, operate};
+use weir_tests::wait::until;
+
+use crate::suite::CALM_MS;
+use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, slow};
+
+/// Enough keys that each master has some.
+const KEYS: u8 = 60;
+
+async fn with_a_store(timeout_ms: u32) -> (Cluster, RedisStore) {
+    let cluster = Cluster::start(timeout_ms).await;
+    let store = open(&cluster.url());
+    in_reach(&store).await;
+    // Every master is connected to.
+    until("every key to be charged", async || {
+        charge_all(&store, 0).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+    (cluster, store)
+}
+
+/// Charges every key up to `admitted` tokens; what each was charged.
+async fn charge_all(store: &RedisStore, admitted: u64) -> Vec<Result<u64, StoreError>> {
+    let entries: Vec<Entry> =
+        (0..KEYS).map(|key| entry(&[key], slow(), vec![count(1, admitted, admitted)])).collect();
+    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+    accounts.into_iter().map(|account| account.map(|account| account.charged)).collect()
+}
+
+/// The keys whose master is `server`, as server `asked` says.
+async fn keys_of(cluster: &Cluster, server: usize, asked: usize) -> Vec<bool> {
+    let mut keys = Vec::new();
+    for key in 0..KEYS {
+        keys.push(cluster.master_of(&budget_key(&id(&[key])), asked).await == Some(server));
+    }
+    keys
+}
+
+#[tokio::test]
+async fn a_report_goes_to_every_master_in_one_trip_each() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    let mut before = Vec::new();
+    for server in &cluster.servers[..3] {
+        let () =
+            redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut server.operator().await).await.unwrap();
+        before.push(server.port());
+    }
+    assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(5)));
+    assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(0)), "once");
+    for server in &cluster.servers[..3] {
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query_async(&mut server.operator().await).await.unwrap();
+        let calls =
+            stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next());
+        let calls: u32 = calls.unwrap().parse().unwrap();
+        assert!(calls > u32::from(KEYS) / 3, "a third of two reports: {calls}");
+        assert!(!stats.contains("cmdstat_eval:"), "{stats}");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
+    let (mut cluster, store) = with_a_store(CALM_MS).await;
+    let dead = keys_of(&cluster, 0, 1).await;
+    assert!(dead.iter().any(|is_dead| *is_dead) && dead.iter().any(|is_dead| !is_dead));
+    cluster.servers[0].kill();
+    let (began, mut admitted, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    while began.elapsed() < TIMEOUT * 4 {
+        (admitted, slowest) = (
+            admitted + 1,
+            slowest.max({
+                let asked_at = Instant::now();
+                for (charged, is_dead) in charge_all(&store, admitted + 1).await.into_iter().zip(&dead) {
+                    assert_eq!(charged.is_err(), *is_dead, "{charged:?}");
+                    assert!(charged.is_err() || charged == Ok(1), "{charged:?}");
+                }
+                asked_at.elapsed()
+            }),
+        );
+    }
+    store.ping().await.expect("most of it is in reach");
+    assert!(slowest < TIMEOUT / 2 && admitted > 20, "{admitted} reports, the slowest took {slowest:?}");
+    cluster.servers[0].restart().await;
+    until("all keys to be charged", async || {
+        charge_all(&store, admitted).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+    assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
+}
+
+#[tokio::test]
+async fn a_hung_master_delays_one_report_and_no_other() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    let hung = keys_of(&cluster, 0, 1).await;
+    cluster.servers[0].freeze();
+    let asked_at = Instant::now();
+    for (charged, is_hung) in charge_all(&store, 1).await.into_iter().zip(&hung) {
+        assert_eq!(charged.is_err(), *is_hung, "{charged:?}");
+    }
+    assert!(asked_at.elapsed() >= TIMEOUT, "{:?}", asked_at.elapsed());
+    let (asked_at, reports) = (Instant::now(), 20_u32);
+    for report in 0..reports {
+        let charged = charge_all(&store, 2 + u64::from(report)).await;
+        assert!(charged.iter().zip(&hung).all(|(charged, is_hung)| charged.is_err() == *is_hung));
+    }
+    assert!(asked_at.elapsed() < TIMEOUT, "{reports} reports took {:?}", asked_at.elapsed());
+    cluster.servers[0].thaw();
+    until("all keys to be charged", async || {
+        charge_all(&store, 30).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_with_what_it_knows_and_without_the_scripts() {
+    let (mut cluster, store) = with_a_store(1_000).await;
+    assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(5)));
+    cluster.in_step().await;
+    let dead = keys_of(&cluster, 0, 1).await;
+    cluster.servers[0].kill();
+    let began = Instant::now();
+    let mut admitted = 5;
+    until("a replica to take over", async || {
+        admitted += 1;
+        let charged = charge_all(&store, admitted).await;
+        let undisturbed = charged.iter().zip(&dead).all(|(charged, is_dead)| *is_dead || *charged == Ok(1));
+        assert!(undisturbed, "{charged:?}");
+        charged.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+    println!("the keys of the dead master were charged again after {:?}", began.elapsed());
+    let account = charge(&store, entry(&[0], slow(), vec![count(1, admitted, admitted)])).await.unwrap();
+    assert_eq!((account.charged, account.deficit_ns.div_ceil(slow().token_ns())), (0, admitted), "each once");
+}
+
+#[tokio::test]
+async fn slots_that_move_are_followed_and_nothing_is_lost() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    let ids: Vec<String> = {
+        let mut ids = Vec::new();
+        for server in &cluster.servers[..2] {
+            ids.push(
+                redis::cmd("CLUSTER").arg("MYID").query_async(&mut server.operator().await).await.unwrap(),
+            );
+        }
+        ids
+    };
+    let moves =
+        ["--cluster-from", &ids[0], "--cluster-to", &ids[1], "--cluster-slots", "2000", "--cluster-yes"];
+    let address = cluster.servers[1].address().to_string();
+    let arguments: Vec<String> = ["reshard", &address].into_iter().chain(moves).map(str::to_owned).collect();
+    let first = keys_of(&cluster, 0, 1).await;
+    let mut admitted = 0;
+    let moving = tokio::task::spawn_blocking(move || operate(&arguments));
+    while !moving.is_finished() {
+        admitted += 1;
+        let charged = charge_all(&store, admitted).await;
+        assert!(charged.iter().all(|charged| *charged == Ok(1)), "{admitted}: {charged:?}");
+    }
+    moving.await.unwrap();
+    assert!(admitted > 20, "{admitted} reports meanwhile");
+    let moved = keys_of(&cluster, 0, 1).await;
+    assert!(first != moved && moved.iter().any(|is_first| *is_first), "some keys moved");
+    assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
+}
+
+#[tokio::test]
+async fn nodes_that_are_announced_elsewhere_are_reached() {
+    let cluster = Cluster::start(CALM_MS).await;
+    for server in &cluster.servers {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("cluster-announce-ip").arg("192.0.2.1");
+        let () = command.query_async(&mut server.operator().await).await.unwrap();
+    }
+    let pairs: Vec<_> =
+        cluster.servers.iter().map(|server| format!("192.0.2.1:{0}=127.0.0.1:{0}", server.port())).collect();
+    let nodes = weir_sync::store::address::NodeMap::read(&pairs.join(",")).unwrap();
+    let store = RedisStore::new(&cluster.url(), crate::Options { nodes, ..crate::options() }).unwrap();
+    until("every key to be charged", async || {
+        charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_ask_for_the_slots_is_told_so() {
+    let cluster = Cluster::start(CALM_MS).await;
+    for server in &cluster.servers {
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", "weir-user", "-cluster"]);
+        let () = command.query_async(&mut server.operator().await).await.unwrap();
+    }
+    let store = open(&cluster.url());
+    until("the reason", async || {
+        let error = store.ping().await.unwrap_err().to_string();
+        (error.contains("ACL") && error.contains("cluster")).then_some(())
+    })
+    .await;
+    assert_eq!(store.ping().await.unwrap_err().kind(), "refused");
+}
+
+#[tokio::test]
+async fn one_server_that_is_no_cluster_is_told_so() {
+    let redis = weir_tests::redis::Redis::start().await;
+    let store = open(&redis.url().replace("redis://", "redis+cluster://"));
+    until("the reason", async || {
+        let error = store.ping().await.unwrap_err().to_string();
+        error.contains("cluster support disabled").then_some(())
+    })
+    .await;
+}
