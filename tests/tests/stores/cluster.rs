@@ -166,8 +166,8 @@ async fn slots_that_move_are_followed_and_nothing_is_lost() {
     }
     moving.await.unwrap();
     assert!(admitted > 20, "{admitted} reports meanwhile");
-    let moved = keys_of(&cluster, 0, 1).await;
-    assert!(first != moved && moved.iter().any(|is_first| *is_first), "some keys moved");
+    let after = keys_of(&cluster, 0, 1).await;
+    assert!(first != after && after.iter().any(|is_first| *is_first), "some keys moved");
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
 }
 

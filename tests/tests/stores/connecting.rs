@@ -23,10 +23,10 @@ impl Folder {
     }
 
     /// The path of a file with this text.
-    fn file(&self, name: &str, text: &str) -> Option<String> {
+    fn file(&self, name: &str, text: &str) -> String {
         let path: PathBuf = self.0.path().join(name);
         fs::write(&path, text).unwrap();
-        Some(path.to_str().unwrap().to_owned())
+        path.to_str().unwrap().to_owned()
     }
 }
 
@@ -92,7 +92,7 @@ async fn an_acl_user_and_its_password_are_given() {
 async fn an_acl_user_and_its_password_are_given_over_tls() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
-    let files = Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() };
+    let files = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
     an_acl_user_gets_in(&redis.url(), &files).await;
     works(&open_with(&redis.url().replace("rediss://", "valkeys://"), &files)).await;
 }
@@ -117,13 +117,17 @@ async fn only_the_certificates_it_is_given_are_trusted() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let tls = Some(issuer.sign("127.0.0.1"));
     let redis = Redis::start_with(Setup { tls, ..with_a_password("over-tls") }).await;
-    works(&open_with(&redis.url(), &Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() }))
-        .await;
-    let stranger = Files { ca: folder.file("other.pem", &Issuer::new("theirs").pem()), ..Files::default() };
+    works(&open_with(
+        &redis.url(),
+        &Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() },
+    ))
+    .await;
+    let stranger =
+        Files { ca: Some(folder.file("other.pem", &Issuer::new("theirs").pem())), ..Files::default() };
     let error = refusal(&open_with(&redis.url(), &stranger)).await.to_string();
     assert!(error.contains("certificate") && error.contains("store_ca_file"), "{error}");
     let other_name = redis.url().replace("127.0.0.1", "localhost");
-    let files = Files { ca: folder.file("ca.pem", &issuer.pem()), ..Files::default() };
+    let files = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
     let error = refusal(&open_with(&other_name, &files)).await.to_string();
     assert!(error.contains("127.0.0.1") && error.contains("not valid for name"), "{error}");
 }
@@ -137,11 +141,11 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
         ..with_a_password("over-tls")
     };
     let redis = Redis::start_with(setup).await;
-    let ca = folder.file("ca.pem", &issuer.pem());
+    let ca = Some(folder.file("ca.pem", &issuer.pem()));
     let shown = |name: &str, (cert, key): (String, String)| Files {
         ca: ca.clone(),
-        client_cert: folder.file(&format!("{name}.pem"), &cert),
-        client_key: folder.file(&format!("{name}.key"), &key),
+        client_cert: Some(folder.file(&format!("{name}.pem"), &cert)),
+        client_key: Some(folder.file(&format!("{name}.key"), &key)),
         password: None,
     };
     works(&open_with(&redis.url(), &shown("weir", issuer.sign("weir-sync")))).await;
@@ -157,7 +161,7 @@ async fn a_password_in_a_file_is_read_for_each_connection() {
     let folder = Folder::new();
     let redis = Redis::start_with(with_a_user(None)).await;
     let url = redis.url().replace(":correct-horse", "");
-    let files = Files { password: folder.file("password", "correct-horse\n"), ..Files::default() };
+    let files = Files { password: Some(folder.file("password", "correct-horse\n")), ..Files::default() };
     works(&open_with(&url, &files)).await;
     folder.file("password", "battery-staple\n");
     let store = open_with(&url, &files);
@@ -177,12 +181,12 @@ async fn files_of_no_use_are_named_at_the_start() {
     let gone = refused(Files { ca: Some("/nowhere/ca.pem".into()), ..Files::default() }).to_string();
     assert!(gone.starts_with("store_ca_file: cannot read /nowhere/ca.pem"), "{gone}");
     let swapped = Files {
-        client_cert: folder.file("a", &key),
-        client_key: folder.file("b", &cert),
+        client_cert: Some(folder.file("a", &key)),
+        client_key: Some(folder.file("b", &cert)),
         ..Files::default()
     };
     let swapped = refused(swapped).to_string();
     assert!(swapped.starts_with("store_client_cert_file: expected certificates"), "{swapped}");
-    let empty = refused(Files { password: folder.file("c", "\n"), ..Files::default() }).to_string();
+    let empty = refused(Files { password: Some(folder.file("c", "\n")), ..Files::default() }).to_string();
     assert!(empty.starts_with("store_password_file: expected a password"), "{empty}");
 }

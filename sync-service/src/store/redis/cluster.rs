@@ -5,7 +5,8 @@
 //! that it changed; a call whose key has moved is sent there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, ServerErrorKind, Value};
@@ -24,9 +25,8 @@ use crate::store::trouble::explain;
 
 /// How often a call is sent again that a server could not take.
 const RETRIES: usize = 2;
-/// How long to wait before that, at least and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// How long to wait before that, in milliseconds: at least, and less than this.
+const PAUSE_MS: Range<u32> = 20..100;
 /// How often to ask which slots are whose.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two such questions.
@@ -102,7 +102,8 @@ impl Cluster {
             // The first try is bounded by the links' own limits.
             let within = (retry > 0).then(|| until.saturating_duration_since(Instant::now()));
             let sent = self.send_once(waiting, script, within).await;
-            let is_last = retry == RETRIES || Instant::now() + PAUSE_MAX >= until;
+            let is_last =
+                retry == RETRIES || Instant::now() + Duration::from_millis(PAUSE_MS.end.into()) >= until;
             let mut is_pause_due = false;
             waiting = Vec::new();
             for (mut sent, answer) in sent {
@@ -215,13 +216,12 @@ fn next(answer: &Value) -> Next {
 fn pause() -> Duration {
     // Calls that failed together need not come back together.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let more_ms = (PAUSE_MAX - PAUSE_MIN).as_millis();
-    PAUSE_MIN
-        + Duration::from_millis(u64::try_from(u128::from(now.subsec_micros()) % more_ms).unwrap_or_default())
+    let more_ms = now.subsec_micros() % (PAUSE_MS.end - PAUSE_MS.start);
+    Duration::from_millis((PAUSE_MS.start + more_ms).into())
 }
 
 impl Shared {
-    fn shards(&self) -> std::sync::MutexGuard<'_, Shards> {
+    fn shards(&self) -> MutexGuard<'_, Shards> {
         // Nothing that runs under this lock panics; should it, what it guards is still good.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
