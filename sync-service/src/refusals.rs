@@ -24,24 +24,57 @@ struct Seen {
 impl Refusals {
     /// Logs that a request of `peer` was refused, unless that was logged within the last minute.
     pub fn log(&self, peer: IpAddr, reason: String) {
+        self.log_at(Instant::now(), peer, reason);
+    }
+
+    /// Returns whether it was logged.
+    fn log_at(&self, now: Instant, peer: IpAddr, reason: String) -> bool {
         // Nothing that runs under this lock panics; should it, what it guards is still good.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |seen: &Seen| now.duration_since(seen.logged_at) < PAUSE;
         if seen.len() >= REFUSALS_MAX {
-            seen.retain(|_, seen| seen.logged_at.elapsed() < PAUSE);
+            seen.retain(|_, seen| is_recent(seen));
         }
         let has_room = seen.len() < REFUSALS_MAX;
         let key = (peer, reason);
         match seen.get_mut(&key) {
-            Some(seen) if seen.logged_at.elapsed() < PAUSE => seen.since += 1,
+            Some(seen) if is_recent(seen) => {
+                seen.since += 1;
+                return false;
+            }
             Some(seen) => {
                 tracing::warn!(%peer, times_since = seen.since + 1, "refused again: {}", key.1);
-                *seen = Seen { logged_at: Instant::now(), since: 0 };
+                *seen = Seen { logged_at: now, since: 0 };
             }
             None if has_room => {
                 tracing::warn!(%peer, "refused: {}", key.1);
-                seen.insert(key, Seen { logged_at: Instant::now(), since: 0 });
+                seen.insert(key, Seen { logged_at: now, since: 0 });
             }
-            None => {}
+            None => return false,
         }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_logged_once_a_minute_and_bounded() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let peer = |n: u32| IpAddr::from(Ipv4Addr::from(n));
+        let logged = |at_s: u64, n: u32| {
+            refusals.log_at(start + Duration::from_secs(at_s), peer(n), "401 Unauthorized".into())
+        };
+        assert!(logged(0, 1));
+        assert!(!(0..1_000).any(|_| logged(59, 1)), "the same again");
+        assert!(logged(60, 1) && !logged(61, 1), "a minute later");
+        let others = (2..10_000).filter(|n| logged(61, *n)).count();
+        assert_eq!(others, REFUSALS_MAX - 1);
+        assert!(logged(130, 10_001), "once the others are old");
+        assert!(refusals.0.lock().unwrap().len() < REFUSALS_MAX);
     }
 }

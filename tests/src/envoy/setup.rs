@@ -54,7 +54,7 @@ pub struct Setup {
     trusted_hops: u32,
     access_log: String,
     upstream: Option<SocketAddr>,
-    clusters: Vec<(String, SocketAddr)>,
+    clusters: Vec<Value>,
     /// What a shipped bootstrap says beside its addresses and its filter, and where the weir-syncs are.
     shipped: Option<(Value, Vec<SocketAddr>)>,
     /// HTTP filters in front of the filter.
@@ -132,7 +132,16 @@ impl Setup {
     /// With one more cluster, for weir-sync.
     #[must_use]
     pub fn cluster(mut self, name: &str, address: SocketAddr) -> Self {
-        self.clusters.push((name.into(), address));
+        self.clusters.push(cluster(name, address, CONNECT_TIMEOUT));
+        self
+    }
+
+    /// The same, over this transport socket.
+    #[must_use]
+    pub fn secured_cluster(mut self, name: &str, address: SocketAddr, transport_socket: Value) -> Self {
+        let mut cluster = cluster(name, address, CONNECT_TIMEOUT);
+        cluster["transport_socket"] = transport_socket;
+        self.clusters.push(cluster);
         self
     }
 
@@ -188,7 +197,7 @@ impl Setup {
     pub(super) fn bootstrap(&self, folder: &Path) -> Value {
         let mut clusters = vec![];
         clusters.extend(self.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
-        clusters.extend(self.clusters.iter().map(|(name, address)| cluster(name, *address, CONNECT_TIMEOUT)));
+        clusters.extend(self.clusters.iter().cloned());
         let mut bootstrap = json!({
             "node": {"id": self.node, "cluster": "weir-tests"},
             "admin": {"address": tcp(FREE_PORT)},

@@ -23,6 +23,7 @@ mod refill;
 mod regions;
 mod routes;
 mod rules;
+mod secured;
 mod strict;
 mod sync;
 mod table;
