@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
 use weir_sync::secrets::Secrets;
-use weir_sync::server::Listening;
+use weir_sync::server::{self, Listening, RunError};
 use weir_sync::{check, explain};
 
 fn main() -> ExitCode {
@@ -43,6 +43,10 @@ fn main() -> ExitCode {
         for warning in &loaded.warnings {
             eprintln!("warning: {warning}");
         }
+        if let Err(error) = try_store(&loaded.config) {
+            eprintln!("weir-sync: {error}");
+            return ExitCode::FAILURE;
+        }
         println!("the configuration is good");
         return ExitCode::SUCCESS;
     }
@@ -57,6 +61,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+#[tokio::main]
+async fn try_store(config: &Config) -> Result<(), RunError> {
+    server::try_store(config).await
 }
 
 fn start_logs(config: &Config) {

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::Settings;
 
 use crate::config::{Config, StoreAddress};
@@ -21,10 +21,10 @@ use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
 use crate::secrets::Secrets;
-use crate::store::Store;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
+use crate::store::{Store, StoreError};
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,6 +32,10 @@ const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 const BANS_PAUSE: Duration = Duration::from_millis(50);
 /// The most connections to the pages' own address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
+
+/// How long to try a store that is only to be tried, and how often to look.
+const TRY_TIMEOUT: Duration = Duration::from_secs(15);
+const TRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why weir-sync could not start.
 #[derive(Debug, Error)]
@@ -45,6 +49,9 @@ pub enum RunError {
     /// The store's settings cannot be used.
     #[error(transparent)]
     Store(#[from] DialError),
+    /// The store was tried, and cannot be used now.
+    #[error("{0}")]
+    Unusable(StoreError),
 }
 
 /// Where a weir-sync listens.
@@ -191,6 +198,21 @@ fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, setting
     }
 }
 
+/// Tries the store that `config` names. Fails if it cannot be used now.
+pub async fn try_store(config: &Config) -> Result<(), RunError> {
+    let store = open_store(config)?;
+    let tried = async {
+        loop {
+            match store.ping().await {
+                Err(StoreError::Connecting) => sleep(TRY_PAUSE).await,
+                answer => return answer,
+            }
+        }
+    };
+    let answer = timeout(TRY_TIMEOUT, tried).await;
+    answer.unwrap_or(Err(StoreError::Connecting)).map_err(RunError::Unusable)
+}
+
 /// The store that `config` names. Must run inside tokio. Fails if its settings cannot be used.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let url = match &config.store {
@@ -204,6 +226,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
         client_key: config.store_client_key_file.clone(),
     };
     let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
-    let options = Options { response_timeout, pop_ttl, files, nodes: config.store_nodes.clone() };
+    let wait = (!config.store_wait.is_zero()).then_some(config.store_wait);
+    let options = Options { response_timeout, pop_ttl, files, nodes: config.store_nodes.clone(), wait };
     Ok(Arc::new(Redis::new(url, options)?))
 }

@@ -23,6 +23,8 @@ pub struct Config {
     pub store: StoreAddress,
     /// How long the store may take to answer.
     pub store_timeout: Duration,
+    /// How long a replica of the store may take to have a draw of a strict rule; zero does not wait for one.
+    pub store_wait: Duration,
     /// Where the store's nodes are reached that are announced elsewhere.
     pub store_nodes: NodeMap,
     /// A file that holds the store's password, instead of one in its address.
@@ -124,6 +126,7 @@ impl Default for Config {
             ops_listen: None,
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
+            store_wait: Duration::ZERO,
             store_nodes: NodeMap::default(),
             store_password_file: None,
             store_ca_file: None,

@@ -65,7 +65,7 @@ pub fn command() -> Command {
              environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the file.",
         )
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
-        .arg(check.help("Check the configuration and exit"))
+        .arg(check.help("Check the configuration, try the store, and exit"))
         .subcommand(crate::check::command())
         .subcommand(crate::explain::command())
         .args_conflicts_with_subcommands(true);

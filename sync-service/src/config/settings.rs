@@ -94,6 +94,14 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(
+        store_wait_ms as store_wait,
+        "MS",
+        "0",
+        "How long a replica of the store may take to have what was drawn for a strict rule (`WAIT 1`); without its word nothing is given. \
+         0 does not wait: then a fail-over may forget draws, and tokens are given twice",
+        |text| values::millis(text, 0, 60_000)
+    ),
+    setting!(
         store_nodes,
         "PAIRS",
         "",

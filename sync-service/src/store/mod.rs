@@ -99,6 +99,9 @@ pub enum StoreError {
     /// No answer in time.
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
+    /// It is done, but no replica has it yet.
+    #[error("no replica of the store has confirmed a draw within {0} ms")]
+    Unconfirmed(u128),
     /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
@@ -113,6 +116,7 @@ impl StoreError {
         match self {
             Self::Connecting | Self::Unreachable(_) => "unreachable",
             Self::Slow(_) => "slow",
+            Self::Unconfirmed(_) => "unconfirmed",
             Self::Refused(_) => "refused",
             Self::Nonsense(_) => "nonsense",
         }

@@ -48,6 +48,8 @@ const HOT_KEY: &str = "weir:hot";
 #[derive(Debug)]
 pub struct Redis {
     servers: Servers,
+    /// Connections for draws alone, which wait for a replica.
+    patient: Option<Servers>,
     charge: Arc<Lua>,
     draw: Arc<Lua>,
     register: Arc<Lua>,
@@ -70,13 +72,15 @@ pub struct Options {
     pub files: Files,
     /// Where nodes are reached that are announced elsewhere.
     pub nodes: NodeMap,
+    /// How long a replica may take to have a draw of a strict rule; without this it is not waited for.
+    pub wait: Option<Duration>,
 }
 
 impl Redis {
     /// Starts connecting to `url` (see [`super::address`]) in the background. Must run inside tokio. Fails if the URL or
     /// the files cannot be used.
     pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
-        let dialer = Dialer::new(url, options.files, options.nodes)?;
+        let dialer = Arc::new(Dialer::new(url, options.files, options.nodes)?);
         let texts = [
             charge::script(),
             draw::script(),
@@ -88,8 +92,12 @@ impl Redis {
         ];
         let [charge, draw, register, hot, bans, rules, fleet] =
             texts.each_ref().map(|text| Arc::new(Lua::new(text)));
+        let scripts: Arc<[String]> = texts.into();
+        let servers =
+            |wait| Servers::new(Arc::clone(&dialer), options.response_timeout, Arc::clone(&scripts), wait);
         Ok(Self {
-            servers: Servers::new(dialer, options.response_timeout, texts.into()),
+            servers: servers(None),
+            patient: options.wait.map(|wait| servers(Some(wait))),
             charge,
             draw,
             register,
@@ -119,7 +127,8 @@ impl Store for Redis {
             if draws.is_empty() {
                 return Vec::new();
             }
-            let rows = self.servers.send(draw::calls(&self.draw, pop, draws), &self.draw).await;
+            let servers = self.patient.as_ref().unwrap_or(&self.servers);
+            let rows = servers.send(draw::calls(&self.draw, pop, draws), &self.draw).await;
             draws.iter().zip(rows).map(|(draw, row)| draw::drawn(draw, &row?)).collect()
         })
     }

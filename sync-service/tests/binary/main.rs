@@ -72,6 +72,11 @@ fn a_configuration_can_be_checked_alone() {
     assert!(good.status.success());
     assert_eq!(String::from_utf8(good.stdout).unwrap(), "the configuration is good\n");
     assert!(!run(&["--check", "--region", "FRA"]).status.success());
+    // Nothing listens there.
+    let unreachable = run(&["--check", "--store", "redis://weir:pa55word@127.0.0.1:1"]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    let said = String::from_utf8(unreachable.stderr).unwrap();
+    assert!(said.starts_with("weir-sync: the store is out of reach") && !said.contains("pa55"), "{said}");
 }
 
 #[test]

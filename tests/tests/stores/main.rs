@@ -2,6 +2,7 @@
 
 mod equality;
 mod failing;
+mod failover;
 mod far;
 mod flushed;
 mod idle;
@@ -86,6 +87,7 @@ fn options() -> Options {
         pop_ttl: POP_TTL,
         files: Files::default(),
         nodes: NodeMap::default(),
+        wait: None,
     }
 }
 

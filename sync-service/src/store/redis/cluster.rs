@@ -46,6 +46,8 @@ struct Shared {
     dialer: Arc<Dialer>,
     response_timeout: Duration,
     scripts: Arc<[String]>,
+    /// How long a replica may take to have what a call did; without this it is not waited for.
+    wait: Option<Duration>,
     shards: Mutex<Shards>,
     /// Notified when an answer shows that slots have moved.
     stale: Notify,
@@ -82,11 +84,22 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// Starts connecting; `scripts` are loaded on each new connection. Must run inside tokio.
-    pub(super) fn new(dialer: Arc<Dialer>, response_timeout: Duration, scripts: Arc<[String]>) -> Self {
+    pub(super) fn new(
+        dialer: Arc<Dialer>,
+        response_timeout: Duration,
+        scripts: Arc<[String]>,
+        wait: Option<Duration>,
+    ) -> Self {
         let shards =
             Shards { slots: Slots::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
-        let shared =
-            Shared { dialer, response_timeout, scripts, shards: Mutex::new(shards), stale: Notify::new() };
+        let shared = Shared {
+            dialer,
+            response_timeout,
+            scripts,
+            wait,
+            shards: Mutex::new(shards),
+            stale: Notify::new(),
+        };
         let shared = Arc::new(shared);
         Self { task: tokio::spawn(Arc::clone(&shared).follow()), shared }
     }
@@ -97,7 +110,7 @@ impl Cluster {
         answers.resize_with(calls.len(), || Err(StoreError::Nonsense("no answer")));
         let calls = calls.into_iter().enumerate();
         let mut waiting: Vec<_> = calls.map(|(at, call)| Waiting { at, call, redirected: None }).collect();
-        let until = Instant::now() + self.shared.limit();
+        let until = Instant::now() + self.shared.limit() + self.shared.wait.unwrap_or_default();
         for retry in 0..=RETRIES {
             // The first try is bounded by the links' own limits.
             let within = (retry > 0).then(|| until.saturating_duration_since(Instant::now()));
@@ -150,7 +163,7 @@ impl Cluster {
         let mut trips = JoinSet::new();
         for ((node, is_asking), group) in groups {
             let (shared, script) = (Arc::clone(&self.shared), Arc::clone(script));
-            let manner = Manner { within, is_asking };
+            let manner = Manner { within, is_asking, wait: self.shared.wait };
             trips.spawn(async move {
                 let answers = shared.trip(&node, &group, &script, manner).await;
                 group.into_iter().zip(answers).collect::<Vec<_>>()

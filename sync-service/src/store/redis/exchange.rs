@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
 use tokio::time::timeout;
 
 use super::script::Lua;
@@ -43,6 +43,8 @@ pub(super) struct Manner {
     pub(super) within: Option<Duration>,
     /// The keys are being moved to this server, which is told that we know.
     pub(super) is_asking: bool,
+    /// How long a replica may take to have it, too; without this it is not waited for.
+    pub(super) wait: Option<Duration>,
 }
 
 /// Sends `calls` of `script`, and returns an answer for each, which may be an error. Those that find the script lost are
@@ -54,16 +56,18 @@ pub(super) async fn exchange(
     manner: Manner,
 ) -> Result<(Open, Vec<Value>), StoreError> {
     let open = link.connection()?;
-    let limit = manner.within.map_or(open.limit, |within| within.min(open.limit));
+    let longest = open.limit + manner.wait.unwrap_or_default();
+    let limit = manner.within.map_or(longest, |within| within.min(longest));
     let asking = async {
-        let first = pipeline(calls, manner.is_asking);
-        let mut values = query(&first, &open).await?;
+        let mut first = pipeline(calls, manner.is_asking);
+        let mut values = query(&mut first, &open, manner.wait).await?;
         let is_lost = |value: &Value| error_kind(value) == Some(ErrorKind::Server(ServerErrorKind::NoScript));
         let lost: Vec<usize> =
             values.iter().enumerate().filter(|(_, value)| is_lost(value)).map(|(at, _)| at).collect();
         if !lost.is_empty() && !manner.is_asking {
             let calls = first.cmd_iter().enumerate().filter(|(at, _)| lost.contains(at));
-            let again = query(&script.before(calls.map(|(_, call)| call.clone())), &open).await?;
+            let mut again = script.before(calls.map(|(_, call)| call.clone()));
+            let again = query(&mut again, &open, manner.wait).await?;
             for (at, value) in lost.into_iter().zip(again) {
                 if let Some(known) = values.get_mut(at) {
                     *known = value;
@@ -75,14 +79,15 @@ pub(super) async fn exchange(
     // One limit for both tries: a report waits no longer because a server was restarted.
     let answer = timeout(limit, asking).await;
     let values = match answer {
-        Ok(values) => values.map_err(|error: RedisError| explain(&error, limit)),
+        Ok(values) => values,
         Err(_) => Err(StoreError::Slow(limit.as_millis())),
     };
     match values {
         Ok(values) => Ok((open, values)),
+        Err(reason @ StoreError::Unconfirmed(_)) => Err(reason),
         Err(reason) => {
             // A trip that was given less time says nothing of the server.
-            if limit == open.limit {
+            if limit == longest {
                 link.failed(&open, reason.clone());
             }
             Err(reason)
@@ -110,6 +115,19 @@ fn pipeline(calls: Vec<Cmd>, is_asking: bool) -> Pipeline {
     pipeline
 }
 
-async fn query(calls: &Pipeline, open: &Open) -> RedisResult<Vec<Value>> {
-    calls.query_async(&mut open.connection.clone()).await
+/// What each of `calls` gave, once a replica has it, too, if that is waited for.
+async fn query(calls: &mut Pipeline, open: &Open, wait: Option<Duration>) -> Result<Vec<Value>, StoreError> {
+    if let Some(wait) = wait {
+        calls.cmd("WAIT").arg(1).arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    }
+    let answer = calls.query_async::<Vec<Value>>(&mut open.connection.clone()).await;
+    let mut values = answer.map_err(|error| explain(&error, open.limit))?;
+    if let Some(wait) = wait {
+        match values.pop() {
+            Some(Value::Int(1..)) => {}
+            Some(Value::ServerError(error)) => return Err(explain(&RedisError::from(error), open.limit)),
+            _ => return Err(StoreError::Unconfirmed(wait.as_millis())),
+        }
+    }
+    Ok(values)
 }

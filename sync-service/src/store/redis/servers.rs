@@ -17,17 +17,24 @@ use crate::store::trouble::explain;
 /// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Link),
+    One(Link, Manner),
     Cluster(Cluster),
 }
 
 impl Servers {
-    /// Starts connecting; `scripts` are loaded on each new connection.
-    pub(super) fn new(dialer: Dialer, response_timeout: Duration, scripts: Arc<[String]>) -> Self {
-        let dialer = Arc::new(dialer);
+    /// Starts connecting; `scripts` are loaded on each new connection. Each call waits for a replica if there is a `wait`.
+    pub(super) fn new(
+        dialer: Arc<Dialer>,
+        response_timeout: Duration,
+        scripts: Arc<[String]>,
+        wait: Option<Duration>,
+    ) -> Self {
         match dialer.address().kind() {
-            Kind::Cluster => Self::Cluster(Cluster::new(dialer, response_timeout, scripts)),
-            _ => Self::One(Link::new(Place::Only(dialer), response_timeout, scripts)),
+            Kind::Cluster => Self::Cluster(Cluster::new(dialer, response_timeout, scripts, wait)),
+            _ => Self::One(
+                Link::new(Place::Only(dialer), response_timeout, scripts),
+                Manner { wait, ..Manner::default() },
+            ),
         }
     }
 
@@ -38,9 +45,9 @@ impl Servers {
         script: &Arc<Lua>,
     ) -> Vec<Result<T, StoreError>> {
         match self {
-            Self::One(link) => {
+            Self::One(link, manner) => {
                 let (count, commands) = (calls.len(), calls.into_iter().map(|call| call.command).collect());
-                match exchange(link, commands, script, Manner::default()).await {
+                match exchange(link, commands, script, *manner).await {
                     Ok((open, values)) => values.into_iter().map(|value| given(value, link, &open)).collect(),
                     Err(reason) => (0..count).map(|_| Err(reason.clone())).collect(),
                 }
@@ -61,7 +68,7 @@ impl Servers {
     /// Whether a server is in reach; an error says why not.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         match self {
-            Self::One(link) => link.connection().map(|_| ()),
+            Self::One(link, _) => link.connection().map(|_| ()),
             Self::Cluster(cluster) => cluster.ping(),
         }
     }
