@@ -210,7 +210,7 @@ mod tests {
             twice,
             ["expected YAML: a is given twice: expected it once, found the second at line 2, column 1"]
         );
-        // None of the texts of the library's own, which speak of its options.
+        // The library's own texts are not shown: they name its options.
         for text in [
             "rules: [\n",
             "a: *b",
@@ -241,7 +241,7 @@ mod tests {
         assert!(errors(&large, Form::Yaml)[0].starts_with("expected at most 1048576 bytes, found"));
         let fits = format!("{YAML}#{}", "x".repeat(DOCUMENT_BYTES_MAX - YAML.len() - 1));
         Document::read(fits.as_bytes(), Form::Yaml).unwrap();
-        // An alias is small in YAML, and what it stands for large in JSON.
+        // An alias is short in YAML; as JSON, it is what it stands for.
         let aliases = |hosts: usize| {
             let hosts = vec![format!("h{}", "x".repeat(249)); hosts].join(", ");
             let rule = |n: usize| {

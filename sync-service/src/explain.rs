@@ -96,8 +96,10 @@ fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<S
         Listed::Blocked => {
             let sure = meets(rules.deny(), Holds::Yes, &mut fetched);
             let place = sure.or_else(|| meets(rules.deny(), Holds::Unsure, &mut fetched)).unwrap_or_default();
-            let meets = if sure.is_some() { "meets" } else { "may meet, which cannot be told," };
-            return vec![format!("It {meets} deny[{place}], and nothing of allow: it gets status 403.")];
+            let meets = if sure.is_some() { "meets" } else { "may meet" };
+            return vec![format!(
+                "It {meets} deny[{place}], and meets nothing in allow: it gets status 403."
+            )];
         }
         Listed::No => {}
     }
@@ -159,14 +161,14 @@ fn counted(
                 }
                 Missing::Share => (
                     KeyValue::LACKING,
-                    format!("that of all who lack a part: lacks {lacks} (missing: share)"),
+                    format!("of all requests that lack a part: lacks {lacks} (missing: share)"),
                 ),
             }
         }
     };
     let unsure = match rule.matches.holds(request).min(rule.variant.holds(&rule.key, request)) {
         Holds::Yes => "",
-        _ => "; whether it is for the request cannot be told",
+        _ => "; the request may not meet its conditions",
     };
     Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", Hex(key.as_bytes())))
 }
@@ -225,7 +227,7 @@ fn uncounted(
         }
         Some(rule) if rule.variant.tier.is_none() => {
             let name = &rule.name;
-            format!("whether the request is of this tier cannot be told: it is for {name}, which allows less")
+            format!("the request may be of this tier, so {name} counts it, which allows less")
         }
         Some(tier) => format!("the request is for the tier {}", tier.name),
         None => "match does not hold".into(),

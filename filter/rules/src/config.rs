@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_fleet_needs_one() {
+    fn fields_about_the_fleet_need_a_sync_section() {
         let found = errors(
             r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2,
                 "floors": {"eu": 5}, "when_unsynced": "deny"},

@@ -22,7 +22,7 @@ pub fn lists(rules: &RuleSet) -> Vec<String> {
         told.push(format!("allow: {} are counted by no rule and never refused.", requests(condition)));
     }
     for condition in rules.deny() {
-        told.push(format!("deny: {} are answered 403, but for those of allow.", requests(condition)));
+        told.push(format!("deny: {} get status 403, unless they meet allow.", requests(condition)));
     }
     told
 }
@@ -96,8 +96,12 @@ fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
     let Some(keys) = &tier.keys else { return requests };
     let part = rule.key.parts().find(|part| matches!(part, KeyPart::Other(_)));
     let part = part.map_or_else(String::new, |part| key::part(part, rules.attributes()));
-    let of = format!("of {} ({part})", condition::quoted(keys.iter()));
-    if tier.when == Condition::default() { format!("requests {of}") } else { format!("{requests}, {of}") }
+    let keys = format!("whose {part} is {}", condition::quoted(keys.iter()));
+    if tier.when == Condition::default() {
+        format!("requests {keys}")
+    } else {
+        format!("{requests} and {keys}")
+    }
 }
 
 fn wider(base: &Rule, rules: &RuleSet) -> Vec<String> {

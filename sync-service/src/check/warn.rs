@@ -51,7 +51,7 @@ fn of_lists(set: &RuleSet) -> Vec<String> {
             }
             if name == "allow" && is_everybody(condition) {
                 let problem = "every client of IPv4 or IPv6 is counted by no rule";
-                let expected = "expected the networks of those who are meant";
+                let expected = "expected only the networks that are meant";
                 warnings.push(format!("{}: {problem}: {expected}", at(".addresses")));
             }
             if excludes_itself(condition) {

@@ -3,7 +3,7 @@ use weir_rules::fleet_secret::FleetSecret;
 use super::*;
 use crate::document::{Document, Form};
 
-/// What is said of a request under these rules, a line each, without the first, which repeats it.
+/// The lines about a request under these rules, without the first, which repeats the request.
 fn told(document: &str, arguments: &[&str]) -> Vec<String> {
     let document = Document::read(document.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}"));
     let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
@@ -16,7 +16,7 @@ fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_key_is_told_in_the_clear_and_in_bytes() {
+fn the_key_is_shown_in_clear_and_in_bytes() {
     let address = ["--address", "192.0.2.77"];
     assert_eq!(
         of_rule("key: [client_address: {ipv4: 24}], cost: 3", &address),
@@ -62,13 +62,13 @@ fn claims_and_routes_are_asked_for_by_name() {
 }
 
 #[test]
-fn what_is_lacking_is_named() {
+fn a_missing_part_is_named() {
     for (missing, expected) in [
         ("skip", "  r: lacks header x-key (missing: skip)"),
         ("limit", "  r: lacks header x-key (missing: limit): limited at once; enforced"),
         (
             "share",
-            "  r: key that of all who lack a part: lacks header x-key (missing: share); bytes 02; costs 1; enforced",
+            "  r: key of all requests that lack a part: lacks header x-key (missing: share); bytes 02; costs 1; enforced",
         ),
     ] {
         let rule = format!("key: [client_address, host, {{header: x-key}}], missing: {missing}");
@@ -97,7 +97,7 @@ fn the_first_test_that_fails_is_named() {
             "JWT claim p.sub does not hold: the request has none",
         ),
         ("{any: [{methods: [PUT]}, {path: {exact: /}}]}", "none of any holds"),
-        ("{not: {methods: [GET]}}", "not does not hold: the request is one of those"),
+        ("{not: {methods: [GET]}}", "not does not hold: the request meets it"),
     ] {
         let arguments =
             ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1", "--claim", "p.plan=free"];
@@ -110,7 +110,7 @@ fn the_first_test_that_fails_is_named() {
 }
 
 #[test]
-fn of_tiers_the_one_that_fits_is_told() {
+fn the_tier_that_fits_is_named() {
     let rule = "key: [all], tiers: [{name: a, when: {methods: [PUT]}, times: 2}, {name: b, when: {methods: [POST, PUT]}, \
                 times: 3}, {name: c, when: {methods: [HEAD, POST]}, unlimited: true}]";
     let of = |method| of_rule(rule, &["--method", method]).join("\n");
@@ -129,7 +129,7 @@ fn of_tiers_the_one_that_fits_is_told() {
 }
 
 #[test]
-fn of_a_tiers_keys_it_is_told_whether_the_request_has_one() {
+fn a_tiers_keys_are_looked_up() {
     let rule = "key: [{header: x-account}], tiers: [{name: big, keys: [acme, big-co], times: 2}, \
                 {name: own, when: {methods: [GET]}, keys: [us], unlimited: true}]";
     let of = |account: &str| of_rule(rule, &["--header", &format!("x-account: {account}")]).join("\n");
@@ -157,26 +157,23 @@ fn the_lists_come_first() {
     };
     assert_eq!(told(&document(true), &[]), ["It meets allow[1]: it goes through; no rule counts it."]);
     let denied = told(&document(true), &["--method", "POST"]);
-    assert_eq!(denied, ["It meets deny[0], and nothing of allow: it gets status 403."]);
+    assert_eq!(denied, ["It meets deny[0], and meets nothing in allow: it gets status 403."]);
     let off = told(&document(false), &["--method", "POST"]);
     assert_eq!(off, ["enforce is false: it goes through; no rule and no list is looked at."]);
 }
 
 #[test]
-fn what_cannot_be_told_is_said() {
+fn an_undecided_test_is_said() {
     let rule = "key: [all], match: {path: {exact: /login}}, tiers: [{name: a, when: {path: {prefix: /LOGIN}}, times: 2}]";
     let found = of_rule(rule, &["--path", "/Login"]);
-    let reason = "whether the request is of this tier cannot be told: it is for r, which allows less";
+    let reason = "the request may be of this tier, so r counts it, which allows less";
     assert_eq!(found[3], format!("  r.a: {reason}"), "{found:?}");
-    assert!(found[1].ends_with("; enforced; whether it is for the request cannot be told"), "{found:?}");
+    assert!(found[1].ends_with("; enforced; the request may not meet its conditions"), "{found:?}");
     let denied = told(
         "{deny: [{methods: [PUT]}, {path: {prefix: /a}}], rules: [{name: a, key: [all], rate: 1/s}]}",
         &["--path", "/A"],
     );
-    assert_eq!(
-        denied,
-        ["It may meet, which cannot be told, deny[1], and nothing of allow: it gets status 403."]
-    );
+    assert_eq!(denied, ["It may meet deny[1], and meets nothing in allow: it gets status 403."]);
     let found = of_rule("key: [{query: q, duplicates: limit}]", &["--path", "/?q=1&q=1"]);
     assert_eq!(
         found[1],

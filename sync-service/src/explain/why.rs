@@ -20,7 +20,7 @@ pub(super) fn not(
         return Some("none of any holds".into());
     }
     let is_one = not.as_ref().is_some_and(|not| !(!not.holds(request)).may());
-    is_one.then(|| "not does not hold: the request is one of those".into())
+    is_one.then(|| "not does not hold: the request meets it".into())
 }
 
 /// What the request has instead of what `test` asks for.

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(format!("{a:?}"), "FleetSecret(..)");
     }
 
-    /// Every POP has to derive the same from the same text, in every version.
+    /// Every POP must derive the same secret from the same text, whatever its version.
     #[test]
     fn what_is_derived_does_not_change() {
         let secret = FleetSecret::derive(b"0123456789abcdef");

@@ -54,7 +54,7 @@ fn value(key: &Value, request: &mut Has) -> Result<KeyValue, MissingPart> {
     rules.rules()[0].key.value(&mut fetched, &SECRET)
 }
 
-/// Whether two values of an attribute come to the same key; none where both lack the part.
+/// Whether two values of an attribute make the same key; `None` if both requests lack the part.
 fn same(part: &Value, attribute: &Attribute, values: [&str; 2]) -> Option<bool> {
     let [a, b] = values.map(|text| value(&json!([part]), &mut Has::default().with(attribute.clone(), text)));
     if a.is_err() && b.is_err() { None } else { Some(a == b) }
@@ -191,7 +191,7 @@ fn every_error_has_its_place() {
     assert_eq!(unknown, [std::format!("rules[0].key[0].head: unknown field: expected {kinds}")]);
 }
 
-/// A part that a property test may write, by its number, and where its value is.
+/// A part of this kind and name as it is written, and the attribute that has its value.
 fn written(kind: u8, name: &str) -> (Value, Attribute) {
     match kind {
         0 => (json!("client_address"), Attribute::SourceAddress),
@@ -204,8 +204,8 @@ fn written(kind: u8, name: &str) -> (Value, Attribute) {
 }
 
 proptest! {
-    /// Two lists of parts with values come to one key only if they are the same parts with the same values,
-    /// the address wherever it stands.
+    /// Two lists of parts with values make the same key only if the parts and the values are the same, wherever the
+    /// address stands.
     #[test]
     fn no_two_combinations_collide(
         lists in prop::collection::vec(
@@ -218,7 +218,7 @@ proptest! {
             let mut parts: BTreeMap<String, (Value, String)> = BTreeMap::new();
             for ((kind, name), text) in list {
                 let (part, attribute) = written(kind, &name);
-                // Two letters make an address of few.
+                // Few addresses, so that some are equal.
                 let text = if kind == 0 { std::format!("192.0.2.{}", text.len()) } else { text };
                 if let Entry::Vacant(place) = parts.entry(part.to_string()) {
                     request = request.with(attribute, &text);
@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// Whether the request's value of the key's one part is in the list.
+/// Whether the list has the request's value of the key's only part.
 fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
     let (rules, mut values) = (parsed(key).unwrap(), Values::default());
     let key = &rules.rules()[0].key;
@@ -275,7 +275,7 @@ fn a_value_is_found_in_a_list_as_the_key_has_it() {
 }
 
 #[test]
-fn what_is_hashed_is_told_in_the_clear() {
+fn hashed_parts_are_shown_in_clear() {
     let key = json!([{"header": "x-key"}, "client_address", {"path_segments": 2}, {"cookie": "sid"}]);
     let mut request = Has::default().with(header("x-key"), "k").with(Attribute::Path, "/a//b/c?d");
     let (rules, mut values) = (parsed(&key).unwrap(), Values::default());
@@ -305,7 +305,7 @@ fn one_path_and_one_credential_is_one_key_however_it_is_written() {
 }
 
 #[test]
-fn which_of_several_is_the_key_is_said() {
+fn a_rule_says_which_of_several_values_is_the_key() {
     for (kind, attribute, values) in [
         ("header", header("k"), ["a, b", "a", "b", ""]),
         ("cookie", header("cookie"), ["k=a; k=b", "k=a", "k=b", "x=a"]),

@@ -17,7 +17,7 @@ const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 pub(crate) fn terms(fields: &mut Fields<'_>) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
         if let Some(item) = fields.take(name) {
-            item.note("not beside `algorithm: quota`: expected no such field");
+            item.note("expected no such field beside `algorithm: quota`");
         }
     }
     let item = fields.require("rate", "a rate, as in 10000/day")?;
@@ -91,7 +91,7 @@ mod tests {
         let all = json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "floors": {"eu": 1}});
         let places: Vec<_> = parse(&all).unwrap_err();
         for (error, field) in places.iter().zip(ELSEWHERE) {
-            assert!(error.starts_with(&std::format!("rules[0].{field}: not beside")), "{error}");
+            assert!(error.starts_with(&std::format!("rules[0].{field}: expected no such")), "{error}");
         }
         assert_eq!(places.len(), ELSEWHERE.len());
     }

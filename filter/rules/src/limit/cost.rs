@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_cost_after_the_response_nothing_else_is_said() {
+    fn a_cost_after_the_response_stands_alone() {
         assert!(parsed(&json!({"after": {"status": [401]}}), 50).is_ok());
         for (cost, error) in [
             (

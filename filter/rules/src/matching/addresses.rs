@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ten bits of address, so that networks overlap and touch; v4 and v6 alike.
+        /// Addresses of ten bits, so that many networks overlap or are adjacent, for IPv4 and IPv6.
         #[test]
         fn agrees_with_looking_at_every_network(
             networks in prop::collection::vec((0u32..1024, 22u8..=32), 0..60),

@@ -155,7 +155,7 @@ pub(super) mod tests {
         Glob::new(glob).unwrap().holds(path.as_bytes(), false) == Holds::Yes
     }
 
-    /// The definition, byte by byte.
+    /// Globs by their definition, without compiling them.
     pub(in crate::matching) fn naive(glob: &[u8], path: &[u8], is_behind_slash: bool) -> bool {
         if let Some(rest) = glob.strip_prefix(b"**/").filter(|_| is_behind_slash) {
             return (0..=path.len())

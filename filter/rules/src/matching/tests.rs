@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::string::ToString;
 use std::vec;
 
-/// A request as a list of what it has; counts what it is asked for.
+/// A request as a map of its attributes; notes which of them it is asked for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     pub(super) has: BTreeMap<String, Vec<u8>>,
@@ -57,7 +57,7 @@ pub(super) fn rules(conditions: &[Value]) -> RuleSet {
     errors.into_result(rules).unwrap()
 }
 
-/// The rules that a request meets, by the index and without it.
+/// The rules that a request meets: found by the index, and found by trying each rule.
 pub(super) fn met(rules: &RuleSet, sample: &mut Sample) -> (Vec<u16>, Vec<u16>) {
     let (mut values, mut room, mut out) = (Values::default(), Bits::default(), vec![7]);
     let mut plain = sample.clone();
@@ -177,7 +177,7 @@ fn a_cookie_and_a_claim_are_tested_as_they_are() {
     for (header, expected) in [
         ("plan=gold; sid=12", true),
         ("a=b;sid=1;plan= vip ", true),
-        // It is not for us to say which one counts.
+        // Nobody can say which of the two counts, so the rule counts the request.
         ("plan=gold; plan=free; sid=1", true),
         ("plan=free; plan=gold; sid=1", true),
         ("plan=free; plan=no; sid=1", false),
@@ -195,7 +195,7 @@ fn a_cookie_and_a_claim_are_tested_as_they_are() {
 }
 
 #[test]
-fn a_host_longer_than_any_still_ends_as_it_does() {
+fn a_host_of_more_than_253_bytes_still_matches_by_its_suffix() {
     let long = "a.".repeat(300) + "example.com";
     assert!(holds(&json!({"hosts": ["*.example.com"]}), &[("host", &long)]));
     let end = &long[long.len() - HOST_BYTES_MAX..];
@@ -207,7 +207,7 @@ fn what_no_condition_needs_is_never_asked_for() {
     let cases = [
         (vec![json!({})], &[][..]),
         (vec![json!({"methods": ["GET"]}), json!({})], &["method"]),
-        // The path decides that no rule is left which asks for a header.
+        // The path rules out the only rule that asks for a header.
         (
             vec![
                 json!({"path": {"prefix": "/a"}, "headers": [{"name": "x", "equals": "1"}]}),

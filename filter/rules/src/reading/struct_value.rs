@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(read(40), None);
     }
 
-    /// A value of what a configuration is made of, and more.
+    /// Any JSON value, of the kinds that configurations have and others.
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -204,7 +204,7 @@ mod tests {
             prop_assert_eq!(decode(&proto_struct(&written).encode_to_vec()), Some(written));
         }
 
-        /// Whatever was changed on the way: it ends.
+        /// Decoding ends, whichever bytes were changed.
         #[test]
         fn changed_bytes_end_in_a_value_or_in_none(
             written in any_value(),

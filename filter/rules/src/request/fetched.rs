@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::request::Attribute;
 
-    /// Answers every attribute but a header, and counts how often it is asked.
+    /// Has every attribute but headers, and counts how often it is asked.
     struct Counting(u32);
 
     impl Request for Counting {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Moves to another address whenever it is asked.
+    /// Has another address each time it is asked.
     struct Moving(u8);
 
     impl Request for Moving {

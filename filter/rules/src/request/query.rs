@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_goes_beyond_the_limit_nothing_is_told() {
+    fn a_query_beyond_the_limit_is_undecided() {
         let padded = |n: usize| format!("/?{}&a=1", "x".repeat(n));
         let one = Some(String::from("1"));
         assert_eq!(values(&padded(QUERY_BYTES_MAX - 4), "a"), std::slice::from_ref(&one));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written with every byte escaped is read again.
+        /// A value that is written with every byte escaped is read as it was.
         #[test]
         fn reads_what_was_escaped(value: Vec<u8>) {
             let escaped = value.iter().fold(String::new(), |text, b| text + &format!("%{b:02X}"));

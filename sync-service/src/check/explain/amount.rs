@@ -81,14 +81,14 @@ pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
             }
             After::Header { name, default, max } => {
                 format!(
-                    "as many tokens as its header {name} says, at most {max}, and {default} where it says nothing"
+                    "as many tokens as its header {name} says, at most {max}, or {default} if it says nothing"
                 )
             }
             After::Bytes { per: 1 } => "one token for each byte of it".into(),
             After::Bytes { per } => format!("one token for every {per} bytes of it"),
         };
         let text = "A request needs a token to be there and takes none; its response is charged";
-        return Some(format!("{text}: {charged}, into debt if need be."));
+        return Some(format!("{text}: {charged}, even into debt."));
     }
     match rule.cost {
         Cost::Fixed(1) => None,
@@ -96,7 +96,7 @@ pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
         Cost::Header { attribute, default, max } => {
             let header = source(&Source::Attribute(attribute), attributes);
             Some(format!(
-                "A request takes as many tokens as its {header} says, at most {max}, and {default} where it says nothing."
+                "A request takes as many tokens as its {header} says, at most {max}, or {default} if it says nothing."
             ))
         }
     }

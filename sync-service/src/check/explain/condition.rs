@@ -43,7 +43,7 @@ fn phrase(test: &Test, attributes: &Attributes) -> String {
                 ValueTest::Prefix(prefix) | ValueTest::PrefixInAnyCase(prefix) => {
                     format!("whose {name} begins with {prefix:?}")
                 }
-                ValueTest::Regex(pattern) => format!("in whose {name} /{}/ is found", pattern.text()),
+                ValueTest::Regex(pattern) => format!("whose {name} matches /{}/", pattern.text()),
                 ValueTest::Present(true) => format!("with the {name}"),
                 ValueTest::Present(false) => format!("without the {name}"),
             }
@@ -152,10 +152,7 @@ mod tests {
                 json!({"query": [{"name": "q", "in": ["a", "b"]}, {"name": "r", "prefix": "c"}]}),
                 "requests whose query parameter q is \"a\" or \"b\" and whose query parameter r begins with \"c\"",
             ),
-            (
-                json!({"headers": [{"name": "x", "regex": "^a+$"}]}),
-                "requests in whose header x /^a+$/ is found",
-            ),
+            (json!({"headers": [{"name": "x", "regex": "^a+$"}]}), "requests whose header x matches /^a+$/"),
             (
                 json!({"headers": [{"name": "x", "present": true}, {"name": "y", "present": false}]}),
                 "requests with the header x and without the header y",
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_list_only_some_are_named() {
+    fn a_long_list_is_cut_short() {
         let list = |n: usize| named((1..=n).map(|i| i.to_string()), "or");
         assert_eq!((list(0), list(1), list(6)), (String::new(), "1".into(), "1, 2, 3, 4, 5 or 6".into()));
         assert_eq!(list(7), "1, 2, 3, 4, 5 or 2 more");

@@ -30,7 +30,7 @@ pub(super) fn penalty(rule: &Rule) -> Option<String> {
     let (after, within, deny_for) = (penalty.after(), span(penalty.within_ns()), span(penalty.deny_for_ns()));
     let times = if after == 1 { "once".into() } else { format!("{after} times") };
     Some(format!(
-        "A key that was limited {times} within {} is limited altogether for {}, in every region.",
+        "A key that was limited {times} within {} is banned for {}, in every region.",
         article(&within),
         article(&deny_for)
     ))
@@ -45,8 +45,8 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
     let mut told = Vec::new();
     if *strict && calendar.is_none() {
         told.push(
-            "Strict: a POP spends only what the fleet's budget was debited for before, and a request may wait for \
-             that once."
+            "Strict: a POP spends only tokens that the fleet's budget was debited for before. A request may have to wait for \
+             weir-sync once."
                 .into(),
         );
     }
@@ -55,7 +55,7 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
     }
     if !floors.is_empty() {
         let floors: Vec<_> = floors.iter().map(|f| format!("{} {} %", f.region, f.percent)).collect();
-        told.push(format!("Of the quota regions have for their own: {}.", floors.join(", ")));
+        told.push(format!("Parts of the quota belong to regions: {}.", floors.join(", ")));
     }
     let does = match rule.when_unsynced {
         WhenUnsynced::Local => "allows this by itself",
@@ -103,8 +103,8 @@ pub(super) fn response(rule: &Rule) -> Vec<String> {
     let given: Vec<_> = families.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| *name).collect();
     match given.len() {
         3 => {}
-        0 => told.push("The answer says nothing of the quota in its headers.".into()),
-        _ => told.push(format!("Of the quota's headers it has {} only.", given.join(" and "))),
+        0 => told.push("The answer has none of the quota's headers.".into()),
+        _ => told.push(format!("Of the quota's headers, the answer has only {}.", given.join(" and "))),
     }
     if *on_allowed {
         told.push("Responses that are allowed have the quota's headers too.".into());

@@ -4,7 +4,7 @@ fn document(text: &str) -> Document {
     Document::read(text.as_bytes(), Form::Yaml).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// What is said of the only rule, and of those that it makes.
+/// The sentences about the only written rule, and about those that it makes.
 fn told(rule: &str) -> Vec<String> {
     let document = document(&format!("rules:\n- {rule}\n"));
     let rules = document.rules();
@@ -96,14 +96,23 @@ fn every_cost_has_its_words() {
         ("5", "A request takes 5 tokens.".to_owned()),
         (
             "{header: X-Cost, default: 2, max: 8}",
-            "A request takes as many tokens as its header x-cost says, at most 8, and 2 where it says nothing.".into(),
+            "A request takes as many tokens as its header x-cost says, at most 8, or 2 if it says nothing."
+                .into(),
         ),
-        ("{after: {status: [401, 403]}}", format!("{after} one token if its status is 401 or 403, else nothing, into debt if need be.")),
+        (
+            "{after: {status: [401, 403]}}",
+            format!("{after} one token if its status is 401 or 403, else nothing, even into debt."),
+        ),
         (
             "{after: {header: x-tokens, max: 9}}",
-            format!("{after} as many tokens as its header x-tokens says, at most 9, and 0 where it says nothing, into debt if need be."),
+            format!(
+                "{after} as many tokens as its header x-tokens says, at most 9, or 0 if it says nothing, even into debt."
+            ),
         ),
-        ("{after: {response_bytes_per: 1024}}", format!("{after} one token for every 1024 bytes of it, into debt if need be.")),
+        (
+            "{after: {response_bytes_per: 1024}}",
+            format!("{after} one token for every 1024 bytes of it, even into debt."),
+        ),
     ] {
         assert_told(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
     }
@@ -141,8 +150,8 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
         "{name: d, key: [client_address, {jwt_claim: [payload, sub]}], rate: 10/s, tiers: [\
          {name: big, keys: [acme, big-co], times: 3}, {name: own, when: {addresses: [10.0.0.0/8]}, keys: [us], unlimited: true}]}",
         &[
-            "Tier big, for requests of \"acme\" or \"big-co\" (JWT claim payload.sub): 3 times as much.",
-            "Tier own, for requests from 10.0.0.0/8, of \"us\" (JWT claim payload.sub): not limited.",
+            "Tier big, for requests whose JWT claim payload.sub is \"acme\" or \"big-co\": 3 times as much.",
+            "Tier own, for requests from 10.0.0.0/8 and whose JWT claim payload.sub is \"us\": not limited.",
             "d.big: d for its tier big; allows each 30/s, 30 at once.",
         ],
     );
@@ -155,9 +164,9 @@ fn whether_it_is_enforced_and_how_pops_share_it() {
          enforced_percent: 20, penalty: {after: 20, within: 60s, deny_for: 2h}}",
         &[
             "Enforced for 20 % of the keys; for the others it is in shadow.",
-            "A key that was limited 20 times within a minute is limited altogether for 2 hours, in every region.",
+            "A key that was limited 20 times within a minute is banned for 2 hours, in every region.",
             "A POP lets 2 through before the fleet has heard of a key.",
-            "Of the quota regions have for their own: eu 30 %, us 20 %.",
+            "Parts of the quota belong to regions: eu 30 %, us 20 %.",
             "Out of touch with weir-sync, a POP allows its even share of this.",
         ],
     );
@@ -181,7 +190,7 @@ fn what_it_answers() {
             "The body is \"too many\".",
             "The body's type is text/html.",
             "The answer has the headers x-a and x-c too.",
-            "Of the quota's headers it has ratelimit only.",
+            "Of the quota's headers, the answer has only ratelimit.",
             "Responses that are allowed have the quota's headers too.",
             "x-ratelimit-reset is a Unix time.",
             "retry-after is up to 5 s longer, by the key and the time.",
@@ -189,7 +198,7 @@ fn what_it_answers() {
     );
     assert_told(
         "{name: a, key: [host], rate: 1/s, response: {headers: []}}",
-        &["The answer says nothing of the quota in its headers."],
+        &["The answer has none of the quota's headers."],
     );
 }
 
@@ -202,7 +211,7 @@ fn the_lists_and_the_switch() {
         [
             "enforce is false: none of this limits anything.",
             "allow: requests from 10.0.0.0/8 are counted by no rule and never refused.",
-            "deny: requests with the method TRACE are answered 403, but for those of allow.",
+            "deny: requests with the method TRACE get status 403, unless they meet allow.",
         ]
     );
 }

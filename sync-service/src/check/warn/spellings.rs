@@ -26,8 +26,8 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<String> {
         for ((field, folding), spelled) in Folding::NAMES.iter().zip(SPELLINGS) {
             if path.tells_apart().has(*folding) {
                 warnings.push(format!(
-                    "{}: a client gets past it in another spelling, as /login is {spelled}, unless the upstream tells them \
-                     apart: leave {field} away, or say ignore",
+                    "{}: a client gets past it with another spelling, as {spelled} is of /login, unless the upstream tells them \
+                     apart: remove {field}, or set it to ignore",
                     at(&format!("{place}.{field}"))
                 ));
             }
@@ -46,8 +46,8 @@ pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -
     let open = key.parts().enumerate().filter(|(_, part)| is_open(*part));
     open.map(|(i, _)| {
         format!(
-            "{}: a client that sends it twice has a bucket of its own for each pair: expected duplicates: limit, or which \
-             of them the upstream takes",
+            "{}: a client that sends it twice has another bucket for each pair: expected duplicates: limit, or the one that \
+             the upstream takes",
             at(&format!("key[{i}]"))
         )
     })

@@ -12,7 +12,7 @@ fn of_match(matches: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_no_request_has_is_warned_of() {
+fn values_that_no_request_has_are_warned_of() {
     for (matches, reason) in [
         ("{methods: [post]}", "capitals"),
         ("{path: {exact: '/x?a=1'}}", "query"),
@@ -33,7 +33,7 @@ fn what_no_request_has_is_warned_of() {
 }
 
 #[test]
-fn a_rule_that_another_is_always_quicker_than_is_warned_of() {
+fn a_rule_that_another_always_limits_first_is_warned_of() {
     let narrow = "match: {methods: [POST], path: {exact: /a/b}}, key: [client_address], rate: 5/s";
     for tighter in [
         "key: [client_address], rate: 4/s",
@@ -66,21 +66,21 @@ fn a_rule_that_another_is_always_quicker_than_is_warned_of() {
 }
 
 #[test]
-fn of_two_that_are_the_same_the_later_is_warned_of() {
+fn the_later_of_two_equal_rules_is_warned_of() {
     let same = "key: [client_address], rate: 5/s";
     let found = warnings(&[same, same, same]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("rules[1]") && found[1].starts_with("rules[2]"), "{found:?}");
 }
 
-/// What is said of a document; the rules come in place of `RULE`, a plain one.
+/// The warnings about a document, in which `RULE` stands for a plain rule.
 fn of_document(text: &str) -> Vec<String> {
     let text = text.replace("RULE", "name: r, key: [client_address], rate: 5/s");
     super::warnings(Document::read(text.as_bytes(), Form::Yaml).unwrap().rules())
 }
 
 #[test]
-fn what_excludes_itself_is_warned_of() {
+fn a_condition_that_excludes_itself_is_warned_of() {
     for (matches, warning) in [
         (
             "{headers: [{name: a, present: false}, {name: A, equals: b}]}",
@@ -216,13 +216,13 @@ fn tiers_that_never_apply_are_warned_of() {
 }
 
 #[test]
-fn what_a_client_can_walk_around_is_warned_of() {
+fn a_condition_that_a_client_can_evade_is_warned_of() {
     let found = of_match("{path: {exact: /login, case: exact, slashes: ignore}}");
     assert_eq!(
         found,
         [
-            "rules[0].match.path.case (r0): a client gets past it in another spelling, as /login is /LOGIN, unless the upstream \
-          tells them apart: leave case away, or say ignore"
+            "rules[0].match.path.case (r0): a client gets past it with another spelling, as /LOGIN is of /login, unless the \
+          upstream tells them apart: remove case, or set it to ignore"
         ]
     );
     let found = of_match("{any: [{paths: [{exact: /a}, {prefix: /b, encoding: exact}]}]}");
@@ -241,7 +241,7 @@ fn what_a_client_can_walk_around_is_warned_of() {
 }
 
 #[test]
-fn everybody_on_the_list_of_those_allowed_is_warned_of() {
+fn an_allow_list_of_every_client_is_warned_of() {
     for all in ["[0.0.0.0/0]", "[10.0.0.0/8, '::/0']"] {
         let found = of_document(&format!("allow: [{{addresses: {all}}}]\nrules: [{{RULE}}]"));
         assert!(found.iter().any(|line| line.starts_with("allow[0].addresses: every client")), "{found:?}");

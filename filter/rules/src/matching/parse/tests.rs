@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::string::ToString;
 use std::vec;
 
-/// What is wrong with a rule that has this condition.
+/// The errors of a rule that has this condition.
 fn errors_of(condition: &Value) -> Vec<String> {
     let config =
         json!({"rules": [{"name": "r", "match": condition, "key": ["client_address"], "rate": "1/s"}]});
@@ -244,7 +244,7 @@ fn a_rule_set_has_only_so_many_expressions_and_headers() {
         errors(&rules(410, &globs)),
         ["rules[409].match.path: expected at most 4096 wildcards of globs in all"]
     );
-    // Of claims each counts, of cookies the header alone. Five attributes are there from the start.
+    // Each claim is an attribute of its own; all cookies are one, their header. Five attributes are always there.
     let claims = |i: usize| json!({"claims": [{"name": ["a", format!("{i}")], "present": true}]});
     assert_eq!(errors(&rules(ATTRIBUTES_MAX - 5, &claims)), Vec::<String>::new());
     assert!(errors(&rules(ATTRIBUTES_MAX - 4, &claims))[0].contains("expected at most 1000 headers"));
@@ -278,7 +278,7 @@ fn the_lists_above_the_rules_are_read() {
     assert_eq!(errors(&long), ["deny: expected a list of 1 to 100 items, found 101"]);
 }
 
-/// JSON that uses the language's words, rightly and wrongly.
+/// JSON that uses the fields of conditions, correctly or not.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

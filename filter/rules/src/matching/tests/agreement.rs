@@ -1,4 +1,4 @@
-//! The compiled condition, and the index, against what the page says, read off the JSON for each request.
+//! Compares compiled conditions, and the index, with a model that reads a condition's JSON again for each request.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,17 +6,17 @@ use proptest::sample::select;
 use std::borrow::Cow;
 use std::format;
 
-/// What a sample may have.
+/// The attributes that a request may have.
 const NAMES: [&str; 10] =
     ["method", "path", "host", "route", "address", "x", "y", "cookie", "claim x", "claim y"];
 
-/// What the specification says of `condition`, with nothing compiled.
+/// Whether the request meets `condition`, by the definition in docs/rules.md.
 fn naive(condition: &Value, has: &BTreeMap<String, Vec<u8>>) -> Holds {
     let fields = condition.as_object().unwrap().iter();
     fields.map(|(field, value)| field_holds(field, value, has)).min().unwrap_or(Holds::Yes)
 }
 
-/// A byte that is no text is `?` here, which nobody writes.
+/// An attribute as text; bytes that are not UTF-8 become U+FFFD, which no condition has.
 fn text<'a>(has: &'a BTreeMap<String, Vec<u8>>, name: &str) -> Option<Cow<'a, str>> {
     has.get(name).map(|bytes| String::from_utf8_lossy(bytes))
 }
@@ -78,7 +78,8 @@ fn field_holds(field: &str, value: &Value, has: &BTreeMap<String, Vec<u8>>) -> H
     }
 }
 
-/// Sure where it holds with all folded that is said not to count; open where it does with more.
+/// `Yes` if the test holds when only the ignored differences are folded away, `Unsure` if it holds when those are too
+/// that the test leaves open.
 fn path_holds(test: &Value, path: &str) -> Holds {
     let says = |what: &str| test[what].as_str();
     let ignored = ["case", "slashes", "parameters"].map(|what| says(what) == Some("ignore"));
@@ -122,7 +123,7 @@ fn folded_by(path: &str, [case, slashes, parameters]: [bool; 3]) -> String {
     if folded.is_empty() { "/".into() } else { folded }
 }
 
-/// What is said of one value of several nobody says of all.
+/// The result for several values of one name; undecided if they differ and the test does not say which counts.
 fn values_hold<'a>(test: &Value, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Holds {
     let values: Vec<_> = pairs.filter(|(name, _)| *name == test["name"]).map(|(_, value)| value).collect();
     let said: Vec<_> = values.iter().map(|value| value_holds(test, Some(value))).collect();
@@ -154,7 +155,7 @@ fn value_holds(test: &Value, value: Option<&str>) -> Holds {
         ("in", Some(value)) => asked.as_array().unwrap().iter().any(|asked| asked == value),
         ("prefix", Some(value)) => value.starts_with(asked.as_str().unwrap()),
         (_, Some(value)) if value.contains('\u{fffd}') => return Holds::Unsure,
-        // The only expression there is here.
+        // The only expression here is ^a.$.
         (_, Some(value)) => value.starts_with('a') && value.len() == 2,
     })
 }
@@ -275,7 +276,7 @@ fn sample() -> impl Strategy<Value = Sample> {
             claim_y,
         ];
         let names = NAMES.map(str::to_string);
-        // A value now and then has a byte that is no text.
+        // Some values have a byte that is not UTF-8.
         let bytes = |name: &str, text: String| {
             let is_value = matches!(name, "x" | "y" | "claim x" | "claim y");
             if is_value {

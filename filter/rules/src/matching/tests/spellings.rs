@@ -1,4 +1,4 @@
-//! Other ways of writing the same path, the same credentials, and of saying a thing twice.
+//! Different spellings of one path and of the same credentials, and values that are sent twice.
 
 use super::*;
 use crate::Listed;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::format;
 use std::string::String;
 
-/// What many upstreams take for /login.
+/// Paths that many upstreams take for /login.
 const LOGINS: [&str; 9] = [
     "/login/",
     "/LOGIN",
@@ -29,7 +29,7 @@ fn listed(list: &str, condition: &Value, sample: &Sample) -> Listed {
 }
 
 #[test]
-fn a_path_is_counted_and_refused_however_it_is_written_and_let_off_as_it_is() {
+fn any_spelling_of_a_path_is_counted_and_refused_but_only_the_written_one_is_allowed() {
     let condition = json!({"path": {"exact": "/login"}});
     let not = json!({"not": condition});
     for path in LOGINS {
@@ -105,7 +105,7 @@ fn credentials_are_tested_in_one_form() {
 }
 
 #[test]
-fn which_of_several_counts_is_said_or_nobody_can_say() {
+fn several_values_are_undecided_unless_the_rule_says_which_counts() {
     for (field, name, value) in [
         ("cookies", "cookie", "plan=gold; plan=free"),
         ("query", "path", "/?plan=gold&plan=free"),
@@ -138,7 +138,7 @@ fn which_of_several_counts_is_said_or_nobody_can_say() {
 }
 
 proptest! {
-    /// An index that misses a path would let it off.
+    /// If the index missed a path, no rule would count it.
     #[test]
     fn the_index_finds_a_path_however_it_is_written(
         tests in prop::collection::vec(

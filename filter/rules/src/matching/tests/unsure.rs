@@ -1,9 +1,9 @@
-//! What cannot be tested: refused where it would be refused, counted where it would be counted, and never let off.
+//! Requests for which a test is undecided: `deny` refuses them, a rule counts them, and `allow` does not let them off.
 
 use super::*;
 use crate::Listed;
 
-/// A value that no regular expression can be tried on.
+/// A value that is not UTF-8, so no regular expression can be tried on it.
 const NO_TEXT: &[u8] = b"BadBot\xff";
 
 fn read(document: &Value) -> RuleSet {
@@ -16,7 +16,7 @@ fn rule() -> Value {
     json!({"name": "a", "key": ["client_address"], "rate": "1/s"})
 }
 
-/// A condition, and a request of which nobody can say whether it meets that.
+/// Conditions, each with a request for which it is undecided.
 fn untestable() -> Vec<(Value, Sample)> {
     let sample = |name: &str, value: Vec<u8>| Sample { has: [(name.into(), value)].into(), asked: vec![] };
     let regex = |field: &str, name: Value| json!({field: [{"name": name, "regex": "^BadBot"}]});
@@ -42,7 +42,7 @@ fn listed(document: &Value, sample: &Sample) -> Listed {
 }
 
 #[test]
-fn it_is_refused_by_deny_and_never_let_off_by_allow() {
+fn an_undecided_request_is_refused_by_deny_and_never_allowed() {
     for (condition, sample) in untestable() {
         let deny = |condition: Value| json!({"rules": [rule()], "deny": [condition]});
         assert_eq!(listed(&deny(condition.clone()), &sample), Listed::Blocked, "{condition}");
@@ -61,7 +61,7 @@ fn it_is_refused_by_deny_and_never_let_off_by_allow() {
 }
 
 #[test]
-fn a_rule_counts_it() {
+fn a_rule_counts_an_undecided_request() {
     for (condition, mut sample) in untestable() {
         for condition in [condition.clone(), json!({"any": [condition]}), json!({"not": condition})] {
             let (indexed, plain) = met(&rules(core::slice::from_ref(&condition)), &mut sample);
@@ -70,7 +70,7 @@ fn a_rule_counts_it() {
     }
 }
 
-/// The rule of which tier the request's bucket is.
+/// The names of the rules that limit the request.
 fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
     let mut rule = rule();
     (rule["rate"], rule["tiers"]) = (json!("10/s"), tiers.clone());
@@ -84,7 +84,7 @@ fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
 }
 
 #[test]
-fn it_gets_the_least_of_the_tiers_that_it_may_be_of() {
+fn an_undecided_request_gets_the_lowest_tier_that_it_may_be_of() {
     for (unsure, sample) in untestable() {
         let sure = json!({"addresses": ["192.0.2.0/24"]});
         let mut here = sample.clone();
@@ -95,7 +95,7 @@ fn it_gets_the_least_of_the_tiers_that_it_may_be_of() {
             (json!([{"name": "t", "when": unsure, "rate": "20/s", "burst": 5}]), "a", "a"),
             (json!([{"name": "t", "when": unsure, "rate": "5/s"}]), "a.t", "a.t"),
             (json!([{"name": "t", "when": unsure, "rate": "10/s", "burst": 5}]), "a.t", "a.t"),
-            // It may be of the first, or else is of the second, or of none.
+            // The first tier is undecided. If it does not hold, the second does, or none.
             (
                 json!([{"name": "t", "when": unsure, "times": 2}, {"name": "u", "when": sure, "times": 9}]),
                 "a.t",
