@@ -79,7 +79,7 @@ impl Access {
         }
     }
 
-    /// Reads the files again. A file that is no good is logged, and its tokens from before stay.
+    /// Reads the files again. If a file is invalid, that is logged, and the previous tokens stay valid.
     pub fn reread(&self) {
         let before = self.held().clone();
         let held = Held {
@@ -87,10 +87,10 @@ impl Access {
             admins: reread("admin_token_file", &self.admins_source, before.admins),
         };
         if let Err(wrong) = held.overlap() {
-            tracing::error!("{wrong}; the tokens from before stay");
+            tracing::error!("{wrong}; the previous tokens stay valid");
             return;
         }
-        tracing::info!(pops = held.pops.len(), admins = held.admins.len(), "the tokens were read again");
+        tracing::info!(pops = held.pops.len(), admins = held.admins.len(), "read the tokens again");
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
@@ -105,11 +105,8 @@ fn of<S: Scope>(setting: &str, source: &TokenSource) -> Result<Arc<Credentials<S
 }
 
 fn reread<S: Scope>(setting: &str, source: &TokenSource, before: Arc<Credentials<S>>) -> Arc<Credentials<S>> {
-    if let Some(warning) = source.warning() {
-        tracing::warn!(setting, "{warning}");
-    }
     of(setting, source).unwrap_or_else(|wrong| {
-        tracing::error!("{wrong}; the tokens from before stay");
+        tracing::error!("{wrong}; the previous tokens stay valid");
         before
     })
 }

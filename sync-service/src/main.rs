@@ -90,7 +90,7 @@ async fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::erro
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
                 _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the files of secrets again; all other settings need a restart");
+                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a restart");
                     reread.reread();
                 }
             }

@@ -158,7 +158,7 @@ impl Exchange {
                 }
             }
             Some(error) => {
-                tracing::debug!(%error, pop, "a report was not settled");
+                tracing::debug!(%error, pop, "a report was not charged");
                 metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
                 metrics.count_report("unsettled");
                 metrics.reports_alone.inc();
@@ -173,8 +173,8 @@ impl Exchange {
         if let Some(pops_here) = facts.guess {
             tracing::warn!(
                 pops_here,
-                "the store has not answered yet, and no POP knows how many POPs the fleet has: those that report here \
-                 get the whole of each quota; set pops_expected"
+                "the store has not answered yet, and no POP knows how many POPs the fleet has, so the POPs that report here \
+                 share the whole of each quota; set pops_expected"
             );
         }
     }

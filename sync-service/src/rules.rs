@@ -16,7 +16,7 @@ use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored};
 use crate::store::{Store, StoreError};
 
-/// How often a change is tried while other writers are quicker.
+/// How often a change is tried again after another writer was quicker.
 const TRIES_MAX: u32 = 5;
 
 /// A version and its document, as JSON.
@@ -73,8 +73,8 @@ pub enum ChangeError {
     /// The version to go back to is not kept.
     #[error("version {0} is not kept")]
     NotKept(u64),
-    /// A kept document is no good any more.
-    #[error("the document is not a good one")]
+    /// A kept document is not valid any more.
+    #[error("the document is not valid")]
     Invalid(Vec<ConfigError>),
 }
 
@@ -119,7 +119,7 @@ impl RuleSets {
         // Dropped since: the next interval hears of a newer one.
         let Some(document) = self.store.get_rules(version).await? else { return Ok(()) };
         let mut held = self.held();
-        // What was put here meanwhile is newer.
+        // What was stored through this weir-sync meanwhile is newer.
         if held.as_ref().map_or(0, |held| held.version) == before {
             self.hold(&mut held, version, document);
         }
@@ -163,7 +163,7 @@ impl RuleSets {
             Stored::New(version) | Stored::Same(version) => {
                 self.hold(&mut self.held(), version, text);
                 let Change { note, author, comment } = change;
-                tracing::info!(version, note, author, comment, "a rule set was put");
+                tracing::info!(version, note, author, comment, "new rule set");
                 Ok(version)
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),

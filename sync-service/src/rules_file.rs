@@ -40,8 +40,8 @@ impl Watch {
     }
 }
 
-/// Watches the file at `path` until it is aborted, and puts what it says into `rules`. A file that is no good is logged
-/// with every error, counted, and changes nothing.
+/// Watches the file at `path` until it is aborted, and puts what it says into `rules`. An invalid file is
+/// logged with every error and counted, and changes nothing.
 pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();
@@ -53,17 +53,19 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
         let wrong = watch.see(found.map_err(|error| format!("cannot be read: {error}")));
         if !wrong.is_empty() {
             metrics.rules_file_errors.inc();
-            tracing::error!(file = %path, errors = wrong.len(), "the rules file is not good; what ran before runs on");
+            tracing::error!(file = %path, errors = wrong.len(), "the rules file is invalid; the previous rules stay in force");
             for error in wrong {
                 tracing::error!(file = %path, "{error}");
             }
         }
         if let Some(document) = watch.document.as_ref().filter(|_| watch.is_untold || rules.is_missing()) {
             match rules.put_file(document).await {
-                Ok(Some(version)) => tracing::info!(file = %path, version, "the rules file was put"),
+                Ok(Some(version)) => {
+                    tracing::info!(file = %path, version, "the rules file is the new rule set")
+                }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(file = %path, %error, "the rules file waits for the store");
+                    tracing::debug!(file = %path, %error, "the rules file is not stored yet");
                     metrics.rules_file_taken.set(0);
                     continue;
                 }

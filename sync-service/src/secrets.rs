@@ -6,7 +6,7 @@ use std::{fmt, fs};
 use tokio::task::spawn_blocking;
 
 use crate::access::Access;
-use crate::config::Config;
+use crate::config::{Config, token};
 use crate::refusals::Refusals;
 use crate::settling::{Settling, ticks};
 use crate::tls::Tls;
@@ -19,6 +19,8 @@ pub struct Secrets {
     pub tls: Option<Tls>,
     /// What was refused lately.
     pub refusals: Refusals,
+    /// The files that nobody else should read; all files.
+    secret_paths: Vec<String>,
     paths: Vec<String>,
     /// What was in the files when they were read first.
     first: Vec<Option<Vec<u8>>>,
@@ -33,26 +35,31 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     /// Reads what `config` names. Fails with everything that is wrong, each with its setting.
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
-        let tls = config.tls();
-        let of_tls =
-            tls.iter().flat_map(|files| [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()]);
-        let of_tokens = [config.token.path(), config.admin_token.path()].into_iter().flatten();
-        let paths: Vec<_> =
-            of_tokens.chain(of_tls.flatten().map(String::as_str)).map(str::to_owned).collect();
+        let secret = [config.token.path(), config.admin_token.path(), config.tls_key_file.as_deref()];
+        let public = [config.tls_cert_file.as_deref(), config.tls_client_ca_file.as_deref()];
+        let all = |paths: &[Option<&str>]| paths.iter().flatten().map(|path| (*path).to_owned()).collect();
+        let secret_paths: Vec<String> = all(&secret);
+        let paths = [secret_paths.clone(), all(&public)].concat();
         let first = contents(&paths);
         let has_certificates = config.tls_client_ca_file.is_some();
         let access = Access::read(&config.token, &config.admin_token, has_certificates);
-        let (access, tls) = match (access, tls.map(Tls::read).transpose()) {
+        let (access, tls) = match (access, config.tls().map(Tls::read).transpose()) {
             (Ok(access), Ok(tls)) => (access, tls),
             (access, tls) => {
                 return Err(access.err().into_iter().flatten().chain(tls.err()).collect());
             }
         };
-        Ok(Self { access, tls, refusals: Refusals::default(), paths, first })
+        Ok(Self { access, tls, refusals: Refusals::default(), secret_paths, paths, first })
     }
 
-    /// Reads the files again. What is no good is logged, and what was before stays.
+    /// What should be different about the files, though they can be used.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.secret_paths.iter().filter_map(|path| token::warning(path))
+    }
+
+    /// Reads the files again. If one is invalid, that is logged, and what it said before stays in force.
     pub fn reread(&self) {
+        self.warnings().for_each(|warning| tracing::warn!("{warning}"));
         self.access.reread();
         self.tls.iter().for_each(Tls::reread);
     }
@@ -66,7 +73,7 @@ impl Secrets {
             let this = Arc::clone(&self);
             let Ok(contents) = spawn_blocking(move || contents(&this.paths)).await else { continue };
             if found.see(contents).is_some() {
-                tracing::info!("a file of secrets has changed");
+                tracing::info!("a token or certificate file changed");
                 self.reread();
             }
         }

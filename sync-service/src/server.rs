@@ -126,7 +126,7 @@ async fn listen_to_regions(routes: Arc<Routes>) {
         ticks.tick().await;
         if let Err(error) = routes.exchange.listen().await {
             // The store's own metrics and /readyz show it more plainly.
-            tracing::debug!(%error, "the other regions were not heard");
+            tracing::debug!(%error, "cannot exchange hot keys and versions with the other regions");
         }
     }
 }
@@ -141,7 +141,7 @@ async fn share_bans(routes: Arc<Routes>) {
             () = routes.exchange.new_bans() => {}
         }
         if let Err(error) = routes.exchange.share_bans().await {
-            tracing::debug!(%error, "the other regions' bans are not known");
+            tracing::debug!(%error, "cannot exchange bans with the other regions");
         }
         sleep(BANS_PAUSE).await;
     }
@@ -165,11 +165,11 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
 }
 
 async fn drain(connections: &Connections, limit: Duration) {
-    tracing::info!(connections = connections.count(), "stopping: requests in flight may end");
+    tracing::info!(connections = connections.count(), "stopping; waiting for requests in flight");
     if connections.drain(limit).await {
         tracing::info!("stopped");
     } else {
-        tracing::warn!(limit_ms = limit.as_millis(), "stopped: some requests did not end in time");
+        tracing::warn!(limit_ms = limit.as_millis(), "stopped, with some requests unfinished");
     }
 }
 

@@ -37,14 +37,14 @@ impl Tls {
         Ok(Self { files, config })
     }
 
-    /// Reads the files again, for connections to come. If they are no good, that is logged, and those from before stay.
+    /// Reads the files again, for connections to come. If they are invalid, that is logged, and the previous ones stay in use.
     pub fn reread(&self) {
         match read(&self.files) {
             Ok(config) => {
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                tracing::info!("the certificates were read again");
+                tracing::info!("read the certificates again");
             }
-            Err(wrong) => tracing::error!("{wrong}; the certificates from before stay"),
+            Err(wrong) => tracing::error!("{wrong}; the previous certificates stay in use"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The configuration: three places, one order, every error with its place.
+//! Settings come from three places, in a fixed order. Every error names its place.
 
 use std::ffi::OsString;
 use std::fs;
@@ -141,7 +141,7 @@ fn what_kubernetes_puts_into_the_environment_is_not_ours() {
         ("WEIR", "x"),
     ];
     assert_eq!(read(&[], &variables).unwrap(), Config::default());
-    // So none of our own settings may look like those.
+    // So no setting of weir-sync may look like one of these.
     for setting in SETTINGS {
         let name = setting.variable();
         assert!(

@@ -59,7 +59,7 @@ pub fn command() -> Command {
     let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
     let command = Command::new("weir-sync")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Reconciles what every point of presence admitted and grants what it may admit next.")
+        .about("Collects what each point of presence (POP) admitted, and tells it what it may admit next.")
         .after_help(
             "Every setting can also stand in the file (--lease-min-ms is `lease_min_ms: 2000` there) and in the \
              environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the file.",
@@ -95,8 +95,7 @@ pub fn load(
     check(&config, &mut errors);
     let secrets = Secrets::read(&config).map_err(|wrong| errors.0.extend(wrong));
     let Some(secrets) = secrets.ok().filter(|_| errors.0.is_empty()) else { return Err(errors) };
-    let warnings =
-        [&config.token, &config.admin_token].into_iter().filter_map(TokenSource::warning).collect();
+    let warnings = secrets.warnings().collect();
     Ok(Loaded { config, secrets, check: matches.get_flag("check"), warnings })
 }
 

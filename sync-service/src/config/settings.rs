@@ -72,8 +72,8 @@ pub const SETTINGS: &[Setting] = &[
         ops_listen,
         "ADDRESS:PORT",
         "",
-        "Where to answer /healthz, /readyz and /metrics, apart from what POPs send. The metrics are there alone then; \
-         without it, everything is at --listen. It takes no token: listen where operators are",
+        "A separate address for /healthz, /readyz and /metrics. /metrics is then served only there; without it, everything is at \
+         --listen. These pages need no token, so choose an address that only operators reach",
         |text| values::address(text).map(Some)
     ),
     setting!(
@@ -89,8 +89,8 @@ pub const SETTINGS: &[Setting] = &[
         store_timeout_ms as store_timeout,
         "MS",
         "500",
-        "How long the store may take to answer, beside the round trip to it (measured; up to 2000 are allowed for); \
-         after that a report is answered out of the region's own share of each quota",
+        "How long the store may take to answer, on top of the round trip to it (which is measured, up to 2000). After that a \
+         report is answered from the region's own share of each quota",
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(
@@ -136,7 +136,7 @@ pub const SETTINGS: &[Setting] = &[
         memory_budgets_max,
         "N",
         "100000",
-        "The most budgets the memory store keeps; beyond that, the one closest to full is forgotten",
+        "The maximum number of budgets in the memory store. Beyond that, the one closest to full is forgotten",
         |text| values::count(text, 1, 100_000_000)
     ),
     setting!(
@@ -151,7 +151,7 @@ pub const SETTINGS: &[Setting] = &[
         replica,
         "NAME",
         "",
-        "Tells this weir-sync from the other replicas of its region, no two of which may have one name; a random name unless said",
+        "The name of this replica, different for each weir-sync of the region; a random name unless set",
         |text| values::name(text).map(Some)
     ),
     setting!(
@@ -173,7 +173,7 @@ pub const SETTINGS: &[Setting] = &[
         admin_token,
         "TOKEN",
         "",
-        "The token that changes of the rule set must carry, at least 16 characters; without one there are none over HTTP. \
+        "The token that changes of the rule set must carry, at least 16 characters. Without one, changes over HTTP are refused. \
          A flag shows in the process list: prefer the environment or --admin-token-file",
         |text| token::read(text).map(TokenSource::Given)
     ),
@@ -189,8 +189,8 @@ pub const SETTINGS: &[Setting] = &[
         tls_cert_file,
         "FILE",
         "",
-        "A certificate (PEM), with those between it and its authority: connections are secured with TLS then, but not those to \
-         --ops-listen. Read again when it changes, and at SIGHUP",
+        "The certificate to show (PEM, with those between it and its authority). With it, --listen speaks TLS; --ops-listen does \
+         not. Read again when it changes, and at SIGHUP",
         |text| values::path(text).map(Some)
     ),
     setting!(tls_key_file, "FILE", "", "The private key (PEM) of --tls-cert-file", |text| {
@@ -200,21 +200,21 @@ pub const SETTINGS: &[Setting] = &[
         tls_client_ca_file,
         "FILE",
         "",
-        "Authorities (PEM) whose certificates POPs may show instead of a token. The DNS name in a certificate is the name of its POP",
+        "The authorities (PEM) whose certificates POPs may show instead of a token. The DNS name in a certificate is the name of its POP",
         |text| values::path(text).map(Some)
     ),
     setting!(
         rules_file,
         "FILE",
         "",
-        "A file of rules (YAML or JSON) to watch: what it says is put as a new version of the fleet's rule set when it changes",
+        "A file of rules (YAML or JSON) to watch. When it changes, its content becomes a new version of the fleet's rule set",
         |text| values::path(text).map(Some)
     ),
     setting!(
         grant_interval_ms as grant_interval,
         "MS",
         "350",
-        "How long until a POP's next grant: its sync interval and a round trip. A grant lets this much of the rate through in advance",
+        "The time until a POP's next grant: its sync interval plus a round trip. A grant lets this much of the rate through in advance",
         |text| values::millis(text, 1, 60_000)
     ),
     setting!(lease_min_ms as lease_min, "MS", "2000", "How long a grant is valid at least", |text| {
@@ -227,15 +227,15 @@ pub const SETTINGS: &[Setting] = &[
         pop_ttl_ms as pop_ttl,
         "MS",
         "10000",
-        "How long a POP that says nothing counts as alive; as long again must fewer be counted before that is believed",
+        "How long a silent POP counts as alive. A lower count of POPs is believed only after it has held for as long again",
         |text| values::millis(text, 100, 24 * HOUR_MS)
     ),
     setting!(
         pops_expected,
         "N",
         "0",
-        "How many POPs the fleet has, for a start with the store out of reach and no POP that knows: by it the region's share of each \
-         quota is reckoned. 0 is not known, and then the region takes all",
+        "How many POPs the fleet has. Used to compute the region's share of each quota if weir-sync starts while the store is out \
+         of reach and no POP knows the number. 0 means unknown: the region then takes the whole quota",
         |text| values::count(text, 0, POPS_MAX as usize).map(|pops| u32::try_from(pops).unwrap_or(POPS_MAX))
     ),
     setting!(log_format, "FORMAT", "text", "How log lines look: `text` or `json`", LogFormat::read),
@@ -250,41 +250,41 @@ pub const SETTINGS: &[Setting] = &[
         metrics_interval_ms as metrics_interval,
         "MS",
         "1000",
-        "How often /metrics is made at most; a request that comes sooner gets the page from before",
+        "How often /metrics is rendered at most. A request that comes sooner gets the previous page",
         |text| values::millis(text, 0, HOUR_MS)
     ),
     setting!(
         first_byte_timeout_ms as first_byte_timeout,
         "MS",
         "5000",
-        "How long a new connection may take to send its first byte, or to shake hands for TLS",
+        "How long a new connection may take to send its first byte and, with TLS, to finish the handshake",
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(
         write_timeout_ms as write_timeout,
         "MS",
         "5000",
-        "How long a client may take nothing of its answer before its connection is closed",
+        "How long a client may read nothing of its answer before its connection is closed",
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(
         header_timeout_ms as header_timeout,
         "MS",
         "30000",
-        "How long a connection may take to send a request's head, or rest between two requests",
+        "How long a connection may take to send a request's head, or idle between two requests",
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(body_timeout_ms as body_timeout, "MS", "5000", "How long a request's body may take", |text| {
         values::millis(text, 10, HOUR_MS)
     }),
-    setting!(body_bytes_max, "BYTES", "262144", "The largest body that is read", |text| {
+    setting!(body_bytes_max, "BYTES", "262144", "The maximum size of a report", |text| {
         values::count(text, 1_024, MESSAGE_BYTES_MAX)
     }),
     setting!(
         connections_max,
         "N",
         "1024",
-        "The most connections, and so the most requests at a time; beyond it, the one that has waited longest for a request is closed",
+        "The maximum number of connections, and so of requests at a time. If one more comes, the connection that has been idle for longest is closed",
         |text| values::count(text, 1, 1_000_000)
     ),
     setting!(

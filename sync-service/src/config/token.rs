@@ -28,15 +28,13 @@ impl TokenSource {
     pub fn path(&self) -> Option<&str> {
         if let Self::File(path) = self { Some(path) } else { None }
     }
+}
 
-    /// What should be different about its file, though it can be used.
-    pub fn warning(&self) -> Option<String> {
-        let path = self.path()?;
-        let mode = fs::metadata(path).ok()?.permissions().mode();
-        let sentence =
-            "can be read by every user of this machine: take that from others, as with `chmod o-rwx";
-        (mode & OTHERS_MAY_READ != 0).then(|| format!("{path} {sentence} {path}`"))
-    }
+/// What should be different about the file of secrets at `path`, though it can be used.
+pub fn warning(path: &str) -> Option<String> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let sentence = "can be read by every user of this machine: take that from others, as with `chmod o-rwx";
+    (mode & OTHERS_MAY_READ != 0).then(|| format!("{path} {sentence} {path}`"))
 }
 
 /// Reads a token: printable ASCII without blanks, as it travels in a header.

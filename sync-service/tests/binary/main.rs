@@ -1,4 +1,4 @@
-//! The binary: says where it listens, ends well on a signal, refuses to start with one clear sentence.
+//! The binary prints where it listens, stops cleanly on a signal, and refuses to start with one clear sentence.
 
 mod admin;
 mod running;
@@ -190,7 +190,7 @@ fn a_request_is_explained() {
          0420c0000201; costs 1; enforced\nNot counted by:\n  api: lacks header x-api-key (missing: skip)\n(The \
          bytes of keys with other parts than addresses are those of POPs without a secret.)\n"
     );
-    // The bytes of a hashed key are the fleet's.
+    // The bytes of a hashed key depend on the fleet's secret.
     let with = |more: &[&str]| {
         let arguments = [&["explain", &path, "--header", "x-api-key: k"][..], &request, more].concat();
         String::from_utf8(run(&arguments).stdout).unwrap()

@@ -181,7 +181,8 @@ fn certificates_are_read_again_when_they_change_and_at_a_hangup() {
     until("the first authority's is shown again", || secured.connect(&first).is_ok());
     let (code, logs) = secured.running.signal("TERM");
     assert_eq!(code, Some(0));
-    assert!(logs.contains("the certificates from before stay"), "{logs}");
+    assert!(logs.contains("key.pem can be read by every user of this machine"), "{logs}");
+    assert!(logs.contains("the previous certificates stay in use"), "{logs}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! With the store out of reach: the region's own share, nothing confirmed, nothing lost.
+//! While the store is out of reach, a region grants its own share, confirms nothing, and loses nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::client::{greeting, one_key, report};
 use crate::exchange::{metric, reply};
 use crate::stores::{FakeRedis, Shared};
 
-/// What a busy machine may add to what something takes.
+/// How much longer things may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 fn region(name: &str) -> Config {
@@ -40,7 +40,7 @@ async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back()
     report(iad.address, "", &one_key("iad1", 1, 20, 20, 20)).await;
     assert_eq!(level(&fra, &one_key("fra1", 1, 0, 0, 0)).await, (80_000, 100, true));
     store.set_gone(true);
-    // A quarter of the quota, of which a fifth was taken, and what nobody has confirmed.
+    // A quarter of the quota, less the fifth that was taken, and less what is not confirmed.
     assert_eq!(level(&fra, &one_key("fra1", 2, 5, 5, 5)).await, (15_000, 25, false));
     assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false));
     assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false), "a repeat");
@@ -48,7 +48,7 @@ async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back()
     store.set_gone(false);
     assert_eq!(level(&fra, &one_key("fra1", 4, 10, 10, 10)).await, (70_000, 100, true));
     assert_eq!(level(&iad, &one_key("iad1", 2, 20, 0, 20)).await, (70_000, 100, true));
-    // The second time it begins where the store was then, and not where the first time ended.
+    // The second outage begins with what the store said last, not with where the first outage ended.
     store.set_gone(true);
     assert_eq!(level(&fra, &one_key("fra1", 5, 12, 2, 12)).await, (15_500, 25, false));
     assert!(metric(&fra, r#"weir_sync_reports_alone_total{region="fra"}"#).await >= 5.0);
@@ -72,9 +72,9 @@ async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() 
     let knowing = |sequence, pops| Report { pops, ..one_key("fra1", sequence, 40, 40, 40) };
     assert_eq!(granted(&fra, &knowing(2, 2)).await, (50, 2, false));
     assert!(metric(&fra, known).await > 0.5);
-    // A POP that was started anew: there are two of two here.
+    // A restarted POP: both POPs of the fleet report here.
     assert_eq!(granted(&fra, &one_key("fra2", 1, 10, 10, 10)).await, (100, 2, false));
-    // Once the store has counted them, old words are of no account.
+    // Once the store has counted the POPs, what POPs said before no longer counts.
     store.set_gone(false);
     for pop in ["fra1", "fra2"] {
         assert_eq!(reply(&report(fra.address, "", &greeting(pop)).await).pops, 2);

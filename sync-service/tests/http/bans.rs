@@ -1,4 +1,4 @@
-//! Bans: reported by one point of presence, told to every other.
+//! A ban that one POP reports reaches every other POP.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

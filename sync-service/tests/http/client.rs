@@ -32,7 +32,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The problem's detail; the answer must be a whole and true problem.
+    /// The problem's detail. The answer must be a complete problem document.
     pub(crate) fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
@@ -54,7 +54,7 @@ impl Client {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Sends what may be refused half-way; the refusal shows when reading.
+    /// Sends bytes that the server may refuse half-way; the refusal shows when reading.
     pub(crate) async fn send_anyway(&mut self, bytes: &[u8]) {
         let _ = timeout(DEADLINE, self.0.write_all(bytes)).await.expect("nobody reads");
     }

@@ -1,4 +1,4 @@
-//! What a point of presence and an operator see when all is well, when the store is gone, and at the end.
+//! What a POP and an operator see in normal operation, without the store, and at shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) fn reply(answer: &Answer) -> Reply {
     Reply::decode(&answer.body).unwrap()
 }
 
-/// A store that nothing listens for: the port is held, and closed to connections.
+/// The address of a store that refuses connections: the port is taken, but nothing listens.
 async fn gone() -> Config {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://user:secret-word@{}", listener.local_addr().unwrap());
@@ -147,7 +147,7 @@ async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     let grant = answered.grants[0].grant().expect("out of its own share: the whole, as far as it knows");
     assert_eq!((answered.grants.len(), grant.level_milli, grant.burst), (1, 60_000, 100));
     let ready = get(server.address, "/readyz").await;
-    // What the store says, its address and why it refuses, is for the logs: anybody may ask here.
+    // Anybody may ask here, so the store's address and its error go to the logs only.
     assert_eq!((ready.status, ready.text().as_str()), (503, r#"{"ready":false}"#));
     assert_eq!(get(server.address, "/healthz").await.status, 200);
     assert!(metric(&server, r#"weir_sync_reports_total{outcome="unsettled"}"#).await >= 1.0);
@@ -169,7 +169,7 @@ async fn stopping_answers_what_is_in_flight_and_takes_no_more() {
     in_flight.send(&expecting).await;
     assert_eq!(in_flight.receive().await.unwrap().status, 100);
     let mut silent = Client::connect(address).await;
-    // Accepted in order: once this is answered, the silent one is accepted too.
+    // Connections are accepted in order, so once this one is answered, the silent one is accepted too.
     let mut idle = Client::connect(address).await;
     idle.send(b"GET /healthz HTTP/1.1\r\nhost: weir\r\n\r\n").await;
     idle.receive().await.unwrap();

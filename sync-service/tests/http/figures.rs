@@ -40,7 +40,7 @@ async fn debt_and_overshoot_are_told_rule_by_rule() {
     report(fra.address, "", &other).await;
     assert_eq!(of_rule(&fra, "debt_tokens").await, 80);
     assert_eq!(of_rule(&fra, "overshoot_tokens").await, 50);
-    // While alone, the debt is that of its own share.
+    // Without the store, the debt is counted against the region's own share.
     store.set_gone(true);
     other.keys[0].admitted += 20;
     other.keys[0].asked += 20;
@@ -68,7 +68,7 @@ async fn pops_and_hot_keys_are_told_here_and_in_the_fleet() {
     assert_eq!((of_region(&fra, "pops_here").await, of_region(&fra, "pops").await), (1, 3));
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut sequence = 1;
-    // 60 of 100 are gone: hot there at once, in the fleet and here as soon as it is heard of.
+    // 60 of 100 are taken: the key is hot there at once, and here as soon as this region hears of it.
     while (of_region(&fra, "hot_keys").await, of_region(&fra, "hot_keys_here").await) != (1, 1) {
         sequence += 1;
         report(iad.address, "", &one_key("iad1", sequence, 60, 0, 60)).await;

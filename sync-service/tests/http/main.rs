@@ -1,4 +1,4 @@
-//! The real server over real TCP: the exchange, every refusal, the pages, the end.
+//! The real server over real TCP: reports, refusals, pages, shutdown.
 
 mod alone;
 mod bans;
@@ -29,14 +29,14 @@ use weir_sync::store::Store;
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// Where the pages are alone, if they are.
+    /// The address of the pages, if they have one of their own.
     pub(crate) ops: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), RunError>>,
 }
 
 impl Server {
-    /// Starts one on a free port, whose metrics are made whenever they are asked for.
+    /// Starts one on a free port. Its metrics are rendered for each request.
     pub(crate) async fn start(config: Config) -> Self {
         Self::start_as_set(Config { metrics_interval: Duration::ZERO, ..config }).await
     }
@@ -69,7 +69,7 @@ impl Server {
         Self { address, ops, stop, task }
     }
 
-    /// Tells it to stop; what it returns when it has, and how it went, is awaited separately.
+    /// Tells it to stop. The handle returns once it has stopped, with the result.
     pub(crate) fn stop(self) -> JoinHandle<Result<(), RunError>> {
         let _ = self.stop.send(());
         self.task

@@ -14,7 +14,7 @@ async fn page_for(server: &Server, accept: &str) -> Answer {
     ask(server.address, request.as_bytes()).await
 }
 
-/// A server that has something to show in every family.
+/// A server with a sample in every metric family.
 async fn busy() -> Server {
     let server = Server::start(Config { region: "fra".into(), ..Config::default() }).await;
     report(server.address, "", &one_key("fra1", 1, 130, 130, 150)).await;

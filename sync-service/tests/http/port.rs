@@ -1,4 +1,4 @@
-//! Connections that take what they should not: places, memory, time.
+//! Limits on what a connection may take: a place, memory, time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::Server;
 use crate::client::{Client, get, media_type};
 use crate::exchange::metric;
 
-/// What the defaults make nobody wait for.
+/// Longer than any limit that these tests set.
 const LONG: Duration = Duration::from_secs(20);
 /// Connections at a time in these tests.
 const PLACES: usize = 200;

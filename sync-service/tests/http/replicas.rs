@@ -28,7 +28,7 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     let servers = pair(&store).await;
     let mut levels = Vec::new();
     for (n, server) in (1..=6).zip(servers.iter().cycle()) {
-        // Each reply confirms, whichever replica sends it.
+        // A reply confirms, no matter which replica sends it.
         let answered = reply(&report(server.address, "", &one_key("fra1", n, 10 * n, 10, 10 * n)).await);
         assert_eq!(answered.pops, 1, "one POP, however many hear it");
         levels.push(answered.grants[0].grant().unwrap().level_milli);
@@ -36,7 +36,7 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     assert_eq!(levels, [90_000, 80_000, 70_000, 60_000, 50_000, 40_000]);
     let names: Vec<_> = store.accounts().last().unwrap().members.iter().map(|m| m.name.clone()).collect();
     assert_eq!(names, ["fra/a", "fra/b"]);
-    // Both know how it stands. The store is gone: nothing is confirmed any more, and both count all of it.
+    // Both know the budget. Without the store nothing is confirmed any more, so both count all of it.
     report(servers[0].address, "", &one_key("fra1", 6, 60, 0, 60)).await;
     store.set_gone(true);
     let mut levels = Vec::new();
@@ -60,7 +60,7 @@ async fn what_an_alternating_pop_is_asked_for_is_not_doubled() {
         let mut said = one_key("fra1", n, 0, 0, each * n);
         said.keys[0].asked_recently = each;
         report(server.address, "", &said).await;
-        // From the first replies on nothing is known of the pace; then it is.
+        // The first replies come before the pace is known.
         if n > 6 {
             let account = store.accounts().into_iter().rfind(|account| !account.members.is_empty()).unwrap();
             most = most.max(account.members.iter().map(|member| member.demand.milli).sum::<u64>());

@@ -291,7 +291,7 @@ async fn other_methods_and_media_types_are_refused() {
     }
 }
 
-/// Waits until `server` tells its POPs to run `version`.
+/// Waits until `server` tells POPs to run `version`.
 async fn tells(server: &Server, version: u64) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {

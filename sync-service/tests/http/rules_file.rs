@@ -1,4 +1,4 @@
-//! A watched file of rules: put once, however many watch it; not put over what an operator has put over it.
+//! A watched file of rules is stored once, however many weir-syncs watch it, and never replaces a later change by an operator.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -62,17 +62,17 @@ async fn notes(server: &Server) -> Vec<String> {
     kept["versions"].as_array().unwrap().iter().map(|kept| kept["note"].as_str().unwrap().into()).collect()
 }
 
-/// How often the file was found not good.
+/// How often the file was found invalid.
 async fn errors(server: &Server) -> String {
     metric(server, "weir_sync_rules_file_errors_total").await.to_string()
 }
 
-/// Waits until what the file says has been heard, be it news or not.
+/// Waits until the server has taken the file's content, new or not.
 async fn taken(server: &Server) {
     until("the file to be taken", async || metric(server, "weir_sync_rules_file_taken").await > 0.0).await;
 }
 
-/// Waits until both have found it not good so often.
+/// Waits until both have found it invalid this many times.
 async fn both_looked(a: &Server, b: &Server, times: &str) {
     until("both to have looked", async || errors(a).await == times && errors(b).await == times).await;
 }
@@ -85,7 +85,7 @@ async fn what_several_watch_is_put_once_and_again_when_it_changes() {
     let first = runs(&a, &rules("5/s")).await;
     file.write(&yaml("6/s"));
     assert_eq!(runs(&b, &rules("6/s")).await, first + 1);
-    // Both have seen the bad one, and so everything before it.
+    // Both have read the invalid version, so they have read everything before it.
     file.write("rules:\n- {name: A, key: [client_address], rate: fast}\n");
     both_looked(&a, &b, "1").await;
     assert_eq!(current(&a).await, (first + 1, rules("6/s")));
@@ -106,7 +106,7 @@ async fn what_an_operator_puts_over_a_file_stays() {
     let headers = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
     let off = request("PUT", "/v1/enforcement", headers, br#"{"enforce": false}"#);
     assert_eq!(ask(server.address, &off).await.status, 200);
-    // Another starts and finds the file as it was put before.
+    // Another server starts, and finds the file unchanged.
     let other = Server::start_over(file.config(), store.clone()).await;
     taken(&other).await;
     file.write("[");
@@ -128,7 +128,7 @@ async fn a_file_waits_for_the_store() {
     put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
     store.set_gone(true);
     file.write(&yaml("5/s"));
-    // Whether it has been read already does not matter, but is likely by then.
+    // The file has most likely been read by then. The test holds either way.
     tokio::time::sleep(Duration::from_millis(1_600)).await;
     assert_eq!(metric(&server, "weir_sync_rules_file_taken").await.to_string(), "0");
     store.set_gone(false);

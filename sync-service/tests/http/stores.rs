@@ -17,7 +17,7 @@ use weir_sync::store::memory::Memory;
 use weir_sync::store::rules::{Kept, Put, Stored};
 use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
 
-/// A memory store that several servers share, that remembers its accounts and can be gone.
+/// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {
     memory: Memory,
     is_gone: AtomicBool,
@@ -41,7 +41,7 @@ impl Shared {
         self.forgets_pops.store(true, Ordering::SeqCst);
     }
 
-    /// Every account so far, in the order of the charges; looks at budgets included.
+    /// Every account so far, in the order of the charges, including those that only looked at a budget.
     pub(crate) fn accounts(&self) -> Vec<Account> {
         self.accounts.lock().unwrap().clone()
     }
@@ -61,7 +61,7 @@ fn gone() -> StoreError {
 impl Store for Shared {
     fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
         Box::pin(async move {
-            // Not even asked while it is gone: the memory store charges at once.
+            // Checked first, because the memory store charges as soon as it is asked.
             if self.is_gone.load(Ordering::SeqCst) && !batch.entries.is_empty() {
                 return batch.entries.iter().map(|_| Err(gone())).collect();
             }
