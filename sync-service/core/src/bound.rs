@@ -15,14 +15,12 @@
 //!    believe that at once, on old news: the next POP can be alone only after the last has been silent for the window W
 //!    in which demand is measured, and a POP that is no longer asked is told within R. So at most `a = 1 + R / W`,
 //!    rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
-//! 3. *The level in a grant is ahead of time*: it includes what refills until the next grant, at most `L R` per POP.
-//!    Otherwise POPs that are thinned evenly would wait for tokens that others have.
-//! 4. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the known debt grows to `L H` at most, and
-//!    then by what is under way: for each POP the sum of 2 and 3.
-//! 5. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
+//! 3. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the known debt grows to `L H` at most, and
+//!    then by what is under way: for each POP what 2 says.
+//! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
 //!    POPs had drained it, and those were told the level and hold no burst themselves.
 //!
-//! Together `sum b_i + 3 N L R + L H - B`; for a burst below `0.2 s L`, plus what `x_target` is below half of it. With
+//! Together `sum b_i + 2 N L R + L H - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
 //! b = B that is `(N - 1) B` and the cost of late news.
 //!
 //! # What it rests on
@@ -30,7 +28,7 @@
 //! - POPs that are cut off for longer than R are not included: see [`apart`].
 //! - What POPs admit without reporting it (cold keys) and what they report only now and then (warm keys) must fit the
 //!   quota together: the even shares of all POPs and the demand that makes a key hot add up to it.
-//! - Floors: a region's floor is admitted in debt too, so 4 holds for the rest only. While that region is asked
+//! - Floors: a region's floor is admitted in debt too, so 3 holds for the rest only. While that region is asked
 //!   steadily its floor is less than the refill, and the debt shrinks; each time its demand jumps, its POPs
 //!   add what is under way for them once more.
 //! - What is lost (a store is flushed, a POP crashes before it reports) is never charged.
@@ -39,11 +37,10 @@ use weir_wire::quota::Quota;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 use crate::demand::WINDOW_NS;
-use crate::divide::{HORIZON_NS, target_below_ns};
+use crate::divide::{HORIZON_NS, target_ns};
 
-/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stops it: twice for what is under way, once
-/// for the level being ahead of time.
-const REACHES: u128 = 3;
+/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stops it.
+const REACHES: u128 = 2;
 
 /// How large a fleet is, and how quickly it hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +76,7 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     let (burst, local_burst) = (u64::from(quota.burst()), u64::from(sharing.local_burst.min(quota.burst())));
     let alone = reach_ns.div_ceil(WINDOW_NS).saturating_add(1).min(pops);
     let held = pops * local_burst + alone * (burst - local_burst);
-    let known_ns = u128::from(HORIZON_NS) + u128::from(target_below_ns(quota));
+    let known_ns = u128::from(HORIZON_NS) + target_ns(quota).min(0).unsigned_abs();
     let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns;
     (held - burst).saturating_add(refill(quota, late_ns))
 }
@@ -135,13 +132,13 @@ mod tests {
     #[test]
     fn the_formula_in_figures() {
         let quota = quota(100, 100);
-        // Two bursts beyond the first; 3 x 3 x 35 while the news travel; 100 of known debt.
-        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 315 + 100);
+        // Two bursts beyond the first; 2 x 3 x 35 while the news travel; 100 of known debt.
+        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
         // Two POPs may believe to be alone: 100 + 100 + 10 - 100.
-        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 315 + 100);
+        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
         let failing = Fleet { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
-        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 9 * 285 + 100);
+        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100);
         assert_eq!(bound(quota, &Sharing { strict: true, ..sharing(100) }, &failing), 0);
     }
 

@@ -3,7 +3,7 @@
 //! With level x, rate L, burst B, demand D of the whole fleet, horizon H:
 //!
 //! ```text
-//! x_target = min(0.1 B + 0.2 s x L, B / 2) - max(0, 0.1 s x L - B / 2)
+//! x_target = min(0.1 B + 0.2 s x L, B - 0.1 s x L)
 //! L_eff    = max(0, L + s (x - x_target) / H)     s = 4 above the target, 1 below
 //! p        = 0 if L_eff = 0, else min(1, L_eff / D)
 //! ```
@@ -35,11 +35,13 @@ use crate::heat::{Heat, Weight};
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
-/// The target level is one part of the burst in this many, ...
+/// The level to steer for (`x_target`) is one part of the burst in this many, ...
 pub const TARGET_PART: u64 = 10;
-/// ... plus this much refill, in nanoseconds, for what is admitted and not charged yet; together at most half of the
-/// burst (`x_target`).
+/// ... plus this much refill, in nanoseconds, for what is admitted and not charged yet; ...
 pub const TARGET_NS: u64 = SECOND_NS / 5;
+/// ... and at least this much refill below full. A small burst overflows between two charges, so its target is lower,
+/// even below empty.
+pub const BELOW_FULL_NS: u64 = SECOND_NS / 10;
 
 /// What the operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +77,6 @@ pub struct Shared<'a> {
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: &'a Sharing,
-    /// How they share the rule's whole quota. For a region that is alone, `sharing` is that of its own share instead.
-    pub whole: &'a Sharing,
     /// What it is.
     pub account: &'a Account,
     /// What the region's own floor gives now; `None` stands for the floor's plain rate.
@@ -97,7 +97,7 @@ pub struct Own {
 impl<'a> Shared<'a> {
     /// A rule's whole quota, for a region without a floor and a POP without demand.
     pub fn of(quota: Quota, sharing: &'a Sharing, account: &'a Account) -> Self {
-        Self { quota, sharing, whole: sharing, account, own: None, own_milli: 0 }
+        Self { quota, sharing, account, own: None, own_milli: 0 }
     }
 }
 
@@ -124,35 +124,32 @@ impl Division {
 }
 
 /// What the POPs of `region` may do with the key until the next grant. It follows from the account, so that regions
-/// agree without talking; `was_hot` only keeps a key from going back and forth.
-pub fn divide(shared: &Shared<'_>, region: &str, was_hot: bool, terms: &Terms) -> Division {
+/// agree without talking.
+pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
     let Shared { quota, sharing, account, .. } = *shared;
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = Asked::of(account, sharing, terms);
-    // A region with a floor does not: its floor refills long before a debt is paid. Nor does it while it is alone.
-    let takes_on_debt = level_ns < 0 && shared.whole.floor(region) == 0;
-    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level.
-    let alone = asked.askers <= 1;
-    let is_exact = alone && (level_ns >= 0 || takes_on_debt);
+    let is_alone = asked.askers <= 1;
+    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level. But a region's floor refills
+    // long before a debt is paid.
+    let is_exact = is_alone && (level_ns >= 0 || sharing.floor(region) == 0);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    // Where nothing is to be admitted, each bucket takes on the whole debt, which outlasts the lease.
-    let exact = is_exact || takes_on_debt && ratio == AdmitRatio::ZERO;
-    let heat = Heat::of(quota, account, asked.lately_milli, was_hot);
-    let weight = Weight::of(quota, account, asked.lately_milli);
+    let heat = Heat::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
     let (burst, parts) = hold(shared, spread, 0, terms);
     let elsewhere = Grant {
         ratio,
-        level_milli: level_milli(shared, level_ns, exact, terms),
+        level_milli: level_milli(shared, if is_exact { level_ns } else { level_ns.max(0) }),
         burst,
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
     // Where neither this POP nor two others have demand, the client may turn up anywhere next.
-    let pops = if alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
+    let pops = if is_alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
     let (burst, parts) =
-        if alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
-    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone: alone }
+        if is_alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
+    let weight = Weight::of(quota, account);
+    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone }
 }
 
 /// The burst that a POP holds for a client that was seen at `pops` at once, and into how many parts its rate is cut.
@@ -162,11 +159,10 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     let most = u64::from(sharing.local_burst);
     // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
-    let rate_milli = likely(asked_milli, RATE_DEVIATIONS);
-    let quickest = SECOND_NS.saturating_mul(1_000) / rate_milli.saturating_mul(quota.token_ns()).max(1);
+    let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
     let parts = (pops / UNEVEN).min(quickest).clamp(1, slowest);
     let heard_milli = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS);
-    let lump = likely(u64::try_from(heard_milli).unwrap_or(u64::MAX), LUMP_DEVIATIONS) / 1_000;
+    let lump = likely_milli(u64::try_from(heard_milli).unwrap_or(u64::MAX)) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
     // Each token is charged `parts` times; the last one only has to be there.
@@ -175,11 +171,11 @@ fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
 }
 
-/// `mean_milli`, in thousandths, plus this many standard deviations. Requests arrive as a Poisson process, whose
-/// deviation is the root of its mean: four times the mean is common where few are expected, and never seen where many
-/// are.
-fn likely(mean_milli: u64, deviations: u64) -> u64 {
-    mean_milli.saturating_add(deviations * mean_milli.saturating_mul(1_000).isqrt())
+/// The most that is likely to come where `mean_milli`, in thousandths, is expected. Requests arrive as a Poisson
+/// process, whose deviation is the root of its mean: four times the mean is common where few are expected, and never
+/// seen where many are.
+fn likely_milli(mean_milli: u64) -> u64 {
+    mean_milli.saturating_add(LUMP_DEVIATIONS * mean_milli.saturating_mul(1_000).isqrt())
 }
 
 /// A member's region: what stands before the slash.
@@ -274,25 +270,17 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
 
 /// For a client that was seen at many POPs, each refills this many times faster than an even division gives.
 const UNEVEN: u64 = 5;
-/// A POP's refill covers its demand plus this many standard deviations, ...
-const RATE_DEVIATIONS: u64 = 3;
-/// ... and its burst what it is asked for until it hears more, plus this many.
+/// A POP's burst covers what it is asked for until it hears more, plus this many standard deviations.
 const LUMP_DEVIATIONS: u64 = 2;
 /// A POP lets through at least this many requests at once, unless that is a large part of the burst.
 const LUMP: u64 = 2;
 /// A surplus is given out this many times faster than a lack is made up.
 pub(crate) const SURPLUS: u64 = 4;
 
-/// The target level. A burst that fills in less than [`TARGET_NS`] overflows between two charges, and holds less than
-/// what is admitted and not charged yet: its target is lower, even below empty.
-fn target_ns(quota: Quota) -> i128 {
+/// The target level.
+pub(crate) fn target_ns(quota: Quota) -> i128 {
     let fill_ns = quota.fill_ns();
-    i128::from((fill_ns / TARGET_PART + TARGET_NS).min(fill_ns / 2)) - i128::from(target_below_ns(quota))
-}
-
-/// How far the target level is below half of a small burst.
-pub(crate) fn target_below_ns(quota: Quota) -> u64 {
-    (TARGET_NS / 2).saturating_sub(quota.fill_ns() / 2)
+    i128::from(fill_ns / TARGET_PART + TARGET_NS).min(i128::from(fill_ns) - i128::from(BELOW_FULL_NS))
 }
 
 /// `part / whole`; 0 if there is no part, 1 if it is at least the whole.
@@ -307,8 +295,7 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
     u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
-fn level_milli(shared: &Shared<'_>, level_ns: i128, exact: bool, terms: &Terms) -> i64 {
-    let level_ns = if exact { level_ns } else { level_ns.max(0) + i128::from(terms.interval_ns) };
+fn level_milli(shared: &Shared<'_>, level_ns: i128) -> i64 {
     // A slow quota may refill less than a token until the POP hears more; what the floor holds is there anyway.
     let own_ns = shared.own.map(|own| own.level_ns.min(LUMP * shared.quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));

@@ -7,11 +7,8 @@ use crate::budget::Account;
 
 /// The highest rank of a hot key.
 pub const RANK_MAX: u8 = 4;
-/// A key becomes hot when it is asked for more than a half of its rate, or its level is below a half of
-/// its burst.
+/// A key is hot when it is asked for more than a half of its rate, or its level is below a half of its burst.
 const HOT_PART: u64 = 2;
-/// It stays hot until it is asked for less than a quarter, and lacks less than a quarter.
-const STAYS_HOT_PART: u64 = 4;
 
 /// How closely a key is to be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +24,10 @@ pub enum Heat {
 
 impl Heat {
     /// The heat of a key that is asked for `demand_milli` thousandths of a token a second.
-    pub fn of(quota: Quota, account: &Account, demand_milli: u128, was_hot: bool) -> Self {
-        let part = if was_hot { STAYS_HOT_PART } else { HOT_PART };
+    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
         let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
-        let is_busy = demand_milli.saturating_mul(u128::from(part)) > rate_milli;
-        let lacks = account.deficit_ns.saturating_mul(part) > quota.fill_ns();
+        let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli;
+        let lacks = account.deficit_ns.saturating_mul(HOT_PART) > quota.fill_ns();
         if is_busy || lacks && demand_milli > 0 {
             Self::Hot
         } else if lacks || account.spread > 1 {
@@ -42,20 +38,16 @@ impl Heat {
     }
 }
 
-/// How much it matters that POPs hear of a key: first what its budget lacks, in thousandths of a burst, then its
-/// demand, in thousandths of the rate. A client that asks once for each of many keys gives each of them little weight.
+/// How much it matters that POPs hear of a key: what its budget lacks, in thousandths of a burst. A client that asks
+/// once for each of many keys gives each of them little weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weight(u32, u32);
+pub struct Weight(u32);
 
 impl Weight {
-    /// The weight of a key that is asked for `demand_milli` thousandths of a token a second.
-    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
-        let part = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+    /// The weight of a key with this account.
+    pub fn of(quota: Quota, account: &Account) -> Self {
         let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
-        Self(
-            part(lacks),
-            part(demand_milli.saturating_mul(u128::from(quota.token_ns())) / u128::from(SECOND_NS)),
-        )
+        Self(u32::try_from(lacks).unwrap_or(u32::MAX))
     }
 
     /// Whether its budget is in debt.

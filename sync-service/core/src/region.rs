@@ -139,10 +139,9 @@ impl Region {
     ) -> Allowance {
         let percent = sharing.floor(&self.name);
         let own = self.floors.charge(now, &entry.id, quota, percent, account);
-        let whole = Shared::of(entry.quota, &entry.sharing, account);
-        let shared = Shared { quota, sharing, own, own_milli: entry.own_milli, ..whole };
-        let divided = |was_hot| divide(&shared, &self.name, was_hot, &self.terms);
-        let division = self.hot.divide(entry, now, divided);
+        let shared = Shared { quota, sharing, account, own, own_milli: entry.own_milli };
+        let division = divide(&shared, &self.name, &self.terms);
+        self.hot.note(entry, &division, now);
         self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
         division.allowance()
     }

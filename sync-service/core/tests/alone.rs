@@ -62,7 +62,7 @@ fn pops_of_a_region_share_its_part_by_one_ratio() {
     let Allowance::Hot(grant) = last else { panic!("not hot") };
     let ratio = f64::from(grant.ratio.bits()) / f64::from(1 << 30);
     assert!((ratio - 21.0 / 80.0).abs() < 1e-6, "{ratio}");
-    assert_eq!(grant.level_milli, 10_000 + 350 * 5, "and what refills until the next grant");
+    assert_eq!(grant.level_milli, 10_000);
 }
 
 #[test]

@@ -225,19 +225,6 @@ fn a_hot_key_that_nobody_names_any_more_rests() {
 }
 
 #[test]
-fn a_pop_that_alone_is_asked_now_and_then_is_told_what_has_refilled_since() {
-    let told = |askers| {
-        let mut region = region();
-        let mut account = asked_account(20, 0, 1_000);
-        account.members[0].demand.askers = askers;
-        region.grant(at(BEGIN), &[entry(1)], &[account]);
-        pushed(&mut region, BEGIN + 300, "fra1", 1)[0].grant.level_milli
-    };
-    assert_eq!(told(1), 20_000 + 30_000);
-    assert_eq!(told(2), 20_000 + 35_000, "others take of it: until the next grant as ever");
-}
-
-#[test]
 fn strict_keys_are_nobodys_business() {
     let mut region = region();
     let mut strict = entry(1);

@@ -1,7 +1,6 @@
 //! Floors, remembered spread and heat: what POPs of each region get of a budget.
 
 use proptest::prelude::*;
-use weir_budget::alone::Share;
 use weir_budget::budget::{Account, Demand, Member};
 use weir_budget::divide::{Division, Own, Shared, Terms, divide};
 use weir_budget::heat::Heat;
@@ -32,7 +31,7 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
 }
 
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
-    divide(&Shared::of(quota(), sharing, account), region, false, &Terms::default())
+    divide(&Shared::of(quota(), sharing, account), region, &Terms::default())
 }
 
 fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
@@ -62,36 +61,15 @@ fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
 }
 
 #[test]
-fn a_floor_that_is_used_up_leaves_no_debt_at_the_pops() {
-    let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("eu", 40), ("us", 400)]));
-    let level = |rate_ns, region| {
-        let own = (region == "eu").then_some(Own { rate_ns, level_ns: 0 });
-        let shared = Shared { own, ..Shared::of(quota(), &sharing, &account) };
-        let grant = divide(&shared, region, false, &Terms::default()).asking;
-        (grant.ratio, grant.level_milli)
-    };
-    assert_eq!(level(0, "eu"), (AdmitRatio::ZERO, 35_000), "what refills until the next grant");
-    assert_eq!(level(0, "us"), (AdmitRatio::ZERO, -1_000_000), "it outlasts the lease");
-    // The region is cut off from the store for a moment, and goes by its share of the debt.
-    let share = Share::new(1, 4);
-    let part = share.of_sharing(&sharing, quota());
-    let shared =
-        Shared { quota: share.of(quota()), sharing: &part, ..Shared::of(quota(), &sharing, &account) };
-    let alone = |region| divide(&shared, region, false, &Terms::default()).asking;
-    assert_eq!((alone("eu").ratio, alone("eu").level_milli), (AdmitRatio::ZERO, 8_750));
-    assert_eq!((alone("us").ratio, alone("us").level_milli), (AdmitRatio::ZERO, -250_000));
-}
-
-#[test]
 fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     let slow = Quota::new(Rate::new(1, Period::Second).unwrap(), 10).unwrap();
     let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("us", 8)]));
     let level = |level_ns| {
         let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns });
         let shared = Shared { own, ..Shared::of(slow, &sharing, &account) };
-        divide(&shared, "eu", false, &Terms::default()).elsewhere.level_milli
+        divide(&shared, "eu", &Terms::default()).elsewhere.level_milli
     };
-    assert_eq!(level(0), 350, "what refills until the next grant");
+    assert_eq!(level(0), 0, "it is used up");
     assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
     assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
     // One POP of the other region takes every token as it comes.
@@ -99,7 +77,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     empty.members[0].demand.askers = 1;
     let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
     let shared = Shared { own, ..Shared::of(slow, &sharing, &empty) };
-    assert_eq!(divide(&shared, "eu", false, &Terms::default()).elsewhere.level_milli, 1_000);
+    assert_eq!(divide(&shared, "eu", &Terms::default()).elsewhere.level_milli, 1_000);
 }
 
 #[test]
@@ -108,9 +86,9 @@ fn a_floor_holds_in_debt() {
     let account = account(-5_000, &[("eu", 60), ("us", 800)]);
     let eu = division(&sharing, &account, "eu").asking;
     assert!(is_about(eu.ratio, 1, 2));
-    assert_eq!(eu.level_milli, 35_000, "what refills until the next grant, not the debt");
+    assert_eq!(eu.level_milli, 0, "not the debt");
     let us = division(&sharing, &account, "us").asking;
-    assert_eq!((us.ratio, us.level_milli), (AdmitRatio::ZERO, -5_000_000));
+    assert_eq!(us.ratio, AdmitRatio::ZERO);
     let before = division(&sharing, &self::account(-5_000, &[("us", 800)]), "eu").elsewhere;
     assert_eq!(before.ratio, AdmitRatio::ONE, "a region that comes next begins within its floor");
 }
@@ -121,7 +99,7 @@ fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
     let mut account = account(-300, &[("us", 800)]);
     account.members[0].demand.askers = 1;
     let elsewhere = |region| division(&sharing, &account, region).elsewhere;
-    assert_eq!((elsewhere("eu").ratio, elsewhere("eu").level_milli), (AdmitRatio::ONE, 35_000));
+    assert_eq!((elsewhere("eu").ratio, elsewhere("eu").level_milli), (AdmitRatio::ONE, 0));
     assert_eq!((elsewhere("us").ratio, elsewhere("us").level_milli), (AdmitRatio::ONE, -300_000));
 }
 
@@ -142,7 +120,7 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
         let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
-        let division = divide(&shared, "eu", false, &Terms::default());
+        let division = divide(&shared, "eu", &Terms::default());
         (at_once(&division.asking), at_once(&division.elsewhere))
     };
     let bursts = |spread, askers| asked(spread, askers, 0);
@@ -168,19 +146,15 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     (account.spread, account.members[0].demand.askers) = (300, 300);
     let asking = |own_milli| {
         let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
-        divide(&shared, "eu", false, &Terms::default()).asking
+        divide(&shared, "eu", &Terms::default()).asking
     };
     assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
-    assert_eq!(
-        (at_once(&asking(2_000)), asking(2_000).parts),
-        (2, 16),
-        "two a second, and three deviations of it"
-    );
-    assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 2), "twenty a second: half the rate");
+    assert_eq!((at_once(&asking(5_000)), asking(5_000).parts), (4, 20), "five a second, of a hundred");
+    assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 5), "twenty");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
     let idle = |quota, sharing: &Sharing| {
         let shared = Shared::of(quota, sharing, &account);
-        at_once(&divide(&shared, "eu", false, &Terms::default()).asking)
+        at_once(&divide(&shared, "eu", &Terms::default()).asking)
     };
     let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
     assert_eq!(idle(small, &Sharing::of(small)), 1, "of a small burst, no large part");
@@ -188,33 +162,20 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     assert_eq!(idle(quota(), &local), 2, "of a large one, which a POP gives in small parts, as of any");
 }
 
-fn heat(level: i64, demand: u64, spread: u32, was_hot: bool) -> Heat {
+fn heat(level: i64, demand: u64, spread: u32) -> Heat {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
-    divide(&Shared::of(quota(), &Sharing::of(quota()), &account), "eu", was_hot, &Terms::default()).heat
+    divide(&Shared::of(quota(), &Sharing::of(quota()), &account), "eu", &Terms::default()).heat
 }
 
 #[test]
 fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
-    assert_eq!(heat(100, 50, 0, false), Heat::Warm);
-    assert_eq!(heat(100, 51, 0, false), Heat::Hot);
-    assert_eq!(heat(50, 0, 0, false), Heat::Warm);
-    assert_eq!(heat(49, 1, 0, false), Heat::Hot);
-    assert_eq!(heat(49, 0, 0, false), Heat::Resting, "nobody asks for it");
-    assert_eq!(heat(100, 0, 2, false), Heat::Resting);
-    assert_eq!(heat(100, 51, 2, false), Heat::Hot);
-}
-
-#[test]
-fn a_hot_key_cools_down_before_it_is_warm() {
-    for (level, demand, heat_then) in [
-        (100, 26, Heat::Hot),
-        (74, 1, Heat::Hot),
-        (74, 0, Heat::Resting),
-        (75, 25, Heat::Warm),
-        (100, 0, Heat::Warm),
-    ] {
-        assert_eq!(heat(level, demand, 0, true), heat_then, "{level} left, asked for {demand}/s");
-    }
+    assert_eq!(heat(100, 50, 0), Heat::Warm);
+    assert_eq!(heat(100, 51, 0), Heat::Hot);
+    assert_eq!(heat(50, 0, 0), Heat::Warm);
+    assert_eq!(heat(49, 1, 0), Heat::Hot);
+    assert_eq!(heat(49, 0, 0), Heat::Resting, "nobody asks for it");
+    assert_eq!(heat(100, 0, 2), Heat::Resting);
+    assert_eq!(heat(100, 51, 2), Heat::Hot);
 }
 
 #[test]

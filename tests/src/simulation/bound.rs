@@ -32,7 +32,7 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
 /// How long after its news is late a POP may still go by what it heard last, in nanoseconds.
 const UNDER_WAY_NS: u64 = 2 * SECOND_NS;
 /// How many times what refills in that time it may admit meanwhile; the bound counts news under way the same way.
-const UNDER_WAY_TIMES: f64 = 3.0;
+const UNDER_WAY_TIMES: f64 = 2.0;
 
 /// How much older a POP's news is than the bound assumes, in nanoseconds, divided by what the POP goes by meanwhile.
 #[derive(Clone, Copy, Debug, Default)]

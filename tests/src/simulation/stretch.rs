@@ -227,5 +227,5 @@ fn within(floor: Quota, quota: Quota, setup: &Setup) -> Quota {
 
 /// The level that the loop steers for, in nanoseconds of refill (`x_target` in docs/budgets.md).
 pub(super) fn target_ns(quota: Quota) -> u64 {
-    (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns() / 2)
+    (quota.fill_ns() / TARGET_PART + TARGET_NS).min(quota.fill_ns())
 }

@@ -73,8 +73,7 @@ impl Known {
         if is_hot { HOT_NS } else { self.look_ns + RESTING_LOST_NS }
     }
 
-    /// What POPs are to hold at `now` if at most one POP was asked for the key since its account was seen: that POP
-    /// hears in its own replies what it took.
+    /// What POPs are to hold at `now`, with what has refilled since the account was seen.
     pub(super) fn refilled(&self, now: Time) -> Grant {
         let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
         let level_milli = self.grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));

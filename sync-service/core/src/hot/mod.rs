@@ -53,26 +53,8 @@ pub struct HotKeys {
 }
 
 impl HotKeys {
-    /// Divides a budget with `divided`, which gets whether the key was hot when its account was last seen, and notes
-    /// the outcome as [`HotKeys::note`] does.
-    pub fn divide(&mut self, entry: &Entry, now: Time, divided: impl FnOnce(bool) -> Division) -> Division {
-        let division = match self.hot.get_mut(&entry.id) {
-            Some(known) => {
-                let division = divided(true);
-                if division.heat == Heat::Hot && !entry.sharing.strict {
-                    known.renew(entry, &division, now);
-                    return division;
-                }
-                division
-            }
-            None => divided(false),
-        };
-        self.note(entry, &division, now);
-        division
-    }
-
     /// Notes what a budget's newest account says: a key that is hot or rests is kept, a warm one goes.
-    fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
+    pub fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
         let Entry { id, quota, sharing, .. } = entry;
         let is_watched = division.heat != Heat::Warm && !sharing.strict;
         let keys = if division.heat == Heat::Hot { &mut self.hot } else { &mut self.resting };
@@ -206,21 +188,26 @@ impl HotKeys {
         let known = hot
             .chain(resting)
             .filter(|(_, known, is_hot)| now.nanos_since(known.at) < known.lost_ns(*is_hot))
-            .filter(|(id, known, _)| !(known.is_open() && is_asked(id)));
+            .filter(|(id, known, _)| !(known.is_open() && is_asked(id)))
+            .map(|(id, known, _)| (id, known));
         let (mut rules, mut pushed): (Vec<String>, Vec<Pushed>) = (Vec::new(), Vec::new());
         let due = self.told.tell(now, report, is_stale, |held, room| {
             let due = held.due(report.running.version, room, known, now);
-            let serials: Vec<_> = due.iter().map(|(_, known, _)| known.serial).collect();
+            let serials: Vec<_> = due.iter().map(|(_, known)| known.serial).collect();
             (due, Some(serials).filter(|serials| !serials.is_empty()))
         });
-        for (id, known, is_hot) in due {
+        for (id, known) in due {
             let rule = rules.iter().position(|rule| *rule == id.rule).unwrap_or_else(|| {
                 rules.push(id.rule.clone());
                 rules.len() - 1
             });
             let Ok(rule) = u16::try_from(rule) else { break };
-            let grant = if is_hot && !known.is_alone { known.grant } else { known.refilled(now) };
-            pushed.push(Pushed { rule, value: id.value.clone(), quota: known.quota, grant });
+            pushed.push(Pushed {
+                rule,
+                value: id.value.clone(),
+                quota: known.quota,
+                grant: known.refilled(now),
+            });
         }
         (rules, pushed)
     }

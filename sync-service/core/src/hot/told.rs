@@ -6,9 +6,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::messages::{AdmitRatio, Grant, KEYS_MAX};
+use weir_wire::messages::{Grant, KEYS_MAX};
 use weir_wire::quota::Quota;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_wire::time::Time;
 
 use super::known::Known;
 use crate::budget::BudgetId;
@@ -19,8 +19,6 @@ use crate::push::Notes;
 pub const PUSH_BYTES_PER_S: u64 = 40_000;
 /// What a pushed key takes beside its value, in bytes, at most or nearly: a rule's index, a quota, a grant.
 const PUSHED_BYTES: u64 = 32;
-/// A POP that holds the same grant for a hot key is told again after this, in nanoseconds: well within its lease.
-const AGAIN_NS: u64 = SECOND_NS;
 /// A grant is the same while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
 /// The most versions of its rules that the workers of a POP run at a time: the old one and the new.
@@ -36,14 +34,12 @@ pub(super) struct Held {
     refilled_at: Time,
 }
 
+/// What a POP was told of a key.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     quota: Quota,
-    ratio: AdmitRatio,
-    burst: u32,
-    lease_ms: u32,
+    grant: Grant,
     at: Time,
-    again_ns: u64,
 }
 
 /// A key that its POP is to be told of.
@@ -52,8 +48,6 @@ struct Due<'a> {
     turn: (bool, bool, u64, Weight),
     id: &'a BudgetId,
     known: &'a Known,
-    is_hot: bool,
-    telling: Told,
 }
 
 impl Default for Held {
@@ -83,38 +77,29 @@ impl Notes for Held {
 }
 
 impl Held {
-    /// Picks those of `known` keys, each with whether it is hot, to tell the POP now, which runs this version. They
-    /// count as told, and are noted where there is `room`.
+    /// Picks those of `known` keys to tell the POP now, which runs this version. They count as told, and are noted where
+    /// there is `room`.
     pub(super) fn due<'a>(
         &mut self,
         version: u64,
         mut room: usize,
-        known: impl Iterator<Item = (&'a BudgetId, &'a Known, bool)>,
+        known: impl Iterator<Item = (&'a BudgetId, &'a Known)>,
         now: Time,
-    ) -> Vec<(&'a BudgetId, &'a Known, bool)> {
+    ) -> Vec<(&'a BudgetId, &'a Known)> {
         self.refill(now);
         let before = self.len();
         self.begin(version);
         room += before - self.len();
         let Some((_, told)) = self.versions.last_mut() else { return Vec::new() };
         let mut due: Vec<Due<'a>> = known
-            .filter_map(|(id, known, is_hot)| {
-                let before = told.get(&known.serial);
-                let again_ns =
-                    if is_hot { AGAIN_NS } else { u64::from(known.grant.lease_ms) * 1_000_000 / 2 };
-                let same = before.filter(|told| told.is_same(known));
+            .filter_map(|(id, known)| {
+                let same = told.get(&known.serial).filter(|told| told.is_same(known));
                 let age_ns = same.map_or(0, |told| now.nanos_since(told.at));
-                if same.is_some_and(|told| age_ns < told.again_ns) {
+                if same.is_some_and(|told| age_ns < told.lease_ns() / 2) {
                     return None;
                 }
-                let telling = Told::of(known, now, again_ns);
-                Some(Due {
-                    turn: (known.weight.is_debt(), same.is_none(), age_ns, known.weight),
-                    id,
-                    known,
-                    is_hot,
-                    telling,
-                })
+                let turn = (known.weight.is_debt(), same.is_none(), age_ns, known.weight);
+                Some(Due { turn, id, known })
             })
             .collect();
         let most = usize::try_from(self.bytes / PUSHED_BYTES).unwrap_or(usize::MAX).min(KEYS_MAX);
@@ -125,16 +110,17 @@ impl Held {
         // In any case: `most` leaves out the values' bytes, so fewer may fit.
         due.sort_by_key(|due| Reverse(due.turn));
         let mut now_told = Vec::with_capacity(due.len());
-        for Due { id, known, is_hot, telling, .. } in due {
+        for Due { id, known, .. } in due {
             let bytes = PUSHED_BYTES + id.value.len() as u64;
             if bytes > self.bytes {
                 break;
             }
             self.bytes -= bytes;
             if room > 0 || told.contains_key(&known.serial) {
+                let telling = Told { quota: known.quota, grant: known.grant, at: now };
                 room = room.saturating_sub(usize::from(told.insert(known.serial, telling).is_none()));
             }
-            now_told.push((id, known, is_hot));
+            now_told.push((id, known));
         }
         now_told
     }
@@ -142,7 +128,7 @@ impl Held {
     /// Forgets what is to be told again anyway.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, told) in &mut self.versions {
-            told.retain(|_, told| now.nanos_since(told.at) < 2 * told.again_ns);
+            told.retain(|_, told| now.nanos_since(told.at) < told.lease_ns());
         }
     }
 
@@ -165,18 +151,18 @@ impl Held {
 }
 
 impl Told {
-    fn of(known: &Known, at: Time, again_ns: u64) -> Self {
-        let Grant { ratio, burst, lease_ms, .. } = known.grant;
-        Self { quota: known.quota, ratio, burst, lease_ms, at, again_ns }
+    /// How long the POP may hold the grant; half of that later it is told again.
+    fn lease_ns(&self) -> u64 {
+        u64::from(self.grant.lease_ms) * 1_000_000
     }
 
     /// Whether it still holds for what is known now. The level does not count: a bucket goes on from what it was told.
     fn is_same(&self, known: &Known) -> bool {
-        let (quota, grant) = (known.quota, &known.grant);
-        let (told, ratio) = (self.ratio.bits(), grant.ratio.bits());
-        told.abs_diff(ratio) <= told.min(ratio) / SAME_PART
-            && self.quota == quota
-            && self.burst == grant.burst
-            && self.lease_ms.abs_diff(grant.lease_ms) <= self.lease_ms / 2
+        let (told, new) = (&self.grant, &known.grant);
+        let (before, after) = (told.ratio.bits(), new.ratio.bits());
+        before.abs_diff(after) <= before.min(after) / SAME_PART
+            && self.quota == known.quota
+            && told.burst == new.burst
+            && told.lease_ms.abs_diff(new.lease_ms) <= told.lease_ms / 2
     }
 }
