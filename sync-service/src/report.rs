@@ -98,10 +98,10 @@ impl Exchange {
 
     /// Lists the keys that are hot here, and looks at the budgets of those that are hot elsewhere.
     async fn list_hot(&self, listing: Listing) -> Result<(), StoreError> {
-        let fleet = self.store.hot(listing.keys()).await?;
+        let fleet = self.store.hot(listing.items()).await?;
         let look = self.hub().listed(self.now(), listing, &fleet);
         if let Some(look) = look {
-            let batch = Batch { member: &self.member, pop: "", entries: look.entries() };
+            let batch = Batch { member: &self.member, pop: "", entries: look.items() };
             let accounts = self.store.charge(&batch).await;
             self.hub().looked(self.now(), look, &accounts);
         }
@@ -123,7 +123,7 @@ impl Exchange {
     /// Tells the other regions of bans that were made here, and hears of theirs.
     pub async fn share_bans(&self) -> Result<(), StoreError> {
         let mine = self.hub().share_bans(self.now());
-        let fleet = self.store.bans(mine.bans()).await?;
+        let fleet = self.store.bans(mine.items()).await?;
         self.hub().bans_listed(self.now(), mine, &fleet);
         Ok(())
     }

@@ -186,7 +186,7 @@ impl FromStr for Rate {
 /// Buckets count in nanoseconds of refill, not in tokens: one token is worth
 /// [`Quota::token_ns`], rounded **up**. So a bucket never refills faster than its rate, and at most 0.1 % slower
 /// (near the highest rate, 1,000,000/s).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WireQuota", into = "WireQuota")]
 pub struct Quota {
     token_ns: u64,

@@ -8,7 +8,6 @@
 //! here: it stays unconfirmed, so the next report that reaches the store brings all of it, and the local budget is
 //! dropped. A store may be out of reach for some keys only (a node of a cluster is down): each goes on by itself.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use weir_wire::quota::{FILL_NS_MAX, Quota};
@@ -107,29 +106,17 @@ impl Alone {
         member: &str,
         pop: &str,
     ) -> Account {
-        if let Some(local) = self.budgets.get_mut(&entry.id) {
-            return local.charge(now, entry, member, pop);
-        }
-        let mut local = last.map_or_else(Local::full, |last| Local::begin(entry, last, member));
-        let account = local.charge(now, entry, member, pop);
+        let begin = || last.map_or_else(Local::full, |last| Local::begin(entry, last, member));
         let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
-        self.budgets.insert(now, &entry.id, local, is_needed);
-        account
+        match self.budgets.get_or_insert(now, &entry.id, begin, is_needed) {
+            Some(local) => local.charge(now, entry, member, pop),
+            None => begin().charge(now, entry, member, pop),
+        }
     }
 
     /// The store has charged the budget, what was charged here among the rest: the local one is dropped.
     pub fn end(&mut self, id: &BudgetId) {
         self.budgets.remove(id);
-    }
-
-    /// Whether there is a local budget for `id`.
-    pub fn knows(&self, id: &BudgetId) -> bool {
-        self.budgets.get(id).is_some()
-    }
-
-    /// How every local budget stood when it was last charged.
-    pub fn iter(&self) -> impl Iterator<Item = (&BudgetId, Last)> {
-        self.budgets.iter().filter_map(|(id, local)| Some((id, local.last?)))
     }
 
     /// How many budgets are kept.
@@ -147,8 +134,6 @@ struct Local {
     shown_us: u64,
     /// When the account that it began from was made.
     since: Option<Time>,
-    /// How it stood when it was last charged.
-    last: Option<Last>,
 }
 
 impl Local {
@@ -168,8 +153,8 @@ impl Local {
         let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
         let owed =
             Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
-        let opening = Entry { demand: Demand::default(), counts: vec![owed], ..entry.clone() };
-        local.budget.charge(0, &opening.charge(member, NOBODY));
+        let opening = Charge { demand: Demand::default(), counts: &[owed], ..entry.charge(member, NOBODY) };
+        local.budget.charge(0, &opening);
         local
     }
 
@@ -184,9 +169,7 @@ impl Local {
             count.span_us = most_us;
         }
         let charge = Charge { counts: &counts, ..entry.charge(member, pop) };
-        let account = self.budget.charge(self.clock_us(now), &charge);
-        self.last = Some(Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
-        account
+        self.budget.charge(self.clock_us(now), &charge)
     }
 
     fn clock_us(&self, now: Time) -> u64 {
@@ -198,6 +181,7 @@ impl Local {
 mod tests {
     use super::*;
     use crate::budget::LENIENCE_US;
+    use alloc::vec;
     use weir_wire::quota::{Period, Rate};
 
     fn quota(rate: u32, period: Period, burst: u32) -> Quota {
@@ -313,10 +297,9 @@ mod tests {
                 assert!(alone.budgets_len() <= 2);
             }
         }
-        assert!(!alone.knows(&entry(part, 3, 0, 0).id));
         // Full again, and long enough for a retry to have come.
         alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
-        assert!(alone.knows(&entry(part, 3, 0, 0).id) && alone.budgets_len() == 1);
+        assert_eq!(alone.budgets_len(), 1);
         alone.end(&entry(part, 3, 0, 0).id);
         assert_eq!(alone.budgets_len(), 0);
     }

@@ -13,14 +13,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Report};
+use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
 use weir_wire::time::Time;
 
 use list::remaining_ms;
 pub use list::{BANS_KEPT_MAX, BanList, BannedKey};
 
 use crate::budget::BudgetId;
-use crate::push::{Notes, Told};
+use crate::push::{Notes, Told, index_of};
 
 /// A ban that lasts so much longer than was known is news, in microseconds. Smaller differences come from the time that
 /// reports and the store's answers are under way.
@@ -120,12 +120,18 @@ impl Bans {
     }
 
     /// What the sender of `report` has not been told yet; at most [`BANS_MAX`] keys. Adds the rules that they refer to
-    /// to `rules`, which never holds more than [`RULES_MAX`].
-    pub fn tell(&mut self, now: Time, report: &Report, is_stale: bool, rules: &mut Vec<String>) -> Vec<Ban> {
+    /// to `rules`, as far as there is room.
+    pub fn tell(
+        &mut self,
+        now: Time,
+        report: &Report,
+        is_repeated: bool,
+        rules: &mut Vec<String>,
+    ) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
         let Self { told, by_number, news, list, latest, .. } = self;
-        told.tell(now, report, is_stale, |up_to, _| {
+        told.tell(now, report, is_repeated, |up_to| {
             let (before, mut bans) = (up_to.0, Vec::new());
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {
@@ -191,20 +197,6 @@ impl Bans {
         }
         self.unshared.remove(id);
     }
-}
-
-/// The index of `rule` in `rules`; adds it if there is room.
-fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
-    let known = rules.iter().position(|known| known == rule);
-    let index = match known {
-        Some(index) => index,
-        None if rules.len() < RULES_MAX => {
-            rules.push(rule.into());
-            rules.len() - 1
-        }
-        None => return None,
-    };
-    u16::try_from(index).ok()
 }
 
 fn micros(now: Time) -> u64 {

@@ -6,9 +6,6 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 
-/// How often a full map forgets what is not needed, in nanoseconds: seldom, so that reports stay cheap.
-const SWEEP_INTERVAL_NS: u64 = SECOND_NS;
-
 /// A `T` for each of a bounded number of budgets.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
@@ -43,14 +40,22 @@ impl<T> Bounded<T> {
         self.budgets.remove(id);
     }
 
-    /// Takes in a budget at `now` if there is room; those that are no longer needed make room.
-    pub(crate) fn insert(&mut self, now: Time, id: &BudgetId, value: T, is_needed: impl Fn(&T) -> bool) {
-        if self.len() >= self.budgets_max && now.nanos_since(self.swept_at) >= SWEEP_INTERVAL_NS {
+    /// What there is for `id`; a `new` one if there is nothing, and there is room. At most once a second, those that
+    /// are no longer needed go.
+    pub(crate) fn get_or_insert(
+        &mut self,
+        now: Time,
+        id: &BudgetId,
+        new: impl FnOnce() -> T,
+        is_needed: impl Fn(&T) -> bool,
+    ) -> Option<&mut T> {
+        if now.nanos_since(self.swept_at) >= SECOND_NS {
             self.swept_at = now;
             self.budgets.retain(|_, kept| is_needed(kept));
         }
-        if self.len() < self.budgets_max {
-            self.budgets.insert(id.clone(), value);
+        if self.len() < self.budgets_max && !self.budgets.contains_key(id) {
+            self.budgets.insert(id.clone(), new());
         }
+        self.budgets.get_mut(id)
     }
 }

@@ -7,11 +7,11 @@
 //! first to hear of (what was asked for since the POP's last report, to whichever of them), so that their sum is the
 //! region's demand. A weir-sync that is the only one counts all that is new to it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use weir_wire::time::{SECOND_NS, Time};
 
+use crate::bounded::Bounded;
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
 use crate::sorted::Sorted;
 
@@ -42,16 +42,15 @@ const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 /// The demand for each budget at the POPs that report here.
 #[derive(Debug)]
 pub struct Demands {
-    budgets: BTreeMap<BudgetId, Asked>,
-    budgets_max: usize,
-    swept_at: Time,
+    budgets: Bounded<Buckets>,
     /// When it last heard of another weir-sync of the region.
     others_at: Option<Time>,
 }
 
 /// One budget's buckets.
 #[derive(Debug, Default)]
-struct Asked {
+struct Buckets {
+    /// By POP, then epoch.
     windows: Sorted<SourceId, Window>,
     heard_at: Time,
     is_in_debt: bool,
@@ -87,7 +86,7 @@ impl Default for Demands {
 impl Demands {
     /// Measures for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO, others_at: None }
+        Self { budgets: Bounded::new(budgets_max), others_at: None }
     }
 
     /// Another weir-sync of the region is there at `now`, and gets some of the POPs' reports.
@@ -97,30 +96,13 @@ impl Demands {
 
     /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
-        self.sweep(now);
         let is_shared = self.is_shared(now);
-        let has_room = self.budgets.len() < self.budgets_max;
-        let budget = match self.budgets.get_mut(id) {
-            Some(budget) => budget,
-            None if has_room => self.budgets.entry(id.clone()).or_default(),
-            None => {
-                let milli = per_second_milli(said.recently, WINDOW_NS);
-                return Demand { milli, askers: u32::from(said.recently > 0) };
-            }
+        let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
+        let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
+            let milli = per_second_milli(said.recently, WINDOW_NS);
+            return Demand { milli, askers: u32::from(said.recently > 0) };
         };
-        budget.heard_at = now;
-        if budget.windows.len() >= BUCKETS_MAX {
-            budget.windows.retain(|_, window| !window.is_silent(now));
-        }
-        let has_room = budget.windows.len() < BUCKETS_MAX;
-        let window = match budget.windows.find(|known| known.cmp(source)) {
-            Ok(window) => Some(window),
-            Err(place) if has_room => budget.windows.put(place, source.clone(), Window::default()),
-            Err(_) => None,
-        };
-        if let Some(window) = window {
-            window.observe(now, said, Hearing { is_warm: budget.is_warm, is_shared });
-        }
+        budget.observe(now, source, said, is_shared);
         budget.demand(now)
     }
 
@@ -131,23 +113,14 @@ impl Demands {
 
     /// What `pop` is asked for as of `now`, in thousandths of a token per second.
     pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
-        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
-        let own = windows.filter(|(source, _)| source.pop == pop).map(|(_, window)| window.milli(now));
-        own.fold(0, u64::saturating_add)
+        self.windows(id, pop).map(|window| window.milli(now)).fold(0, u64::saturating_add)
     }
 
     /// Whether `pop` was asked for it of late.
     pub fn is_asked_of(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
-        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
-        let mut own =
-            windows.filter(|(source, _)| source.pop == pop).filter_map(|(_, window)| window.samples.last());
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
-        own.any(|last| now.nanos_since(last.at) <= silence_ns)
-    }
-
-    /// Whether other weir-syncs get some of the POPs' reports.
-    fn is_shared(&self, now: Time) -> bool {
-        self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
+        let mut last = self.windows(id, pop).filter_map(|window| window.samples.last());
+        last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
     /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs are now told that it is warm.
@@ -158,46 +131,58 @@ impl Demands {
     }
 
     /// Budgets heard of lately, and how many of those are in debt.
-    pub fn debts(&mut self, now: Time) -> (usize, usize) {
-        self.sweep(now);
-        let in_debt = self.budgets.values().filter(|budget| budget.is_in_debt);
-        (self.budgets.len(), in_debt.count())
+    pub fn debts(&self, now: Time) -> (usize, usize) {
+        let is_shared = self.is_shared(now);
+        let heard = self.budgets.iter().filter(|(_, budget)| budget.is_heard(now, is_shared));
+        heard.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
     }
 
-    /// Forgets silent budgets, at most once per window, so that a report's cost grows with its own keys only.
-    fn sweep(&mut self, now: Time) {
-        if now.nanos_since(self.swept_at) < WINDOW_NS {
-            return;
-        }
-        self.swept_at = now;
-        let is_shared = self.is_shared(now);
-        self.budgets.retain(|_, budget| {
-            let kept_ns = if budget.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
-            now.nanos_since(budget.heard_at) <= kept_ns
-        });
+    /// The windows of a POP's buckets.
+    fn windows<'a>(&'a self, id: &BudgetId, pop: &'a str) -> impl Iterator<Item = &'a Window> {
+        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
+        windows.filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
+    }
+
+    /// Whether other weir-syncs get some of the POPs' reports.
+    fn is_shared(&self, now: Time) -> bool {
+        self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }
 }
 
-impl Asked {
+impl Buckets {
+    fn observe(&mut self, now: Time, source: &SourceId, said: &Said, is_shared: bool) {
+        self.heard_at = now;
+        if self.windows.len() >= BUCKETS_MAX {
+            self.windows.retain(|_, window| !window.is_silent(now));
+        }
+        let has_room = self.windows.len() < BUCKETS_MAX;
+        let order = |known: &SourceId| (&known.pop, known.epoch).cmp(&(&source.pop, source.epoch));
+        let window = match self.windows.find(order) {
+            Ok(window) => Some(window),
+            Err(place) if has_room => self.windows.put(place, source.clone(), Window::default()),
+            Err(_) => None,
+        };
+        if let Some(window) = window {
+            window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
+        }
+    }
+
     fn demand(&self, now: Time) -> Demand {
-        let mut milli = 0_u64;
-        let (mut askers, mut last, mut is_ordered) = (0, None, true);
-        let asked = |window: &Window| window.milli(now);
+        let (mut milli, mut askers, mut last) = (0_u64, 0, None);
         for (source, window) in self.windows.iter() {
-            let part = asked(window);
+            let part = window.milli(now);
             milli = milli.saturating_add(part);
-            if part > 0 {
-                // Sources of one epoch, as most are, come in the order of their POPs.
-                let pop = source.pop.as_str();
-                is_ordered &= last.is_none_or(|last| last < pop);
-                (askers, last) = (askers + 1, Some(pop));
+            if part > 0 && last.replace(&source.pop) != Some(&source.pop) {
+                askers += 1;
             }
         }
-        if !is_ordered {
-            let pops = self.windows.iter().filter(|(_, window)| asked(window) > 0);
-            askers = pops.map(|(source, _)| source.pop.as_str()).collect::<BTreeSet<_>>().len();
-        }
-        Demand { milli: milli.min(COUNT_MAX), askers: u32::try_from(askers).unwrap_or(u32::MAX) }
+        Demand { milli: milli.min(COUNT_MAX), askers }
+    }
+
+    /// Whether it was heard of lately.
+    fn is_heard(&self, now: Time, is_shared: bool) -> bool {
+        let kept_ns = if self.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
+        now.nanos_since(self.heard_at) <= kept_ns
     }
 }
 
@@ -248,27 +233,21 @@ impl Window {
 
     /// What the bucket is asked for at `now`, in thousandths of a token per second.
     pub fn milli(&self, now: Time) -> u64 {
-        if let [.., before, last] = self.samples.as_slice() {
-            let apart_ns = last.at.nanos_since(before.at);
-            // A bucket that is warm, or that others hear too, says no more for as long again.
-            let is_seldom = apart_ns > GAP_NS || self.is_elsewhere && apart_ns > WINDOW_NS / 2;
-            let lasts_ns = if self.is_elsewhere { apart_ns + WINDOW_NS / 2 } else { *WARM_GAP_NS.end() };
-            if is_seldom && now.nanos_since(last.at) <= lasts_ns {
-                return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
-            }
-        }
-        if let [before, first, .., last] = self.samples.as_slice()
-            && first.at.nanos_since(before.at) > GAP_NS
-            && now.nanos_since(last.at) <= *WARM_GAP_NS.end()
-        {
-            // The workers of a POP report one after the other, and none does so again for as long.
-            let apart_ns = last.at.nanos_since(before.at);
-            return per_second_milli(last.told.saturating_sub(before.told), apart_ns);
+        let [first, next, ..] = self.samples.as_slice() else { return 0 };
+        let last = self.samples.last().unwrap_or(next);
+        let apart_ns = next.at.nanos_since(first.at);
+        // A bucket that is warm, or that others hear too, says no more for as long again; and the workers of a POP report
+        // a warm one one after the other.
+        let (is_seldom, lasts_ns) = if self.is_elsewhere {
+            (apart_ns > WINDOW_NS / 2, apart_ns + WINDOW_NS / 2)
+        } else {
+            (apart_ns > GAP_NS, *WARM_GAP_NS.end())
+        };
+        if is_seldom && now.nanos_since(last.at) <= lasts_ns {
+            return per_second_milli(last.told.saturating_sub(first.told), last.at.nanos_since(first.at));
         }
         let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
-        let (Some(base), Some(last)) = (outside.or(self.samples.first()), self.samples.last()) else {
-            return 0;
-        };
+        let base = outside.unwrap_or(first);
         per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
     }
 

@@ -32,6 +32,7 @@ use weir_wire::time::SECOND_NS;
 use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
 use crate::heat::{Heat, Weight};
+use crate::plan::Entry;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -73,16 +74,12 @@ impl Default for Terms {
 /// A budget to divide.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
-    /// How large it is.
-    pub quota: Quota,
-    /// How POPs share it.
-    pub sharing: &'a Sharing,
+    /// How large it is, how POPs share it, and what the one that reports is asked for.
+    pub entry: &'a Entry,
     /// What it is.
     pub account: &'a Account,
     /// What the region's own floor gives now; `None` stands for the floor's plain rate.
     pub own: Option<Own>,
-    /// The demand at the POP that reports, in thousandths of a token per second.
-    pub own_milli: u64,
 }
 
 /// What a region's floor gives now.
@@ -92,13 +89,6 @@ pub struct Own {
     pub rate_ns: u64,
     /// What may be taken at once, in nanoseconds of the quota's refill.
     pub level_ns: u64,
-}
-
-impl<'a> Shared<'a> {
-    /// A rule's whole quota, for a region without a floor and a POP without demand.
-    pub fn of(quota: Quota, sharing: &'a Sharing, account: &'a Account) -> Self {
-        Self { quota, sharing, account, own: None, own_milli: 0 }
-    }
 }
 
 /// What the POPs of one region may do with a key until they hear more.
@@ -117,6 +107,11 @@ pub struct Division {
 }
 
 impl Division {
+    /// Where there are too many keys to keep, the least important goes: one that rests, or whose budget lacks least.
+    pub(crate) fn importance(&self) -> (Heat, Weight) {
+        (self.heat, self.weight)
+    }
+
     /// What to answer a POP that reports the key.
     pub fn allowance(&self) -> Allowance {
         if self.heat == Heat::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
@@ -126,9 +121,10 @@ impl Division {
 /// What the POPs of `region` may do with the key until the next grant. It follows from the account, so that regions
 /// agree without talking.
 pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
-    let Shared { quota, sharing, account, .. } = *shared;
+    let Shared { entry, account, own } = *shared;
+    let (quota, sharing) = (entry.quota, &entry.sharing);
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
-    let asked = Asked::of(account, sharing, terms);
+    let asked = FleetDemand::of(account, sharing, terms);
     let is_alone = asked.askers <= 1;
     // Where one POP sees the key, its bucket is exact and needs no ratio, only the level. But a region's floor refills
     // long before a debt is paid.
@@ -136,26 +132,26 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     let heat = Heat::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
-    let (burst, parts) = hold(shared, spread, 0, terms);
+    let (burst, parts) = hold(entry, spread, 0, terms);
     let elsewhere = Grant {
         ratio,
-        level_milli: level_milli(shared, if is_exact { level_ns } else { level_ns.max(0) }),
+        level_milli: level_milli(quota, if is_exact { level_ns } else { level_ns.max(0) }, own),
         burst,
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
     // Where neither this POP nor two others have demand, the client may turn up anywhere next.
-    let pops = if is_alone && shared.own_milli == 0 { spread } else { spread.min(asked.askers) };
+    let pops = if is_alone && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
     let (burst, parts) =
-        if is_alone && pops <= 1 { (quota.burst(), 1) } else { hold(shared, pops, shared.own_milli, terms) };
+        if is_alone && pops <= 1 { (quota.burst(), 1) } else { hold(entry, pops, entry.own_milli, terms) };
     let weight = Weight::of(quota, account);
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone }
 }
 
 /// The burst that a POP holds for a client that was seen at `pops` at once, and into how many parts its rate is cut.
 /// The burst is the POP's part of the whole one, or a few requests and what it is asked for until it hears more.
-fn hold(shared: &Shared<'_>, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
-    let Shared { quota, sharing, .. } = *shared;
+fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
+    let Entry { quota, sharing, .. } = entry;
     let most = u64::from(sharing.local_burst);
     // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
@@ -185,12 +181,8 @@ pub fn region_of(member: &str) -> &str {
 
 /// What a budget owes that is `deficit_ns` from full, in thousandths of a token.
 pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
-    let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
-    if debt_ns == 0 {
-        // The common case, so it is quick.
-        return 0;
-    }
-    let milli = u128::from(debt_ns) * 1_000 / u128::from(quota.token_ns());
+    let debt_ns = u128::from(deficit_ns.saturating_sub(quota.fill_ns()));
+    let milli = debt_ns * 1_000 / u128::from(quota.token_ns());
     u64::try_from(milli).unwrap_or(u64::MAX)
 }
 
@@ -207,7 +199,7 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
 }
 
 /// What the fleet is asked for.
-struct Asked<'a> {
+struct FleetDemand<'a> {
     /// Thousandths of a token per second.
     milli: u128,
     /// The same, with each report in full until a warm key's next is due. A client that moves counts at several places
@@ -219,7 +211,7 @@ struct Asked<'a> {
     askers: u64,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> FleetDemand<'a> {
     fn of(account: &'a Account, sharing: &Sharing, terms: &Terms) -> Self {
         let mut asked = Self { milli: 0, lately_milli: 0, by_region: BTreeMap::new(), askers: 0 };
         for member in &account.members {
@@ -238,8 +230,8 @@ impl<'a> Asked<'a> {
 }
 
 /// The admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
-fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -> AdmitRatio {
-    let Shared { quota, sharing, .. } = *shared;
+fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &str) -> AdmitRatio {
+    let Entry { quota, sharing, .. } = shared.entry;
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
     let price = u128::from(quota.token_ns());
     let own = |name: &str, milli: u128| {
@@ -250,7 +242,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &Asked<'_>, region: &str) -
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less what the regions' floors give.
-    let beyond_ns = level_ns - target_ns(quota);
+    let beyond_ns = level_ns - target_ns(*quota);
     let rest_ns =
         i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
@@ -295,11 +287,11 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
     u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
-fn level_milli(shared: &Shared<'_>, level_ns: i128) -> i64 {
+fn level_milli(quota: Quota, level_ns: i128, own: Option<Own>) -> i64 {
     // A slow quota may refill less than a token until the POP hears more; what the floor holds is there anyway.
-    let own_ns = shared.own.map(|own| own.level_ns.min(LUMP * shared.quota.token_ns()));
+    let own_ns = own.map(|own| own.level_ns.min(LUMP * quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
-    let milli = (level_ns * 1_000).div_euclid(i128::from(shared.quota.token_ns()));
+    let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }
 

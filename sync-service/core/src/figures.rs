@@ -47,10 +47,10 @@ pub struct RuleFigures {
 
 /// The rules that reports name.
 #[derive(Debug, Default)]
-pub(crate) struct Rules(BTreeMap<String, Known>);
+pub(crate) struct Rules(BTreeMap<String, LiveRule>);
 
 #[derive(Debug)]
-struct Known {
+struct LiveRule {
     quota: Quota,
     sharing: Sharing,
     heard_at: Time,
@@ -60,15 +60,11 @@ impl Rules {
     /// Notes the rules that a report names; at most [`RULES_MAX`].
     pub(crate) fn hear(&mut self, now: Time, rules: &[Rule]) {
         for rule in rules {
+            let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), heard_at: now };
             if let Some(known) = self.0.get_mut(&rule.name) {
-                known.heard_at = now;
-                known.quota = rule.quota;
-                if known.sharing != rule.sharing {
-                    known.sharing.clone_from(&rule.sharing);
-                }
+                *known = heard;
             } else if self.0.len() < RULES_MAX {
-                let (quota, sharing) = (rule.quota, rule.sharing.clone());
-                self.0.insert(rule.name.clone(), Known { quota, sharing, heard_at: now });
+                self.0.insert(rule.name.clone(), heard);
             }
         }
     }

@@ -8,13 +8,12 @@
 //! takes from its bucket what POPs report to it as admitted; counts are cumulative, so it does not matter which heard
 //! it first.
 
-use alloc::collections::BTreeMap;
-
-use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
+use crate::bounded::Bounded;
 use crate::budget::{Account, BudgetId, SourceId};
 use crate::divide::{Own, SURPLUS, TARGET_PART};
+use crate::plan::Entry;
 use crate::sorted::Sorted;
 
 /// The most keys whose floors are kept; any beyond gets a new bucket with each charge, and nothing is evened out.
@@ -27,10 +26,15 @@ const IDLE_NS: u64 = 60 * SECOND_NS;
 const HEARD_NS: u64 = SECOND_NS;
 
 /// The floors of a region's keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Floors {
-    buckets: BTreeMap<BudgetId, Bucket>,
-    swept_at: Time,
+    buckets: Bounded<Bucket>,
+}
+
+impl Default for Floors {
+    fn default() -> Self {
+        Self { buckets: Bounded::new(FLOORS_MAX) }
+    }
 }
 
 #[derive(Debug)]
@@ -69,35 +73,28 @@ impl Bucket {
 }
 
 impl Floors {
-    /// What a floor of `percent` gives the region now, after `account` was charged.
-    pub fn charge(
-        &mut self,
-        now: Time,
-        id: &BudgetId,
-        quota: Quota,
-        percent: u8,
-        account: &Account,
-    ) -> Option<Own> {
+    /// What a floor of `percent` gives the region now, after `account` was charged for `entry`.
+    pub fn charge(&mut self, now: Time, entry: &Entry, percent: u8, account: &Account) -> Option<Own> {
         if percent == 0 {
             return None;
         }
-        self.sweep(now);
         let part = |ns: u64| ns / 100 * u64::from(percent);
-        let full_ns = part(quota.fill_ns());
+        let full_ns = part(entry.quota.fill_ns());
         let mut unknown = Bucket::new(now);
-        let bucket = self.bucket(now, id).unwrap_or(&mut unknown);
-        let elapsed_ns = now.nanos_since(bucket.at);
-        let refilled = bucket.deficit_ns.saturating_sub(part(elapsed_ns));
+        let bucket = self.bucket(now, &entry.id).unwrap_or(&mut unknown);
+        let refill_ns = part(now.nanos_since(bucket.at));
+        let lacking_ns = bucket.deficit_ns.saturating_sub(refill_ns);
         // What is heard now was admitted since the last charge, so what refilled meanwhile pays for it.
-        let spilled_ns = part(elapsed_ns).saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
+        let spilled_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
         let grew = core::mem::take(&mut bucket.grew);
         // Several reports may be under way to the store at once: the first that is charged takes what all have said.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
-        let taken_ns = quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
-        let deficit = refilled.saturating_add(taken_ns);
+        let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
+        let deficit_ns = lacking_ns.saturating_add(taken_ns);
         // Unless the budget is in debt, what the region took beyond its floor is what others left, and no debt.
-        let deficit_ns = if account.deficit_ns < quota.fill_ns() { deficit.min(full_ns) } else { deficit };
+        let most_ns = if account.deficit_ns < entry.quota.fill_ns() { full_ns } else { u64::MAX };
+        let deficit_ns = deficit_ns.min(most_ns);
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
         // As for the whole: a lack below a tenth is made up within a second, and what is above it is given out faster.
         // A small bucket would else overflow between two charges, and the region get less than its floor.
@@ -117,20 +114,8 @@ impl Floors {
 
     /// The bucket of a key; none where there is no room for another.
     fn bucket(&mut self, now: Time, id: &BudgetId) -> Option<&mut Bucket> {
-        if !self.buckets.contains_key(id) {
-            if self.buckets.len() >= FLOORS_MAX {
-                return None;
-            }
-            self.buckets.insert(id.clone(), Bucket::new(now));
-        }
-        self.buckets.get_mut(id)
-    }
-
-    fn sweep(&mut self, now: Time) {
-        if now.nanos_since(self.swept_at) >= IDLE_NS {
-            self.swept_at = now;
-            self.buckets.retain(|_, bucket| now.nanos_since(bucket.at) < IDLE_NS);
-        }
+        let is_needed = |bucket: &Bucket| now.nanos_since(bucket.at) < IDLE_NS;
+        self.buckets.get_or_insert(now, id, || Bucket::new(now), is_needed)
     }
 }
 
@@ -138,7 +123,8 @@ impl Floors {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
-    use weir_wire::quota::{Period, Rate};
+    use weir_wire::quota::{Period, Quota, Rate};
+    use weir_wire::sharing::Sharing;
 
     fn quota() -> Quota {
         Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
@@ -146,6 +132,10 @@ mod tests {
 
     fn id() -> BudgetId {
         BudgetId { rule: "r".into(), value: Vec::from([1]) }
+    }
+
+    fn entry(quota: Quota) -> Entry {
+        Entry::new(id(), quota, Sharing::of(quota))
     }
 
     fn account(charged: u64, deficit_ns: u64) -> Account {
@@ -164,21 +154,21 @@ mod tests {
     #[test]
     fn a_rested_floor_gives_its_burst_and_then_its_rate() {
         let mut floors = Floors::default();
-        assert_eq!(floors.charge(at(0), &id(), quota(), 0, &account(0, 0)), None);
-        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(0, 0))), 300 + 4 * 270);
-        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(27, 0))), 300);
+        assert_eq!(floors.charge(at(0), &entry(quota()), 0, &account(0, 0)), None);
+        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 270);
+        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(27, 0))), 300);
         // A tenth of a second of 30 a second.
-        assert_eq!(rate(floors.charge(at(100), &id(), quota(), 30, &account(0, 0))), 300 + 4 * 30);
+        assert_eq!(rate(floors.charge(at(100), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 30);
     }
 
     #[test]
     fn what_others_leave_is_no_debt_and_what_they_do_not_is() {
         let mut floors = Floors::default();
-        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(500, 0))), 270);
+        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(500, 0))), 270);
         let in_debt = 2 * SECOND_NS;
-        assert_eq!(rate(floors.charge(at(0), &id(), quota(), 30, &account(40, in_debt))), 0);
+        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(40, in_debt))), 0);
         // 70 tokens taken, at 30 a second; what was no debt then is none now.
-        assert_eq!(rate(floors.charge(at(2_000), &id(), quota(), 30, &account(0, in_debt))), 300 + 4 * 170);
+        assert_eq!(rate(floors.charge(at(2_000), &entry(quota()), 30, &account(0, in_debt))), 300 + 4 * 170);
     }
 
     #[test]
@@ -187,7 +177,7 @@ mod tests {
         let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
         let mut told = |ms: u64, admitted: u64, charged: u64| {
             floors.hear(at(ms), &id(), &pop, admitted);
-            rate(floors.charge(at(ms), &id(), quota(), 30, &account(charged, in_debt)))
+            rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
         };
         assert_eq!(told(0, 27, 27), 300);
         // The other was told of 40, and this one of three more.
@@ -204,7 +194,7 @@ mod tests {
         // 30 a second with room for three: of half a second's refill it would keep a fifth.
         let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 10).unwrap();
         let (mut floors, in_debt) = (Floors::default(), 2 * SECOND_NS);
-        let mut told = |ms, tokens| rate(floors.charge(at(ms), &id(), small, 30, &account(tokens, in_debt)));
+        let mut told = |ms, tokens| rate(floors.charge(at(ms), &entry(small), 30, &account(tokens, in_debt)));
         told(0, 3);
         assert_eq!(told(500, 15), 297, "it asks for its floor: empty, and no debt");
         assert_eq!(told(1_000, 15), 297);
@@ -220,8 +210,9 @@ mod tests {
             for pop in &pops {
                 floors.hear(at(0), &id(), pop, admitted);
             }
-            charged
-                .map(|tokens| rate(floors.charge(at(0), &id(), quota(), 30, &account(tokens, 2 * SECOND_NS))))
+            charged.map(|tokens| {
+                rate(floors.charge(at(0), &entry(quota()), 30, &account(tokens, 2 * SECOND_NS)))
+            })
         };
         assert_eq!(told(0, [0, 0]), [300 + 4 * 270; 2]);
         assert_eq!(told(15, [15, 15]), [270, 270], "30 taken, 27 were not lacking");

@@ -73,24 +73,17 @@ impl Heard {
 
     /// Notes how the budget `id` stands.
     pub fn note(&mut self, id: &BudgetId, last: Last) {
-        self.note_depth(id, last);
-        if let Some(known) = self.budgets.get_mut(id) {
-            *known = last;
-        } else if last.deficit_ns > 0 {
-            self.budgets.insert(last.at, id, last, |known| known.deficit_ns_at(last.at) > 0);
-        }
-    }
-
-    /// Notes how deep a budget stands in debt, and nothing else.
-    pub fn note_depth(&mut self, id: &BudgetId, last: Last) {
         let debt_milli = last.debt_milli(last.at);
-        if debt_milli == 0 {
-            return;
-        }
         if let Some(most) = self.most_milli.get_mut(&id.rule) {
             *most = debt_milli.max(*most);
-        } else if self.most_milli.len() < RULES_MAX {
+        } else if debt_milli > 0 && self.most_milli.len() < RULES_MAX {
             self.most_milli.insert(id.rule.clone(), debt_milli);
+        }
+        if last.deficit_ns > 0 || self.budgets.get(id).is_some() {
+            let is_needed = |known: &Last| known.deficit_ns_at(last.at) > 0;
+            if let Some(known) = self.budgets.get_or_insert(last.at, id, || last, is_needed) {
+                *known = last;
+            }
         }
     }
 
@@ -99,25 +92,16 @@ impl Heard {
         self.budgets.get(id).copied()
     }
 
-    /// What the budgets owe at `now`, rule by rule. Those for which `newer` holds are left out, as `others` has them.
-    pub fn owed<'a>(
-        &'a self,
-        now: Time,
-        newer: impl Fn(&BudgetId) -> bool,
-        others: impl Iterator<Item = (&'a BudgetId, Last)>,
-    ) -> BTreeMap<String, Owed> {
+    /// What the budgets owe at `now`, rule by rule.
+    pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         let most = |(rule, most_milli): (&String, &u64)| {
             (rule.clone(), Owed { most_milli: *most_milli, ..Owed::default() })
         };
         let mut owed: BTreeMap<String, Owed> = self.most_milli.iter().map(most).collect();
-        let mine = self.budgets.iter().filter(|(id, _)| !newer(id)).map(|(id, last)| (id, *last));
-        for (id, last) in mine.chain(others) {
-            let debt_milli = last.debt_milli(now);
-            if debt_milli == 0 {
-                continue;
-            }
-            // A rule beyond the maximum is left out.
+        for (id, last) in self.budgets.iter() {
+            // A rule beyond the maximum is left out, and one that has never owed anything.
             if let Some(rule) = owed.get_mut(&id.rule) {
+                let debt_milli = last.debt_milli(now);
                 rule.sum_milli = rule.sum_milli.saturating_add(debt_milli);
                 rule.deepest_milli = rule.deepest_milli.max(debt_milli);
             }
@@ -135,7 +119,6 @@ impl Heard {
 mod tests {
     use super::*;
     use alloc::vec;
-    use core::iter::empty;
     use weir_wire::quota::{Period, Rate};
     use weir_wire::time::SECOND_NS;
 
@@ -155,7 +138,7 @@ mod tests {
         heard.note(&id("a", 1), last(130, 0));
         heard.note(&id("a", 2), last(150, 0));
         heard.note(&id("b", 1), last(99, 0));
-        let owed = |heard: &Heard, s| heard.owed(Time::from_nanos(s * SECOND_NS), |_| false, empty());
+        let owed = |heard: &Heard, s| heard.owed(Time::from_nanos(s * SECOND_NS));
         assert_eq!(
             owed(&heard, 1).get("a"),
             Some(&Owed { sum_milli: 60_000, deepest_milli: 40_000, most_milli: 50_000 })
@@ -167,15 +150,6 @@ mod tests {
         );
         heard.note(&id("a", 2), last(100, 61));
         assert_eq!(owed(&heard, 61).get("a").unwrap().most_milli, 50_000);
-    }
-
-    #[test]
-    fn what_is_known_better_elsewhere_counts_from_there() {
-        let mut heard = Heard::default();
-        heard.note(&id("a", 1), last(130, 0));
-        let (other, other_last) = (id("a", 1), last(120, 0));
-        let owed = heard.owed(Time::ZERO, |id| *id == other, [(&other, other_last)].into_iter());
-        assert_eq!((owed["a"].sum_milli, owed["a"].deepest_milli), (20_000, 20_000));
     }
 
     #[test]
@@ -191,7 +165,7 @@ mod tests {
         assert_eq!((heard.budgets_len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
         assert!(heard.last(&id("a", 2)).is_some() && heard.last(&id("a", 3)).is_some());
         for rule in 0..2 * RULES_MAX {
-            heard.note_depth(&id(&alloc::format!("{rule}"), 1), last(200, 0));
+            heard.note(&id(&alloc::format!("{rule}"), 1), last(200, 0));
         }
         assert!(heard.most_milli.len() <= RULES_MAX);
     }

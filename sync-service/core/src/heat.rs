@@ -11,7 +11,7 @@ pub const RANK_MAX: u8 = 4;
 const HOT_PART: u64 = 2;
 
 /// How closely a key is to be watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heat {
     /// Far from its quota: nobody else need hear of it.
     Warm,

@@ -127,17 +127,17 @@ pub struct Tick {
     pub warm_keys: usize,
 }
 
-/// The keys that are hot here, on their way to the list that regions share.
+/// Something to ask of the store, about each of these items.
 #[derive(Debug)]
-pub struct Listing(Vec<HotKey>);
+pub struct Query<T>(Vec<T>);
 
-/// Budgets to look at, because another region names them or because they rest here.
-#[derive(Debug)]
-pub struct Look(Vec<Entry>);
-
-/// What was banned here, on its way to the list that regions share.
-#[derive(Debug)]
-pub struct BanListing(Vec<BannedKey>);
+/// The keys that are hot here, to be put on the list that regions share.
+pub type Listing = Query<HotKey>;
+/// Budgets to look at, because another region names them or because they rest here. Charged for no POP, these take
+/// nothing, but their accounts tell how the budgets stand.
+pub type Look = Query<Entry>;
+/// What was banned here, to be put on the list that regions share.
+pub type BanListing = Query<BannedKey>;
 
 impl Hub {
     /// A weir-sync that has heard nothing yet.
@@ -146,7 +146,7 @@ impl Hub {
         fleet.hear(settings.pops_expected);
         Self {
             region: Region::new(&settings.member, settings.terms),
-            pops: Pops::default(),
+            pops: Pops::new(settings.pop_ttl_ns),
             fleet,
             bans: Bans::default(),
             rules: Rules::default(),
@@ -196,8 +196,9 @@ impl Hub {
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
         let grants = plan.of_keys(&allowances, &drawn);
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
-        let (mut rules, pushed) = self.region.pushes(now, &report, sender.is_stale);
-        let bans = self.bans.tell(now, &report, sender.is_stale, &mut rules);
+        let is_repeated = self.pops.answer(&report);
+        let (mut rules, pushed) = self.region.pushes(now, &report, is_repeated);
+        let bans = self.bans.tell(now, &report, is_repeated, &mut rules);
         let reply = Reply {
             sequence: report.sequence,
             pops: share.fleet(),
@@ -215,29 +216,28 @@ impl Hub {
 
     /// An interval is over.
     pub fn tick(&mut self, now: Time) -> Tick {
-        let hot = self.region.hot(now);
+        let hot = self.region.hot.to_list(now);
         Tick {
             notes: self.pops.news(now),
             hot_keys: hot.iter().filter(|key| !key.rests).count(),
-            hot_dropped: self.region.hot_dropped(),
+            hot_dropped: self.region.hot.dropped(),
             warm_keys: mem::take(&mut self.warm_keys),
-            listing: Listing(hot),
+            listing: Query(hot),
         }
     }
 
     /// The store has put `listing` on the list that regions share, which is `fleet` now. Returns what to look at.
     pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
-        let Listing(mine) = listing;
+        let Query(mine) = listing;
         self.store_answered_at = now;
-        self.region.are_listed(now, &mine);
-        let entries = self.region.peeks(now, fleet);
-        (!entries.is_empty()).then_some(Look(entries))
+        self.region.hot.are_listed(now, &mine);
+        Some(self.region.peeks(now, fleet)).filter(|entries| !entries.is_empty()).map(Query)
     }
 
     /// The store has said how the budgets of `look` stand, as far as they are in reach: POPs are told with their next
     /// replies.
     pub fn looked<E>(&mut self, now: Time, look: Look, accounts: &[Result<Account, E>]) {
-        let Look(entries) = look;
+        let Query(entries) = look;
         for (entry, account) in entries.iter().zip(accounts) {
             if let Ok(account) = account {
                 self.region.grant_one(now, entry, account);
@@ -247,12 +247,12 @@ impl Hub {
 
     /// The bans that other regions have to hear of. If the store fails, the next call returns them again.
     pub fn share_bans(&mut self, now: Time) -> BanListing {
-        BanListing(self.bans.to_share(now))
+        Query(self.bans.to_share(now))
     }
 
     /// The store has put `listing` on the list of bans that regions share, which is `fleet` now.
     pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
-        let BanListing(mine) = listing;
+        let Query(mine) = listing;
         self.bans.merge(now, &mine, fleet);
     }
 
@@ -264,7 +264,7 @@ impl Hub {
             budgets,
             in_debt,
             rules: self.rules.figures(now, self.region.owed(now), share.fleet(), &self.settings.terms),
-            pops_here: self.pops.live(now, self.settings.pop_ttl_ns),
+            pops_here: self.pops.live(now),
             share,
             store_silence_ns: now.nanos_since(self.store_answered_at),
         }
@@ -272,7 +272,7 @@ impl Hub {
 
     /// The POPs that report here, as a part of the fleet as last known.
     fn share(&mut self, now: Time) -> Share {
-        let here = self.pops.live(now, self.settings.pop_ttl_ns);
+        let here = self.pops.live(now);
         self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))
     }
 
@@ -352,23 +352,9 @@ impl Facts {
     }
 }
 
-impl Listing {
-    /// The keys to put on the list.
-    pub fn keys(&self) -> &[HotKey] {
-        &self.0
-    }
-}
-
-impl Look {
-    /// What to charge for no POP: these take nothing, but their accounts tell how the budgets stand.
-    pub fn entries(&self) -> &[Entry] {
-        &self.0
-    }
-}
-
-impl BanListing {
-    /// The bans to put on the list.
-    pub fn bans(&self) -> &[BannedKey] {
+impl<T> Query<T> {
+    /// What the store is asked about.
+    pub fn items(&self) -> &[T] {
         &self.0
     }
 }

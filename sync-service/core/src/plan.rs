@@ -28,6 +28,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An entry that only looks at a budget.
+    pub fn new(id: BudgetId, quota: Quota, sharing: Sharing) -> Self {
+        Self { id, quota, sharing, demand: Demand::default(), own_milli: 0, counts: Vec::new() }
+    }
+
     /// Whether a POP reported it; if not, its budget is only looked at.
     pub fn is_reported(&self) -> bool {
         !self.counts.is_empty()
@@ -67,8 +72,7 @@ impl Plan {
 
     /// Adds an entry, and returns its number.
     pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) -> usize {
-        let (quota, sharing, demand) = (rule.quota, rule.sharing.clone(), Demand::default());
-        self.entries.push(Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() });
+        self.entries.push(Entry::new(id, rule.quota, rule.sharing.clone()));
         self.entries.len() - 1
     }
 

@@ -1,8 +1,9 @@
 //! The points of presence that report here, their workers, and how many POPs the fleet has.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem;
 
 use weir_wire::messages::{POPS_MAX, Report, Running, WORKERS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
@@ -20,12 +21,12 @@ const BUSY_NS: u64 = 5 * SECOND_NS / 2;
 /// A worker that says nothing for so long, in nanoseconds, no longer counts for what its POP runs.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
-/// POPs by name.
-#[derive(Debug, Default)]
+/// POPs by name; at most [`POPS_MAX`].
+#[derive(Debug)]
 pub struct Pops {
+    /// How long a POP that says nothing counts as alive, in nanoseconds.
+    ttl_ns: u64,
     known: BTreeMap<String, Pop>,
-    /// The same, longest silent first.
-    by_age: BTreeSet<(Time, String)>,
     workers_len: usize,
     swept_at: Time,
 }
@@ -41,6 +42,8 @@ struct Worker {
     heard_at: Time,
     /// The number of its newest report.
     sequence: u64,
+    /// The number of the newest report that was answered.
+    answered: u64,
     /// When it last reported a key.
     keys_at: Option<Time>,
     running: Running,
@@ -71,14 +74,21 @@ pub struct PopNote {
 }
 
 impl Pops {
-    /// Takes in what a report at `now` says of its sender. Beyond [`POPS_MAX`], the POP silent for longest is
-    /// forgotten; a worker without room is not remembered.
+    /// POPs that count as alive for so long after their last word.
+    pub fn new(ttl_ns: u64) -> Self {
+        Self { ttl_ns, known: BTreeMap::new(), workers_len: 0, swept_at: Time::ZERO }
+    }
+
+    /// Takes in what a report at `now` says of its sender. A POP or a worker without room is not remembered.
     pub fn hear(&mut self, now: Time, report: &Report) -> Sender {
         self.sweep(now);
-        self.note_heard(now, &report.pop);
         let is_busy = !report.keys.is_empty();
         let mut sender = Sender { is_stale: false, busy: u32::from(is_busy) };
+        if self.known.len() < POPS_MAX as usize && !self.known.contains_key(&report.pop) {
+            self.known.insert(report.pop.clone(), Pop { heard_at: now, workers: BTreeMap::new() });
+        }
         let Some(pop) = self.known.get_mut(&report.pop) else { return sender };
+        pop.heard_at = now;
         if let Some(worker) = pop.workers.get_mut(&report.worker) {
             sender.is_stale = report.sequence <= worker.sequence;
             worker.hear(now, report);
@@ -92,12 +102,19 @@ impl Pops {
         sender
     }
 
-    /// How many POPs spoke within `ttl_ns` nanoseconds before `now`; the others are forgotten.
-    pub fn live(&mut self, now: Time, ttl_ns: u64) -> u32 {
-        while self.by_age.first().is_some_and(|(heard_at, _)| now.nanos_since(*heard_at) > ttl_ns) {
-            self.forget_first();
-        }
-        u32::try_from(self.by_age.len()).unwrap_or(POPS_MAX)
+    /// `report` is answered now; returns whether it, or a newer one of its worker, was answered before.
+    pub fn answer(&mut self, report: &Report) -> bool {
+        let pop = self.known.get_mut(&report.pop);
+        let Some(worker) = pop.and_then(|pop| pop.workers.get_mut(&report.worker)) else { return false };
+        let is_repeated = report.sequence <= worker.answered;
+        worker.answered = worker.answered.max(report.sequence);
+        is_repeated
+    }
+
+    /// How many POPs spoke of late; a silent one counts for up to a second longer than it is alive.
+    pub fn live(&mut self, now: Time) -> u32 {
+        self.sweep(now);
+        u32::try_from(self.known.len()).unwrap_or(POPS_MAX)
     }
 
     /// What those POPs run that were heard since the last call.
@@ -105,31 +122,13 @@ impl Pops {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
 
-    fn note_heard(&mut self, now: Time, name: &str) {
-        match self.known.get_mut(name) {
-            Some(pop) => {
-                self.by_age.remove(&(pop.heard_at, name.into()));
-                pop.heard_at = now;
-            }
-            None => drop(self.known.insert(name.into(), Pop { heard_at: now, workers: BTreeMap::new() })),
-        }
-        self.by_age.insert((now, name.into()));
-        if self.by_age.len() > POPS_MAX as usize {
-            self.forget_first();
-        }
-    }
-
-    fn forget_first(&mut self) {
-        let first = self.by_age.pop_first().and_then(|(_, name)| self.known.remove(&name));
-        self.workers_len -= first.map_or(0, |pop| pop.workers.len());
-    }
-
-    /// Forgets silent workers, at most once a second.
+    /// Forgets silent POPs and workers, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
             return;
         }
         self.swept_at = now;
+        self.known.retain(|_, pop| now.nanos_since(pop.heard_at) <= self.ttl_ns);
         for pop in self.known.values_mut() {
             pop.workers.retain(|_, worker| now.nanos_since(worker.heard_at) <= REMEMBERED_NS);
         }
@@ -153,7 +152,7 @@ impl Pop {
             let Running { version, refused } = worker.running;
             let known = note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
             (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
-            is_news |= !core::mem::replace(&mut worker.is_noted, true);
+            is_news |= !mem::replace(&mut worker.is_noted, true);
         }
         note.filter(|_| is_news)
     }
@@ -162,14 +161,14 @@ impl Pop {
 impl Worker {
     fn new(now: Time, report: &Report) -> Self {
         let keys_at = (!report.keys.is_empty()).then_some(now);
-        Self { heard_at: now, sequence: report.sequence, keys_at, running: report.running, is_noted: false }
+        let Report { sequence, running, .. } = *report;
+        Self { heard_at: now, sequence, answered: 0, keys_at, running, is_noted: false }
     }
 
     fn hear(&mut self, now: Time, report: &Report) {
-        let keys_at = self.keys_at;
-        let sequence = self.sequence.max(report.sequence);
-        *self = Self { sequence, ..Self::new(now, report) };
-        self.keys_at = self.keys_at.or(keys_at);
+        let new = Self::new(now, report);
+        let (sequence, keys_at) = (self.sequence.max(new.sequence), new.keys_at.or(self.keys_at));
+        *self = Self { sequence, keys_at, answered: self.answered, ..new };
     }
 }
 
@@ -246,20 +245,20 @@ mod tests {
 
     #[test]
     fn a_pop_that_falls_silent_stops_counting() {
-        let mut pops = Pops::default();
+        let mut pops = Pops::new(10 * SECOND_NS);
         for (second, pop) in [(0, "a"), (0, "b"), (5, "a"), (6, "a"), (6, "c")] {
             pops.hear(at(second), &greeting(pop, 1, 1));
         }
-        assert_eq!(pops.live(at(10), 10 * SECOND_NS), 3);
-        assert_eq!(pops.live(at(11), 10 * SECOND_NS), 2, "b is silent");
-        assert_eq!(pops.live(at(17), 10 * SECOND_NS), 0);
+        assert_eq!(pops.live(at(10)), 3);
+        assert_eq!(pops.live(at(11)), 2, "b is silent");
+        assert_eq!(pops.live(at(17)), 0);
         pops.hear(at(20), &greeting("b", 1, 1));
-        assert_eq!(pops.live(at(20), 10 * SECOND_NS), 1);
+        assert_eq!(pops.live(at(20)), 1);
     }
 
     #[test]
     fn tells_stale_and_repeated_reports_from_fresh_ones() {
-        let mut pops = Pops::default();
+        let mut pops = Pops::new(10 * SECOND_NS);
         for (pop, worker, sequence, is_stale) in [
             ("a", 1, 1, false),
             ("a", 1, 2, false),
@@ -276,7 +275,7 @@ mod tests {
 
     #[test]
     fn counts_the_workers_of_a_pop_that_report_keys() {
-        let mut pops = Pops::default();
+        let mut pops = Pops::new(10 * SECOND_NS);
         let keys = vec![key()];
         let heard = [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
         let counted = heard.map(|(ms, pop, worker)| {
@@ -290,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_pop_runs_what_its_last_worker_runs() {
-        let mut pops = Pops::default();
+        let mut pops = Pops::new(10 * SECOND_NS);
         for (worker, version) in [(1, 8), (2, 7), (3, 9)] {
             pops.hear(at(0), &running("fra1", worker, version, worker));
         }
@@ -340,27 +339,36 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_take_bounded_memory_and_the_silent_make_room() {
-        let mut pops = Pops::default();
-        for n in 0..u64::from(POPS_MAX) + 10 {
-            pops.hear(Time::from_nanos(n), &greeting(&format!("pop-{n}"), 1, 1));
+    fn what_was_answered_is_not_answered_as_if_it_were_new() {
+        let mut pops = Pops::new(10 * SECOND_NS);
+        let reports = [1, 2, 2, 1, 3].map(|sequence| greeting("a", 1, sequence));
+        for report in &reports {
+            pops.hear(Time::ZERO, report);
         }
-        assert_eq!(pops.live(at(1), SECOND_NS), POPS_MAX);
-        for n in 0..REMEMBERED_MAX as u64 {
-            let report = Report { keys: vec![key()], ..greeting(&format!("fra{}", n % 200), n, 1) };
-            assert!(pops.hear(at(1), &report).busy <= WORKERS_MAX);
+        assert_eq!(reports.map(|report| pops.answer(&report)), [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn made_up_names_take_bounded_memory_and_the_silent_make_room() {
+        let mut pops = Pops::new(10 * SECOND_NS);
+        for n in 0..u64::from(POPS_MAX) + 10 {
+            pops.hear(at(1), &greeting(&format!("pop-{n}"), 1, 1));
+        }
+        assert_eq!(pops.live(at(11)), POPS_MAX);
+        for n in 0..2 {
+            assert!(!pops.hear(at(11), &greeting("fra1", 1, 1)).is_stale, "not remembered {n}");
+        }
+        for n in 0..2 * REMEMBERED_MAX as u64 {
+            let report = Report { keys: vec![key()], ..greeting(&format!("fra{}", n % 400), n, 1) };
+            assert!(pops.hear(at(12), &report).busy <= WORKERS_MAX);
             assert!(pops.workers_len <= REMEMBERED_MAX);
         }
-        assert_eq!(pops.workers_len, REMEMBERED_MAX);
-        assert_eq!((pops.known.len(), pops.by_age.len()), (POPS_MAX as usize, POPS_MAX as usize));
-        for n in 0..2 {
-            assert!(!pops.hear(at(1), &greeting("fra1", u64::MAX, 1)).is_stale, "not remembered {n}");
-        }
-        pops.hear(at(12), &greeting("fra2", 1, 1));
-        assert!(pops.hear(at(12), &greeting("fra2", 1, 1)).is_stale, "the silent made room");
+        assert_eq!((pops.known.len(), pops.workers_len), (400, REMEMBERED_MAX), "the silent made room");
+        pops.hear(at(23), &greeting("fra2", 1, 1));
+        assert!(pops.hear(at(23), &greeting("fra2", 1, 1)).is_stale);
         assert_eq!(pops.workers_len, 1);
         for worker in 0..2 * OF_ONE_POP_MAX as u64 {
-            pops.hear(at(12), &greeting("fra1", worker, 1));
+            pops.hear(at(23), &greeting("fra1", worker, 1));
         }
         assert_eq!(pops.known["fra1"].workers.len(), OF_ONE_POP_MAX);
     }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::mem;
 
-use weir_wire::messages::{KEYS_MAX, POPS_MAX, Report};
+use weir_wire::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The most notes, of all POPs together: about 80 MB. Beyond it the POP silent for longest is told everything anew.
@@ -61,8 +61,7 @@ struct Letter<T> {
     worker: u64,
     sequence: u64,
     sent_at: Time,
-    /// `None` for the answer to a repeated report: it tells nothing, as it may be thrown away.
-    told: Option<T>,
+    told: T,
 }
 
 impl<N: Notes> Default for Told<N> {
@@ -72,27 +71,24 @@ impl<N: Notes> Default for Told<N> {
 }
 
 impl<N: Notes> Told<N> {
-    /// Writes the reply to `report` with `write`, which gets the notes of its POP and how many more there may be. What
-    /// it returns second is taken back if the reply is lost; `None` if nothing is told. A report that `is_stale` may
-    /// have been answered before, and is told nothing: nobody would know whether that was heard.
+    /// Writes the reply to `report` with `write`, which gets the notes of its POP, and adds at most [`KEYS_MAX`]. What it
+    /// returns second is taken back if the reply is lost; `None` if nothing is told. A report that `is_repeated` was
+    /// answered before, and is told nothing: nobody would know which answer was heard.
     pub(crate) fn tell<T: Default>(
         &mut self,
         now: Time,
         report: &Report,
-        is_stale: bool,
-        write: impl FnOnce(&mut N, usize) -> (T, Option<N::Letter>),
+        is_repeated: bool,
+        write: impl FnOnce(&mut N) -> (T, Option<N::Letter>),
     ) -> T {
         self.make_room(&report.pop);
         let pop = self.pops.entry(report.pop.clone()).or_insert_with(|| Pop::new(report.table));
-        let others = self.len - pop.notes.len();
-        let is_repeated = pop.hear(now, report) || is_stale;
-        let room = TOLD_MAX.saturating_sub(others + pop.notes.len());
-        let (text, told) = if is_repeated { (T::default(), None) } else { write(&mut pop.notes, room) };
-        if is_repeated || told.is_some() {
-            let Report { worker, sequence, .. } = *report;
-            pop.letters.push(Letter { worker, sequence, sent_at: now, told });
-        }
-        self.len = others + pop.notes.len();
+        self.len -= pop.notes.len();
+        pop.hear(now, report);
+        let (text, told) = if is_repeated { Default::default() } else { write(&mut pop.notes) };
+        let Report { worker, sequence, .. } = *report;
+        pop.letters.extend(told.map(|told| Letter { worker, sequence, sent_at: now, told }));
+        self.len += pop.notes.len();
         text
     }
 
@@ -125,32 +121,42 @@ impl<N: Notes> Pop<N> {
         Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
-    /// Takes in what `report` says of the letters; returns whether one of them was an answer to it.
-    fn hear(&mut self, now: Time, report: &Report) -> bool {
+    /// Takes in what `report` says of the letters.
+    fn hear(&mut self, now: Time, report: &Report) {
         self.heard_at = now;
         if self.table != report.table {
             self.table = report.table;
             self.letters.clear();
             self.notes.forget();
         }
-        let mut was_answered = false;
+        let Replies { done, lost } = report.replies;
         let surplus = self.letters.len().saturating_sub(LETTERS_MAX - 1);
         for (at, letter) in mem::take(&mut self.letters).into_iter().enumerate() {
             let is_its_own = letter.worker == report.worker;
-            let is_done = is_its_own && letter.sequence <= report.replies.done;
-            let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
-            if is_done && letter.sequence > report.replies.lost {
+            let is_done = is_its_own && letter.sequence <= done;
+            if is_done && letter.sequence > lost {
                 continue;
             }
             // A report that comes twice is answered twice, and only one of the answers is heard.
-            let is_repeated = is_its_own && letter.sequence == report.sequence;
-            was_answered |= is_repeated;
-            match letter.told {
-                Some(told) if is_done || is_repeated || is_late => self.notes.take_back(told),
-                None if is_done || is_late => {}
-                _ => self.letters.push(letter),
+            let is_answer_to_it = is_its_own && letter.sequence == report.sequence;
+            let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
+            if is_done || is_answer_to_it || is_late {
+                self.notes.take_back(letter.told);
+            } else {
+                self.letters.push(letter);
             }
         }
-        was_answered
     }
+}
+
+/// The index of `rule` in `rules`; adds it if there is room.
+pub(crate) fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
+    let index = rules.iter().position(|known| known == rule).unwrap_or(rules.len());
+    if index == RULES_MAX {
+        return None;
+    }
+    if index == rules.len() {
+        rules.push(rule.into());
+    }
+    u16::try_from(index).ok()
 }

@@ -6,8 +6,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_wire::messages::{Allowance, Pushed, Report};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
@@ -29,7 +27,8 @@ pub struct Region {
     name: String,
     terms: Terms,
     demands: Demands,
-    hot: HotKeys,
+    /// The keys that every POP must hear of.
+    pub hot: HotKeys,
     floors: Floors,
     heard: Heard,
     alone: Alone,
@@ -100,12 +99,10 @@ impl Region {
     /// What is granted at `now` for an entry that is charged.
     pub fn grant_one(&mut self, now: Time, entry: &Entry, account: &Account) -> Allowance {
         self.alone.end(&entry.id);
-        let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-        self.heard.note(&entry.id, last);
         if account.members.iter().any(|member| self.is_replica(&member.name)) {
             self.demands.hear_of_others(now);
         }
-        self.allow(now, entry, entry.quota, &entry.sharing, account)
+        self.allow(now, entry, entry, account)
     }
 
     /// Whether it is another weir-sync of this region.
@@ -122,68 +119,38 @@ impl Region {
             ..whole.clone()
         };
         let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
-        let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-        self.heard.note_depth(&entry.id, last);
-        self.allow(now, whole, entry.quota, &entry.sharing, &account)
+        self.allow(now, whole, &entry, &account)
     }
 
-    /// The allowance for an entry, with `quota` to divide as `sharing` says. A hot key keeps the entry's own quota, by
-    /// which other regions know it.
-    fn allow(
-        &mut self,
-        now: Time,
-        entry: &Entry,
-        quota: Quota,
-        sharing: &Sharing,
-        account: &Account,
-    ) -> Allowance {
-        let percent = sharing.floor(&self.name);
-        let own = self.floors.charge(now, &entry.id, quota, percent, account);
-        let shared = Shared { quota, sharing, account, own, own_milli: entry.own_milli };
-        let division = divide(&shared, &self.name, &self.terms);
-        self.hot.note(entry, &division, now);
-        self.demands.note(&entry.id, account.deficit_ns > quota.fill_ns(), division.heat == Heat::Warm);
+    /// The allowance for an entry, after `account` was charged. For a region that is alone the entry has its share of
+    /// the quota; other regions know a hot key by the `whole`.
+    fn allow(&mut self, now: Time, whole: &Entry, entry: &Entry, account: &Account) -> Allowance {
+        self.heard.note(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
+        let own = self.floors.charge(now, entry, entry.sharing.floor(&self.name), account);
+        let division = divide(&Shared { entry, account, own }, &self.name, &self.terms);
+        self.hot.note(whole, &division, now);
+        self.demands.note(&entry.id, account.deficit_ns > entry.quota.fill_ns(), division.heat == Heat::Warm);
         division.allowance()
     }
 
-    /// What the known budgets owe at `now`, rule by rule; while the region is alone, its local ones count.
+    /// What the known budgets owe at `now`, rule by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
-        self.heard.owed(now, |id| self.alone.knows(id), self.alone.iter())
+        self.heard.owed(now)
     }
 
     /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
-    pub fn pushes(&mut self, now: Time, report: &Report, is_stale: bool) -> (Vec<String>, Vec<Pushed>) {
+    pub fn pushes(&mut self, now: Time, report: &Report, is_repeated: bool) -> (Vec<String>, Vec<Pushed>) {
         let demands = &self.demands;
-        self.hot.pushes(report, is_stale, |id| demands.is_asked_of(now, id, &report.pop), now)
-    }
-
-    /// Hot keys that found no room, and those that had to make room for one that mattered more, since the start.
-    pub fn hot_dropped(&self) -> u64 {
-        self.hot.dropped()
-    }
-
-    /// How many notes there are of what POPs were told; at most [`crate::push::TOLD_MAX`].
-    pub fn told_len(&self) -> usize {
-        self.hot.told_len()
-    }
-
-    /// The keys that are hot here, for the other regions; [`Region::are_listed`] says that the store has them.
-    pub fn hot(&self, now: Time) -> Vec<HotKey> {
-        self.hot.to_list(now)
-    }
-
-    /// The store has put these keys on the list that regions share.
-    pub fn are_listed(&mut self, now: Time, keys: &[HotKey]) {
-        self.hot.are_listed(keys, now);
+        self.hot.pushes(now, report, is_repeated, |id| demands.is_asked_of(now, id, &report.pop))
     }
 
     /// Entries that charge nothing, to look at budgets: of the fleet's hot keys and the keys that rest here, those
     /// whose accounts this region has not seen lately.
     pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
-        let unseen = self.hot.to_look_at(fleet, self.terms.interval_ns, now);
+        let unseen = self.hot.to_look_at(now, fleet, self.terms.interval_ns);
         let entry = |HotKey { id, quota, sharing, .. }| {
             let demand = self.demands.current(now, &id);
-            Entry { id, quota, sharing, demand, own_milli: 0, counts: Vec::new() }
+            Entry { demand, ..Entry::new(id, quota, sharing) }
         };
         unseen.into_iter().map(entry).collect()
     }

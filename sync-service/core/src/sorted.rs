@@ -22,13 +22,13 @@ impl<K, V> Default for Sorted<K, V> {
 impl<K, V> Sorted<K, V> {
     /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with the
     /// one that is looked for.
-    pub(crate) fn find(&mut self, mut order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Place> {
-        let found = self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Place);
-        found.and_then(|at| self.pairs.get_mut(at).map(|(_, value)| value).ok_or(Place(at)))
+    pub(crate) fn find(&mut self, mut order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Vacancy> {
+        let found = self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy);
+        found.and_then(|at| self.pairs.get_mut(at).map(|(_, value)| value).ok_or(Vacancy(at)))
     }
 
     /// Puts a pair where [`Sorted::find`] said that it belongs; nothing may have been put or removed since.
-    pub(crate) fn put(&mut self, Place(at): Place, key: K, value: V) -> Option<&mut V> {
+    pub(crate) fn put(&mut self, Vacancy(at): Vacancy, key: K, value: V) -> Option<&mut V> {
         if self.pairs.len() == self.pairs.capacity() {
             // By a half: there are many of these, and most stay small.
             self.pairs.reserve_exact(self.pairs.len() / 2 + 1);
@@ -53,7 +53,7 @@ impl<K, V> Sorted<K, V> {
 
 /// Where a key that is not there belongs.
 #[derive(Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct Vacancy(usize);
 
 #[cfg(test)]
 mod tests {

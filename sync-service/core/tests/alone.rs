@@ -44,7 +44,7 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
     let plan = plan(&mut region, &said);
     let allowance = region.grant_alone(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
     assert_eq!(allowance.grant().unwrap().burst, 50);
-    let hot = region.hot(at(1_000));
+    let hot = region.hot.to_list(at(1_000));
     assert_eq!(hot[0].quota, quota());
 }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
 use weir_budget::demand::{Demands, Said};
 use weir_budget::divide::{Shared, TARGET_NS, Terms, debt_milli, divide};
+use weir_budget::plan::Entry;
 use weir_wire::messages::{AdmitRatio, Grant};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
@@ -23,9 +24,9 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
 
 /// What POPs that ask may do, of a rule with nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
-    let sharing = Sharing::of(quota);
-    let shared = Shared::of(quota, &sharing, account);
-    divide(&shared, "fra", &Terms::default()).asking
+    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let entry = Entry::new(id, quota, Sharing::of(quota));
+    divide(&Shared { entry: &entry, account, own: None }, "fra", &Terms::default()).asking
 }
 
 /// 100/s with a burst of 100, `level` tokens left, asked for by two POPs.

@@ -28,14 +28,8 @@ fn quota() -> Quota {
 }
 
 fn entry(value: u64) -> Entry {
-    Entry {
-        id: BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() },
-        quota: quota(),
-        sharing: Sharing::of(quota()),
-        demand: Demand::default(),
-        own_milli: 0,
-        counts: vec![],
-    }
+    let id = BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() };
+    Entry::new(id, quota(), Sharing::of(quota()))
 }
 
 /// The same as a POP reports it.
@@ -222,13 +216,4 @@ fn a_hot_key_that_nobody_names_any_more_rests() {
     assert!(later[0].grant.burst < quota().burst());
     let looked_at = region.peeks(at(BEGIN + 2_000), &[]);
     assert_eq!(looked_at.len(), 1, "its account tells whether it rests or is warm");
-}
-
-#[test]
-fn strict_keys_are_nobodys_business() {
-    let mut region = region();
-    let mut strict = entry(1);
-    strict.sharing.strict = true;
-    region.grant(at(BEGIN), &[strict], &[account(10, 0)]);
-    assert_eq!(region.hot(at(BEGIN)), []);
 }

@@ -6,7 +6,7 @@ use weir_budget::divide::Terms;
 use weir_budget::hot::HotList;
 use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Ban, Key, Report, Rule, Running};
+use weir_wire::messages::{Allowance, Ban, Key, Replies, Report, Rule, Running};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -111,7 +111,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
     // The quota, and the region's share of it; of the latter 40 of 50 are gone.
     assert_eq!(settle(250, 40, true), (vec![100, 50], 1, 40, 0));
     assert_eq!(settle(500, 41, true), (vec![100, 50], 1, 1, 0));
-    assert_eq!(settle(750, 42, false), (vec![100, 100], 2, 43, 0));
+    assert_eq!(settle(750, 60, false), (vec![100, 100], 2, 79, 0));
 }
 
 #[test]
@@ -159,12 +159,12 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
     let tick = here.tick(at(0));
     assert_eq!(tick.notes, [PopNote { pop: "fra1".into(), version: 3, refused: 4 }]);
-    assert_eq!((tick.hot_keys, tick.listing.keys().len()), (1, 1));
-    let fleet = list.exchange(tick.listing.keys(), NOW_US);
+    assert_eq!((tick.hot_keys, tick.listing.items().len()), (1, 1));
+    let fleet = list.exchange(tick.listing.items(), NOW_US);
     assert!(here.listed(at(0), tick.listing, &fleet).is_none(), "it has just seen that account");
     let tick = elsewhere.tick(at(0));
     let look = elsewhere.listed(at(0), tick.listing, &fleet).expect("a key that is news");
-    let [entry] = look.entries() else { panic!("{look:?}") };
+    let [entry] = look.items() else { panic!("{look:?}") };
     assert!(entry.counts.is_empty(), "a look charges nothing");
     let mut budget = Budget::default();
     let mut spent = entry.clone();
@@ -185,12 +185,30 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
     let ban = BannedKey { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000 };
-    assert_eq!(mine.bans(), [ban]);
-    let fleet = list.exchange(mine.bans(), NOW_US);
+    assert_eq!(mine.items(), [ban]);
+    let fleet = list.exchange(mine.items(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
-    assert_eq!(here.share_bans(at(0)).bans(), [], "the store has it");
+    assert_eq!(here.share_bans(at(0)).items(), [], "the store has it");
     let nothing = elsewhere.share_bans(at(0));
     elsewhere.bans_listed(at(0), nothing, &fleet);
     let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
     assert_eq!((reply.bans.len(), reply.rules), (1, vec!["r".to_owned()]));
+}
+
+/// Only one of the two answers is heard, and nobody knows which.
+#[test]
+fn what_the_answer_to_a_report_says_that_comes_twice_is_said_again_whichever_is_answered_first() {
+    let mut hub = hub("eu");
+    let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
+    let banning = Report { keys: vec![], bans, ..report("fra1", 1, 0) };
+    settle(&mut hub, 0, banning, 2);
+    let copies = [0, 0].map(|ms| hub.report(at(ms), NOW_US, greeting("fra2", 1)));
+    let [first, second] = copies;
+    let mut bans_in = |pending| {
+        let answers = answers(&pending, 2);
+        hub.settle(at(0), 7, pending, answers).reply.bans.len()
+    };
+    assert_eq!((bans_in(second), bans_in(first)), (1, 0));
+    let heard_one = Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra2", 2) };
+    assert_eq!(settle(&mut hub, 0, heard_one, 2).reply.bans.len(), 1);
 }

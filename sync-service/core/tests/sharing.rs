@@ -1,9 +1,10 @@
 //! Floors, remembered spread and heat: what POPs of each region get of a budget.
 
 use proptest::prelude::*;
-use weir_budget::budget::{Account, Demand, Member};
+use weir_budget::budget::{Account, BudgetId, Demand, Member};
 use weir_budget::divide::{Division, Own, Shared, Terms, divide};
 use weir_budget::heat::Heat;
+use weir_budget::plan::Entry;
 use weir_wire::messages::{AdmitRatio, Allowance, Grant};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::{Floor, Sharing};
@@ -30,8 +31,16 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
 }
 
+fn entry(quota: Quota, sharing: &Sharing) -> Entry {
+    Entry::new(BudgetId { rule: "r".into(), value: vec![1] }, quota, sharing.clone())
+}
+
+fn divided(entry: &Entry, account: &Account, own: Option<Own>, region: &str) -> Division {
+    divide(&Shared { entry, account, own }, region, &Terms::default())
+}
+
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
-    divide(&Shared::of(quota(), sharing, account), region, &Terms::default())
+    divided(&entry(quota(), sharing), account, None, region)
 }
 
 fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
@@ -66,8 +75,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("us", 8)]));
     let level = |level_ns| {
         let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns });
-        let shared = Shared { own, ..Shared::of(slow, &sharing, &account) };
-        divide(&shared, "eu", &Terms::default()).elsewhere.level_milli
+        divided(&entry(slow, &sharing), &account, own, "eu").elsewhere.level_milli
     };
     assert_eq!(level(0), 0, "it is used up");
     assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
@@ -76,8 +84,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
     empty.members[0].demand.askers = 1;
     let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
-    let shared = Shared { own, ..Shared::of(slow, &sharing, &empty) };
-    assert_eq!(divide(&shared, "eu", &Terms::default()).elsewhere.level_milli, 1_000);
+    assert_eq!(divided(&entry(slow, &sharing), &empty, own, "eu").elsewhere.level_milli, 1_000);
 }
 
 #[test]
@@ -119,8 +126,8 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let asked = |spread, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
-        let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
-        let division = divide(&shared, "eu", &Terms::default());
+        let entry = Entry { own_milli, ..entry(quota(), &sharing) };
+        let division = divided(&entry, &account, None, "eu");
         (at_once(&division.asking), at_once(&division.elsewhere))
     };
     let bursts = |spread, askers| asked(spread, askers, 0);
@@ -145,17 +152,15 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     let mut account = account(100, &[("eu", 90)]);
     (account.spread, account.members[0].demand.askers) = (300, 300);
     let asking = |own_milli| {
-        let shared = Shared { own_milli, ..Shared::of(quota(), &sharing, &account) };
-        divide(&shared, "eu", &Terms::default()).asking
+        let entry = Entry { own_milli, ..entry(quota(), &sharing) };
+        divided(&entry, &account, None, "eu").asking
     };
     assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
     assert_eq!((at_once(&asking(5_000)), asking(5_000).parts), (4, 20), "five a second, of a hundred");
     assert_eq!((at_once(&asking(20_000)), asking(20_000).parts), (12, 5), "twenty");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).parts), (100, 1), "no more than the burst");
-    let idle = |quota, sharing: &Sharing| {
-        let shared = Shared::of(quota, sharing, &account);
-        at_once(&divide(&shared, "eu", &Terms::default()).asking)
-    };
+    let idle =
+        |quota, sharing: &Sharing| at_once(&divided(&entry(quota, sharing), &account, None, "eu").asking);
     let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
     assert_eq!(idle(small, &Sharing::of(small)), 1, "of a small burst, no large part");
     let local = Sharing { local_burst: 5, ..sharing.clone() };
@@ -164,7 +169,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
 
 fn heat(level: i64, demand: u64, spread: u32) -> Heat {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
-    divide(&Shared::of(quota(), &Sharing::of(quota()), &account), "eu", &Terms::default()).heat
+    division(&Sharing::of(quota()), &account, "eu").heat
 }
 
 #[test]

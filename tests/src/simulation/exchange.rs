@@ -69,7 +69,7 @@ impl World {
         self.queue.push(now + self.setup.interval_ns, Event::Listen(sync));
         if self.syncs[sync].is_up {
             let tick = self.syncs[sync].tick(now);
-            self.wire.are_hot(tick.listing.keys());
+            self.wire.are_hot(tick.listing.items());
             self.ask_store(now, sync, Question::Tick(tick));
             if self.has_penalties {
                 self.share_bans(now, sync);
@@ -134,13 +134,13 @@ impl World {
             }
             Question::Tick(tick) => {
                 self.store.note_pops(&tick.notes);
-                Answer::Tick(self.store.hot(tick.listing.keys(), now), self.store.rule_set.clone())
+                Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => {
-                Answer::Look(self.charge(now, &member, "", look.entries()).into_iter().map(Ok).collect())
+                Answer::Look(self.charge(now, &member, "", look.items()).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
-            Question::Bans(mine) => Answer::Bans(self.store.bans(mine.bans(), now)),
+            Question::Bans(mine) => Answer::Bans(self.store.bans(mine.items(), now)),
             Question::Probe => Answer::Probe,
         }
     }

@@ -24,7 +24,7 @@ pub const LISTED_MS: u64 = 1_000;
 /// A hot key as regions tell each other of it. Its text form is
 /// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
 /// `<region>=<percent>,...`; of one that rests, with `~` before it. Strict rules have no hot keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HotKey {
     /// Whose budget.
     pub id: BudgetId,
@@ -34,36 +34,9 @@ pub struct HotKey {
     pub sharing: Sharing,
     /// Nobody asks for it in the region that named it: it is to be known, and need not be looked at.
     pub rests: bool,
-    /// Where the list is full, keys of a lower rank leave it first; up to [`RANK_MAX`]. It is no part of the key's
-    /// identity, and only the store gets it.
+    /// Where the list is full, keys of a lower rank leave it first; up to [`RANK_MAX`]. Only the store gets it: keys on
+    /// the list have rank 0.
     pub rank: u8,
-}
-
-impl HotKey {
-    /// What keys are ordered by.
-    fn order(&self) -> (&BudgetId, u64, u32, &Sharing, bool) {
-        (&self.id, self.quota.token_ns(), self.quota.burst(), &self.sharing, self.rests)
-    }
-}
-
-impl PartialEq for HotKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for HotKey {}
-
-impl Ord for HotKey {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
-impl PartialOrd for HotKey {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 impl fmt::Display for HotKey {
@@ -119,7 +92,7 @@ fn number(text: &str) -> Option<u64> {
 /// The list of hot keys, for a store without a better one.
 #[derive(Debug, Default)]
 pub struct HotList {
-    /// The rank of each key, and until when the key is listed, on the store's clock in milliseconds.
+    /// The rank that each key has there, and until when it is listed, on the store's clock in milliseconds.
     listed: BTreeMap<HotKey, (u8, u64)>,
 }
 
@@ -129,7 +102,8 @@ impl HotList {
     pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
         let over_ms = now_us / 1_000;
         let until_ms = over_ms.saturating_add(LISTED_MS);
-        self.listed.extend(mine.iter().map(|key| (key.clone(), (key.rank.min(RANK_MAX), until_ms))));
+        let listed = |key: &HotKey| (HotKey { rank: 0, ..key.clone() }, (key.rank.min(RANK_MAX), until_ms));
+        self.listed.extend(mine.iter().map(listed));
         // An end too far ahead is from before the clock stepped back.
         self.listed.retain(|_, (_, until)| *until > over_ms && *until <= until_ms);
         self.drop_beyond(HOT_MAX);
@@ -222,10 +196,11 @@ mod tests {
         let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
         list.exchange(&[&few[..], &many(10)[..4_093]].concat(), 1_000_000_000);
         let others_hear = list.exchange(&many(10_000), 1_000_250_000);
+        let is_among = |list: &[HotKey], key: &HotKey| list.iter().any(|listed| listed.id == key.id);
         assert_eq!(others_hear.len(), HOT_MAX);
-        assert!(few.iter().all(|key| others_hear.contains(key)));
+        assert!(few.iter().all(|key| is_among(&others_hear, key)));
         let later = list.exchange(&many(20_000), 1_001_100_000);
-        assert!(!few.iter().any(|key| later.contains(key)), "their region names them no more");
+        assert!(!few.iter().any(|key| is_among(&later, key)), "their region names them no more");
         assert!(list.exchange(&[], 1_000_000_000).is_empty(), "the clock stepped back");
     }
 

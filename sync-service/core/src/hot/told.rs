@@ -10,7 +10,7 @@ use weir_wire::messages::{Grant, KEYS_MAX};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-use super::known::Known;
+use super::tracked::Tracked;
 use crate::budget::BudgetId;
 use crate::heat::Weight;
 use crate::push::Notes;
@@ -21,14 +21,12 @@ pub const PUSH_BYTES_PER_S: u64 = 40_000;
 const PUSHED_BYTES: u64 = 32;
 /// A grant is the same while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
-/// The most versions of its rules that the workers of a POP run at a time: the old one and the new.
-const VERSIONS_MAX: usize = 2;
-
-/// What one POP was told, by the version of its rules: it takes no grant for another quota than its rule's.
+/// What one POP was told.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// What each version was told, by [`Known::serial`]; the latest in use comes last.
-    versions: Vec<(u64, BTreeMap<u64, Told>)>,
+    /// By the version of its worker's rules, as it takes no grant for another quota than its rule's, and by
+    /// [`Tracked::serial`].
+    told: BTreeMap<(u64, u64), Told>,
     /// How many bytes it may be sent, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -47,58 +45,50 @@ struct Due<'a> {
     /// The largest first: what is in debt, then what is new, then what was told longest ago.
     turn: (bool, bool, u64, Weight),
     id: &'a BudgetId,
-    known: &'a Known,
+    known: &'a Tracked,
 }
 
 impl Default for Held {
     fn default() -> Self {
-        Self { versions: Vec::new(), bytes: PUSH_BYTES_PER_S, refilled_at: Time::ZERO }
+        Self { told: BTreeMap::new(), bytes: PUSH_BYTES_PER_S, refilled_at: Time::ZERO }
     }
 }
 
 impl Notes for Held {
-    type Letter = Vec<u64>;
+    type Letter = Vec<(u64, u64)>;
 
-    fn take_back(&mut self, letter: Vec<u64>) {
-        for (_, told) in &mut self.versions {
-            for serial in &letter {
-                told.remove(serial);
-            }
+    fn take_back(&mut self, letter: Vec<(u64, u64)>) {
+        for key in letter {
+            self.told.remove(&key);
         }
     }
 
     fn forget(&mut self) {
-        self.versions.clear();
+        self.told.clear();
     }
 
     fn len(&self) -> usize {
-        self.versions.iter().map(|(_, told)| told.len()).sum()
+        self.told.len()
     }
 }
 
 impl Held {
-    /// Picks those of `known` keys to tell the POP now, which runs this version. They count as told, and are noted where
-    /// there is `room`.
+    /// Picks those of `known` keys to tell the POP now, which runs this version; at most [`KEYS_MAX`]. They count as told.
     pub(super) fn due<'a>(
         &mut self,
         version: u64,
-        mut room: usize,
-        known: impl Iterator<Item = (&'a BudgetId, &'a Known)>,
+        known: impl Iterator<Item = (&'a BudgetId, &'a Tracked)>,
         now: Time,
-    ) -> Vec<(&'a BudgetId, &'a Known)> {
+    ) -> Vec<(&'a BudgetId, &'a Tracked)> {
         self.refill(now);
-        let before = self.len();
-        self.begin(version);
-        room += before - self.len();
-        let Some((_, told)) = self.versions.last_mut() else { return Vec::new() };
         let mut due: Vec<Due<'a>> = known
             .filter_map(|(id, known)| {
-                let same = told.get(&known.serial).filter(|told| told.is_same(known));
+                let same = self.told.get(&(version, known.serial)).filter(|told| told.is_same(known));
                 let age_ns = same.map_or(0, |told| now.nanos_since(told.at));
                 if same.is_some_and(|told| age_ns < told.lease_ns() / 2) {
                     return None;
                 }
-                let turn = (known.weight.is_debt(), same.is_none(), age_ns, known.weight);
+                let turn = (known.division.weight.is_debt(), same.is_none(), age_ns, known.division.weight);
                 Some(Due { turn, id, known })
             })
             .collect();
@@ -116,10 +106,10 @@ impl Held {
                 break;
             }
             self.bytes -= bytes;
-            if room > 0 || told.contains_key(&known.serial) {
-                let telling = Told { quota: known.quota, grant: known.grant, at: now };
-                room = room.saturating_sub(usize::from(told.insert(known.serial, telling).is_none()));
-            }
+            self.told.insert(
+                (version, known.serial),
+                Told { quota: known.quota, grant: known.division.elsewhere, at: now },
+            );
             now_told.push((id, known));
         }
         now_told
@@ -127,9 +117,7 @@ impl Held {
 
     /// Forgets what is to be told again anyway.
     pub(super) fn sweep(&mut self, now: Time) {
-        for (_, told) in &mut self.versions {
-            told.retain(|_, told| now.nanos_since(told.at) < told.lease_ns());
-        }
+        self.told.retain(|_, told| now.nanos_since(told.at) < told.lease_ns());
     }
 
     fn refill(&mut self, now: Time) {
@@ -137,16 +125,6 @@ impl Held {
         let more = since_us.saturating_mul(PUSH_BYTES_PER_S) / 1_000_000;
         self.bytes = self.bytes.saturating_add(more).min(PUSH_BYTES_PER_S);
         self.refilled_at = now;
-    }
-
-    /// Puts the notes of this version last, and drops those of the oldest where there are too many.
-    fn begin(&mut self, version: u64) {
-        let at = self.versions.iter().position(|(known, _)| *known == version);
-        let notes = at.map_or_else(|| (version, BTreeMap::new()), |at| self.versions.remove(at));
-        if self.versions.len() >= VERSIONS_MAX {
-            self.versions.remove(0);
-        }
-        self.versions.push(notes);
     }
 }
 
@@ -157,8 +135,8 @@ impl Told {
     }
 
     /// Whether it still holds for what is known now. The level does not count: a bucket goes on from what it was told.
-    fn is_same(&self, known: &Known) -> bool {
-        let (told, new) = (&self.grant, &known.grant);
+    fn is_same(&self, known: &Tracked) -> bool {
+        let (told, new) = (&self.grant, &known.division.elsewhere);
         let (before, after) = (told.ratio.bits(), new.ratio.bits());
         before.abs_diff(after) <= before.min(after) / SAME_PART
             && self.quota == known.quota

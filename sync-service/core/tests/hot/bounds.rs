@@ -14,11 +14,11 @@ fn hot_keys_go_before_resting_ones_and_all_are_bounded() {
     for value in 0..HOT_MAX as u64 + 100 {
         region.grant(at(BEGIN), &[entry(value)], &[account(100, 4)]);
     }
-    assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
+    assert_eq!(region.hot.to_list(at(BEGIN)).len(), HOT_MAX);
     for value in 0..100 {
         region.grant(at(BEGIN), &[entry(1_000_000 + value)], &[account(10, 0)]);
     }
-    assert_eq!(region.hot_dropped(), 200, "none is lost uncounted");
+    assert_eq!(region.hot.dropped(), 200, "none is lost uncounted");
     let first = pushed(&mut region, BEGIN, "pop", 1);
     assert_eq!(first.len(), KEYS_MAX);
     assert!(first[..100].iter().all(|pushed| pushed.value >= 1_000_000_u64.to_be_bytes().to_vec()));
@@ -43,7 +43,7 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     for value in 0..flood / 100 {
         region.grant(at(BEGIN), &[reported(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
     }
-    assert_eq!(region.hot(at(BEGIN)).len(), HOT_MAX);
+    assert_eq!(region.hot.to_list(at(BEGIN)).len(), HOT_MAX);
     // In debt, among them, and not before they were there.
     let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
     for value in 0..heavy {
@@ -52,11 +52,11 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     for value in 0..flood / 100 {
         region.grant(at(BEGIN), &[reported(2 * value + flood + 1)], &[asked_account(95, 0, 2_000_000)]);
     }
-    let kept: Vec<_> = region.hot(at(BEGIN)).into_iter().map(|key| key.id).collect();
+    let kept: Vec<_> = region.hot.to_list(at(BEGIN)).into_iter().map(|key| key.id).collect();
     assert_eq!(kept.len(), HOT_MAX);
     assert!((0..heavy).all(|value| kept.contains(&entry(200 * value).id)), "they were crowded out");
     let expected = 2 * (flood / 100) + heavy - HOT_MAX as u64;
-    assert_eq!(region.hot_dropped(), expected);
+    assert_eq!(region.hot.dropped(), expected);
     // And they are what a POP hears of first.
     let first = pushed(&mut region, BEGIN, "pop", 1);
     let in_debt = |pushed: &&Pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
@@ -130,15 +130,15 @@ fn notes_are_bounded_under_ever_new_names() {
         }
         ms += 1;
         region.pushes(at(BEGIN + ms), report, false);
-        region.told_len()
+        region.hot.told_len()
     };
     let most = (0..1_500).map(|n| hear(&mut region, &report(&format!("pop-{n}"), 1))).max().unwrap_or(0);
     assert!(most <= TOLD_MAX && most > TOLD_MAX / 2, "{most} notes of POPs");
-    let before = region.told_len();
+    let before = region.hot.told_len();
     for table in 0..200 {
         hear(&mut region, &report("pop-1499", table));
         let running = Running { version: u64::from(table), refused: 0 };
         hear(&mut region, &Report { running, ..report("pop-1498", 1) });
     }
-    assert!(region.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
+    assert!(region.hot.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
 }

@@ -10,12 +10,12 @@ fn a_resting_key_is_named_until_it_is_on_the_list() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     for ms in [0, 250, 500] {
-        assert_eq!(region.hot(at(BEGIN + ms)), [resting(1)], "nobody has answered");
+        assert_eq!(region.hot.to_list(at(BEGIN + ms)), [resting(1)], "nobody has answered");
     }
-    let named = region.hot(at(BEGIN + 750));
-    region.are_listed(at(BEGIN + 750), &named);
-    assert_eq!(region.hot(at(BEGIN + 1_000)), []);
-    assert_eq!(region.hot(at(BEGIN + 2_750)), [resting(1)], "in its own time");
+    let named = region.hot.to_list(at(BEGIN + 750));
+    region.hot.are_listed(at(BEGIN + 750), &named);
+    assert_eq!(region.hot.to_list(at(BEGIN + 1_000)), []);
+    assert_eq!(region.hot.to_list(at(BEGIN + 2_750)), [resting(1)], "in its own time");
 }
 
 /// If it were named by those that only look at it, a quota that was changed would stay on the list for ever.
@@ -26,16 +26,16 @@ fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
     let raised =
         Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..reported(1) };
     others.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
-    assert_eq!(others.hot(now), [], "its POPs are not asked for it");
+    assert_eq!(others.hot.to_list(now), [], "its POPs are not asked for it");
     asked.grant(now, std::slice::from_ref(&raised), &[asked_account(10, 0, 1_000)]);
     let quotas = |keys: Vec<HotKey>| keys.iter().map(|key| key.quota).collect::<Vec<_>>();
-    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    assert_eq!(quotas(asked.hot.to_list(now)), [raised.quota]);
     // A look that was under way when the POPs reported.
     asked.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
-    assert_eq!(quotas(asked.hot(now)), [raised.quota]);
+    assert_eq!(quotas(asked.hot.to_list(now)), [raised.quota]);
     let looked_at = asked.peeks(at(BEGIN + 750), &[listed(1)]);
     assert_eq!(looked_at.iter().map(|entry| entry.quota).collect::<Vec<_>>(), [raised.quota]);
-    assert_eq!(asked.hot(at(BEGIN + 1_250)), [], "nobody has reported it for a second");
+    assert_eq!(asked.hot.to_list(at(BEGIN + 1_250)), [], "nobody has reported it for a second");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
     let account = asked_account(10, 0, u64::from(is_asked));
     let mut looks = 0;
     for ms in (0..1_000 * seconds).step_by(250) {
-        let mut named = region.hot(at(BEGIN + ms));
+        let mut named = region.hot.to_list(at(BEGIN + ms));
         if is_asked {
             named.extend((0..keys).map(listed));
         }
@@ -110,8 +110,8 @@ fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let mut named = Vec::new();
     for ms in (0..100_000).step_by(250) {
-        let hot = region.hot(at(BEGIN + ms));
-        region.are_listed(at(BEGIN + ms), &hot);
+        let hot = region.hot.to_list(at(BEGIN + ms));
+        region.hot.are_listed(at(BEGIN + ms), &hot);
         named.extend(hot.iter().map(|key| (ms, key.rests)));
         for entry in region.peeks(at(BEGIN + ms), &[]) {
             region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
@@ -119,7 +119,7 @@ fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
     }
     assert_eq!(named, [0, 2_000, 6_000, 14_000, 30_000, 62_000, 94_000].map(|ms| (ms, true)));
     for ms in (100_000..200_000).step_by(250) {
-        assert_eq!(region.hot(at(BEGIN + ms)), [], "another region names it");
+        assert_eq!(region.hot.to_list(at(BEGIN + ms)), [], "another region names it");
         for entry in region.peeks(at(BEGIN + ms), &[resting(1)]) {
             region.grant(at(BEGIN + ms), &[entry], &[account(100, 4)]);
         }
@@ -135,5 +135,5 @@ fn a_key_whose_spread_is_forgotten_is_told_no_more() {
     assert_eq!(peeked.len(), 1);
     region.grant(at(later), &peeked, &[account(100, 0)]);
     assert_eq!(pushed(&mut region, later, "pop", 1), []);
-    assert_eq!(region.hot(at(later)), []);
+    assert_eq!(region.hot.to_list(at(later)), []);
 }
