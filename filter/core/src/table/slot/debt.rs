@@ -1,6 +1,6 @@
 //! One debt, in 24 bits.
 
-use super::entry::Tag;
+use super::tag::Tag;
 use weir_wire::time::Time;
 
 /// Bits of a debt, from the highest: its label, the size of its steps, and its time in steps.

@@ -18,8 +18,8 @@
 //! apart from another's clients, which owe less if it is faster. A debt too long to store is cut to [`DEBT_NS_MAX`].
 
 use super::debt::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
-use super::entry::Tag;
 use super::layout::{DEBTS_MAX, Slot};
+use super::tag::Tag;
 use crate::buckets::Bucket;
 use core::cmp::Reverse;
 use weir_wire::time::Time;

@@ -1,6 +1,6 @@
-//! What a slot holds: the local state of keys, and the tags that name it.
+//! What a slot holds: the local state of keys.
 
-use crate::FIBONACCI;
+use super::moment::{Moment, epoch_of, stepped};
 use crate::buckets::algorithm::Cell;
 use crate::buckets::{Bucket, EvenShare};
 use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
@@ -11,75 +11,6 @@ use weir_wire::time::{SECOND_NS, Time};
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
 /// The longest lease that is accepted, in milliseconds.
 const LEASE_MS_MAX: u32 = 60_000;
-/// Set in the tag of an overflow cell, not in a key's.
-const OVERFLOW_BIT: u64 = 1 << 63;
-/// Set in the tag of another algorithm's cell, not in a bucket's: no debt can stand for a cell.
-const CELL_BIT: u64 = 1 << 62;
-/// Where a rule's group is in a tag.
-const GROUP_SHIFT: u32 = 58;
-/// The bits of a tag that come from its rule's salt alone.
-const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
-
-/// The name of an entry in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tag(pub(super) u64);
-
-impl Tag {
-    /// Bits of a rule's group.
-    pub(super) const GROUP_BITS: u32 = 4;
-
-    /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
-    pub const fn salt(hash: u64, is_cell: bool) -> u64 {
-        if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
-    }
-
-    /// A key under the rule with this salt.
-    pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
-        Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
-    }
-
-    /// The overflow cell of the rule with this salt.
-    pub const fn of_overflow(rule_salt: u64) -> Self {
-        Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
-    }
-
-    /// The tag with this number.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// Whether this names an overflow cell.
-    pub const fn is_overflow(self) -> bool {
-        self.0 & OVERFLOW_BIT != 0
-    }
-
-    /// Whether this names a cell.
-    pub(super) const fn is_cell(self) -> bool {
-        self.0 & CELL_BIT != 0
-    }
-
-    /// Its rule's group; for a bucket's tag.
-    pub(super) const fn group(self) -> u32 {
-        #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
-        let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
-        group
-    }
-
-    /// The `i`-th of the tags that belong to this key: this tag itself for 0, a cell's for the others.
-    #[must_use]
-    pub const fn beside(self, i: u8) -> Self {
-        if i == 0 {
-            return self;
-        }
-        // The factor is odd, so all 256 differ; the overflow bit stays as it is.
-        Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
-    }
-
-    /// The tag as a number, for a worker's own maps.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-}
 
 /// The local state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,24 +37,51 @@ pub struct Watched {
     pub bucket: Bucket,
     /// When what it holds ends.
     pub until: Time,
-    /// When the first admitted token that is not known to be charged was admitted. For a strict rule: when a request
-    /// last began to wait, or when weir-sync last said that there are no tokens.
-    pub unheard_since: Moment,
     /// Names the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens asked for in this epoch, as far as workers have added theirs up; for a strict rule, the tokens that
-    /// requests wait for.
-    pub asked: u32,
     /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
     /// it has admitted, a strict one before.
     pub charged: u32,
-    /// What the key holds.
+    /// What else there is to know, by how its rule is shared.
+    pub kind: Kind,
+}
+
+/// What else there is to know of a watched key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Its rule is bounded.
+    Bounded(Bounded),
+    /// Its rule is strict.
+    Strict(Strict),
+}
+
+/// A key of a bounded rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounded {
+    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    pub asked: u32,
+    /// When the first admitted token that is not known to be charged was admitted.
+    pub unheard_since: Moment,
+    /// What it holds besides its bucket.
     pub hold: Hold,
 }
 
-/// What a watched key holds besides its bucket. Numbers of tokens are below 2^20.
+/// A key of a strict rule: the tokens that are `charged` and not yet `admitted` may be spent, unless it is barred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strict {
+    /// The tokens that requests wait for.
+    pub awaited: u32,
+    /// When a request last began to wait, or when weir-sync last said that there are no tokens.
+    pub noted_at: Moment,
+    /// Whether there are no tokens.
+    pub is_barred: bool,
+    /// For a calendar quota, what the budget had left as of the last answer; for others, the burst.
+    pub left: u32,
+}
+
+/// What a bounded rule's key holds besides its bucket. Numbers of tokens are below 2^20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// A grant, or none yet.
@@ -143,26 +101,17 @@ pub enum Hold {
         /// POPs that shared the quota, 2 to [`PARTS_MAX`].
         pops: u32,
     },
-    /// For a strict rule: the tokens that are `charged` and not yet `admitted` may be spent.
-    Lease {
-        /// For a calendar quota, what the budget had left as of the last answer; for others, the burst.
-        left: u32,
-    },
-    /// For a strict rule: there are no tokens.
-    Bar {
-        /// As for a lease.
-        left: u32,
-    },
 }
 
-impl Hold {
-    /// The number of tokens stored with it.
+impl Kind {
+    /// The number of tokens stored with what it holds.
     pub(super) fn tokens(self) -> u32 {
         match self {
-            Self::Grant { burst: tokens, .. }
-            | Self::Share { cost: tokens, .. }
-            | Self::Lease { left: tokens }
-            | Self::Bar { left: tokens } => tokens,
+            Self::Bounded(Bounded {
+                hold: Hold::Grant { burst: tokens, .. } | Hold::Share { cost: tokens, .. },
+                ..
+            })
+            | Self::Strict(Strict { left: tokens, .. }) => tokens,
         }
     }
 }
@@ -229,27 +178,43 @@ impl Watched {
         Self {
             bucket: cold.bucket,
             until: Time::ZERO,
-            unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
             epoch: epoch_of(now),
             admitted,
-            // The worker counts the request itself.
-            asked: used,
             charged: 0,
-            hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 },
+            kind: Kind::Bounded(Bounded {
+                // The worker counts the request itself.
+                asked: used,
+                unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
+                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 },
+            }),
+        }
+    }
+
+    /// What it knows as a bounded rule's key. What it held as a strict rule's, before the rules were replaced, is over.
+    fn bounded(&self) -> Bounded {
+        match self.kind {
+            Kind::Bounded(bounded) => bounded,
+            Kind::Strict(Strict { noted_at, left, .. }) => Bounded {
+                asked: self.admitted,
+                unheard_since: noted_at,
+                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: left, parts: 1 },
+            },
         }
     }
 
     /// Notes that out of touch its full bucket gave `cost` tokens, and was charged that for each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
-        (self.until, self.hold) = (Time::ZERO, Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) });
+        let hold = Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) };
+        (self.until, self.kind) = (Time::ZERO, Kind::Bounded(Bounded { hold, ..self.bounded() }));
     }
 
     /// In touch again: its bucket is charged for them only once.
     pub fn forgive_share(&mut self, quota: &Quota) {
-        if let Hold::Share { cost, pops } = self.hold {
-            let more = pops.saturating_sub(1).saturating_mul(cost);
-            self.bucket = self.bucket.give_back(quota, more);
-            self.hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 };
+        if let Kind::Bounded(Bounded { hold, .. }) = &mut self.kind
+            && let Hold::Share { cost, pops } = *hold
+        {
+            self.bucket = self.bucket.give_back(quota, pops.saturating_sub(1).saturating_mul(cost));
+            *hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 };
         }
     }
 
@@ -257,7 +222,8 @@ impl Watched {
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         self.forgive_share(quota);
         let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
-        self.hold = Hold::Grant { ratio: grant.ratio, burst, parts };
+        let hold = Hold::Grant { ratio: grant.ratio, burst, parts };
+        self.kind = Kind::Bounded(Bounded { hold, ..self.bounded() });
         self.until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
@@ -269,17 +235,20 @@ impl Watched {
 
     /// The admit ratio in force at `now`; 1 without a lease.
     pub fn ratio_at(&self, now: Time) -> AdmitRatio {
-        match self.hold {
-            Hold::Grant { ratio, .. } if now < self.until => ratio,
-            _ => AdmitRatio::ONE,
-        }
+        self.grant_at(now).map_or(AdmitRatio::ONE, |(ratio, ..)| ratio)
     }
 
     /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
     /// says so.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
-        match self.hold {
-            Hold::Grant { burst, parts, .. } if now < self.until => Some((burst, parts)),
+        self.grant_at(now).map(|(_, burst, parts)| (burst, parts))
+    }
+
+    fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
+        match self.kind {
+            Kind::Bounded(Bounded { hold: Hold::Grant { ratio, burst, parts }, .. }) if now < self.until => {
+                Some((ratio, burst, parts))
+            }
             _ => None,
         }
     }
@@ -294,108 +263,56 @@ impl Watched {
     pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
-        if self.unheard_since.is_before(sent_at) {
-            self.unheard_since = sent_at;
+        if let Kind::Bounded(Bounded { unheard_since, .. }) = &mut self.kind
+            && unheard_since.is_before(sent_at)
+        {
+            *unheard_since = sent_at;
         }
+    }
+
+    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    pub fn asked(&self) -> u32 {
+        self.bounded().asked
     }
 
     /// How long ago, in nanoseconds at `now`, the first token was admitted that is not known to be charged;
     /// zero if all are.
     pub fn unheard_ns(&self, now: Time) -> u64 {
-        if self.admitted > self.charged { self.unheard_since.nanos_until(now) } else { 0 }
+        if self.admitted > self.charged { self.bounded().unheard_since.nanos_until(now) } else { 0 }
     }
 
     /// Begins a new epoch before a counter can wrap; it carries over what is not charged yet.
     pub(super) fn renew(&mut self, now: Time) {
-        if self.admitted.max(self.asked) > COUNT_MAX {
+        if self.admitted.max(self.asked()) > COUNT_MAX {
             self.admitted = self.admitted.saturating_sub(self.charged);
-            (self.asked, self.charged, self.epoch) = (self.admitted, 0, epoch_of(now));
+            (self.charged, self.epoch) = (0, epoch_of(now));
+            if let Kind::Bounded(bounded) = &mut self.kind {
+                bounded.asked = self.admitted;
+            }
         }
     }
 
     /// Counts `tokens` that a bounded rule's key was asked for, admitted or not.
     pub fn count_asked(&mut self, tokens: u32, now: Time) {
         self.renew(now);
-        self.asked = self.asked.saturating_add(tokens);
+        if let Kind::Bounded(Bounded { asked, .. }) = &mut self.kind {
+            *asked = asked.saturating_add(tokens);
+        }
     }
 
     /// Counts `cost` admitted tokens.
     pub fn count_admitted(&mut self, cost: u32, now: Time) {
         self.renew(now);
-        if self.admitted <= self.charged {
-            self.unheard_since = Moment::of(now);
+        if let Kind::Bounded(Bounded { unheard_since, .. }) = &mut self.kind {
+            let since = if self.admitted <= self.charged { Moment::of(now) } else { *unheard_since };
+            *unheard_since = since.within_reach(now);
         }
-        self.unheard_since = self.unheard_since.within_reach(now);
         self.admitted = self.admitted.saturating_add(cost);
     }
 }
 
-/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps: enough to tell how long ago it was, up to half of
-/// that range, about ten hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u32);
-
-/// A step is 2 to this power, in nanoseconds.
-pub(super) const STEP_BITS: u32 = 22;
-/// Bits of a [`Moment`].
-pub(super) const MOMENT_BITS: u32 = 24;
-const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
-
-impl Moment {
-    /// The step that `time` is in.
-    pub fn of(time: Time) -> Self {
-        #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
-        Self::from_bits((time.as_nanos() >> STEP_BITS) as u32)
-    }
-
-    pub(super) fn from_bits(bits: u32) -> Self {
-        Self(bits & MOMENT_MASK)
-    }
-
-    pub(super) fn bits(self) -> u32 {
-        self.0
-    }
-
-    fn steps_until(self, later: Self) -> u32 {
-        later.0.wrapping_sub(self.0) & MOMENT_MASK
-    }
-
-    pub(super) fn is_before(self, other: Self) -> bool {
-        (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
-    }
-
-    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
-    pub(super) fn nanos_until(self, now: Time) -> u64 {
-        match self.steps_until(Self::of(now)) {
-            // The clock stepped back.
-            steps if steps > MOMENT_MASK / 2 => 0,
-            steps => u64::from(steps.saturating_sub(1)) << STEP_BITS,
-        }
-    }
-
-    /// This moment, or a quarter of the range before `now` if it is further back: older ones would soon read as future.
-    fn within_reach(self, now: Time) -> Self {
-        let now = Self::of(now);
-        let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
-        if is_far { Self::from_bits(now.0.wrapping_sub(MOMENT_MASK / 4)) } else { self }
-    }
-}
-
-/// `time`, rounded down to the steps that a slot stores.
-pub(super) fn stepped(time: Time) -> Time {
-    Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
-}
-
 /// Counts above this begin a new epoch.
 pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
-
-/// Names an epoch by its start, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
-/// nothing remembers the old name any more.
-pub(super) fn epoch_of(now: Time) -> u32 {
-    #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
-    let epoch = (now.as_nanos() >> 20) as u32;
-    epoch
-}
 
 impl Entry {
     /// The bucket.
@@ -440,7 +357,7 @@ impl Entry {
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);
-        (w.until <= now && unsaid < w.hold.tokens()).then_some(unsaid)
+        (w.until <= now && unsaid < w.kind.tokens()).then_some(unsaid)
     }
 
     /// Whether it can go without loss. Dropping a partly used share delays weir-sync hearing of the key,
@@ -451,7 +368,8 @@ impl Entry {
             Self::Watched(w) => {
                 let told =
                     w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
-                w.bucket.is_full(now) && (w.until <= now || w.hold == Hold::Bar { left: 0 }) && told
+                let is_exhausted = matches!(w.kind, Kind::Strict(Strict { is_barred: true, left: 0, .. }));
+                w.bucket.is_full(now) && (w.until <= now || is_exhausted) && told
             }
         }
     }

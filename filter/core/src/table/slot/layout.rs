@@ -22,7 +22,9 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh64::xxh64;
 
 use super::debt::Debt;
-use super::entry::{Cold, Hold, MOMENT_BITS, Moment, STEP_BITS, Tag, Watched};
+use super::entry::{Bounded, Cold, Hold, Kind, Strict, Watched};
+use super::moment::{MOMENT_BITS, Moment, STEP_BITS};
+use super::tag::Tag;
 use crate::buckets::{Bucket, EvenShare};
 use weir_wire::messages::{AdmitRatio, PARTS_MAX};
 use weir_wire::quota::TOKENS_MAX;
@@ -146,44 +148,53 @@ impl Slot {
         Watched {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
             until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
-            unheard_since: Moment::from_bits(self.half(at + 16)),
             epoch: self.half(at + 24),
             admitted: self.half(at + 28),
-            asked: self.half(at + 32),
             charged: self.half(at + 36),
-            hold: self.hold_at(at + 40),
+            kind: self.kind_at(at),
         }
     }
 
-    /// What is held: a kind or an admit ratio, then tokens and parts.
-    fn hold_at(&self, at: usize) -> Hold {
-        let (tokens, parts) = (self.half(at + 4) & BURST_MASK, (self.half(at + 4) >> BURST_BITS).max(1));
-        match self.half(at) {
+    /// The kind of the watched entry at `at`: a moment, a count, an admit ratio or what stands for one, and tokens and
+    /// parts.
+    fn kind_at(&self, at: usize) -> Kind {
+        let (moment, count, word) =
+            (Moment::from_bits(self.half(at + 16)), self.half(at + 32), self.half(at + 44));
+        let (tokens, parts) = (word & BURST_MASK, (word >> BURST_BITS).max(1));
+        let hold = match self.half(at + 40) {
+            stands @ (LEASE | BAR) => {
+                let is_barred = stands == BAR;
+                return Kind::Strict(Strict { awaited: count, noted_at: moment, is_barred, left: tokens });
+            }
             SHARE => Hold::Share { cost: tokens, pops: parts },
-            LEASE => Hold::Lease { left: tokens },
-            BAR => Hold::Bar { left: tokens },
             ratio => Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts },
-        }
+        };
+        Kind::Bounded(Bounded { asked: count, unheard_since: moment, hold })
     }
 
     pub(super) fn set_watched(&mut self, i: usize, tag: Tag, watched: &Watched) {
         let at = watched_offset(i);
         self.write(at, tag.0.to_le_bytes());
         self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
-        let lease = watched.until.as_nanos() >> STEP_BITS << MOMENT_BITS;
-        self.write(at + 16, (lease | u64::from(watched.unheard_since.bits())).to_le_bytes());
+        let (moment, count, ratio, parts) = match watched.kind {
+            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Grant { ratio, parts, .. } }) => {
+                (unheard_since, asked, ratio.bits(), parts)
+            }
+            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
+                (unheard_since, asked, SHARE, pops)
+            }
+            Kind::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
+                (noted_at, awaited, if is_barred { BAR } else { LEASE }, 1)
+            }
+        };
+        let until = watched.until.as_nanos() >> STEP_BITS << MOMENT_BITS;
+        self.write(at + 16, (until | u64::from(moment.bits())).to_le_bytes());
         self.write(at + 24, watched.epoch.to_le_bytes());
         self.write(at + 28, watched.admitted.to_le_bytes());
-        self.write(at + 32, watched.asked.to_le_bytes());
+        self.write(at + 32, count.to_le_bytes());
         self.write(at + 36, watched.charged.to_le_bytes());
-        let (kind, parts) = match watched.hold {
-            Hold::Grant { ratio, parts, .. } => (ratio.bits(), parts),
-            Hold::Share { pops, .. } => (SHARE, pops),
-            Hold::Lease { .. } => (LEASE, 1),
-            Hold::Bar { .. } => (BAR, 1),
-        };
-        self.write(at + 40, kind.to_le_bytes());
-        let tokens = parts << BURST_BITS | watched.hold.tokens() & BURST_MASK;
+        self.write(at + 40, ratio.to_le_bytes());
+        let tokens = parts << BURST_BITS | watched.kind.tokens() & BURST_MASK;
         self.write(at + 44, tokens.to_le_bytes());
     }
 

@@ -17,13 +17,17 @@ mod debt;
 mod debts;
 mod entry;
 mod layout;
+mod moment;
 mod strict;
+mod tag;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Cold, Entry, Hold, Moment, Tag, Unheard, Watched};
+pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
+pub use moment::Moment;
 pub use strict::BAR_STEP_NS;
+pub use tag::Tag;
 
 use crate::buckets::Bucket;
 use core::cmp::Reverse;

@@ -1,6 +1,7 @@
 //! A strict rule's key: the tokens that were paid for, and how long they may be spent.
 
-use super::entry::{Hold, Moment, STEP_BITS, Watched, epoch_of, stepped};
+use super::entry::{Kind, Strict, Watched};
+use super::moment::{Moment, STEP_BITS, epoch_of, stepped};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -12,23 +13,34 @@ pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
 const AWAITED_NS_MAX: u64 = 2 * SECOND_NS;
 
 impl Watched {
+    /// What it knows as a strict rule's key; one that was not yet knows nothing.
+    fn strict(&self) -> Strict {
+        match self.kind {
+            Kind::Strict(strict) => strict,
+            Kind::Bounded(_) => {
+                let (noted_at, left) = (Moment::of(Time::ZERO), self.kind.tokens());
+                Strict { awaited: 0, noted_at, is_barred: false, left }
+            }
+        }
+    }
+
     /// Begins an epoch of a strict rule's key, under a name that the key never had before.
     pub fn begin_epoch(&mut self, now: Time) {
         let next = self.epoch.wrapping_add(1);
         let now_named = epoch_of(now);
         let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
         self.epoch = if is_later { now_named } else { next };
-        (self.admitted, self.asked, self.charged, self.until) = (0, 0, 0, Time::ZERO);
-        self.hold = Hold::Lease { left: self.left() };
+        (self.admitted, self.charged, self.until) = (0, 0, Time::ZERO);
+        self.kind = Kind::Strict(Strict { awaited: 0, is_barred: false, ..self.strict() });
     }
 
     /// Begins the next epoch, and keeps what is known of when there will be tokens again.
     pub fn end_epoch(&mut self, now: Time) {
-        let known = (self.hold, self.until);
+        let (known, until) = (self.strict(), self.until);
         let is_barred = self.barred_ns(now) > 0;
         self.begin_epoch(now);
         if is_barred {
-            (self.hold, self.until) = known;
+            (self.kind, self.until) = (Kind::Strict(Strict { awaited: 0, ..known }), until);
         }
     }
 
@@ -39,56 +51,59 @@ impl Watched {
 
     /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
-        let is_first = self.charged == 0;
+        let (is_first, strict) = (self.charged == 0, self.strict());
         self.charged = self.charged.max(charged);
-        let is_barred = matches!(self.hold, Hold::Bar { .. });
-        if is_barred && self.charged <= self.admitted {
+        if strict.is_barred && self.charged <= self.admitted {
             return;
         }
         // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
-        let before = if is_first || is_barred { Time::ZERO } else { self.until };
-        (self.hold, self.until) = (Hold::Lease { left: self.left() }, before.max(stepped(until)));
+        let before = if is_first || strict.is_barred { Time::ZERO } else { self.until };
+        self.until = before.max(stepped(until));
+        self.kind = Kind::Strict(Strict { is_barred: false, ..strict });
     }
 
     /// weir-sync says at `now` that there will be no tokens before `until`; ignored while some are on hand. The bar
     /// ends at most a step after `until`.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
-            (self.hold, self.until) = (Hold::Bar { left: 0 }, stepped(until + (1 << STEP_BITS)));
-            // A strict rule's tokens are paid for in advance, so none are unheard of and the field is free for this.
-            self.unheard_since = Moment::of(now);
+            self.until = stepped(until + (1 << STEP_BITS));
+            let noted_at = Moment::of(now);
+            self.kind = Kind::Strict(Strict { noted_at, is_barred: true, left: 0, ..self.strict() });
         }
     }
 
     /// Nanoseconds since weir-sync said that there are no tokens, or since a request last began to wait. The maximum if
     /// that is further back than a [`Moment`] reaches, or the clock stepped back.
     pub fn noted_since_ns(&self, now: Time) -> u64 {
-        let is_far = Moment::of(now).is_before(self.unheard_since);
-        if is_far { u64::MAX } else { self.unheard_since.nanos_until(now) }
+        let noted_at = self.strict().noted_at;
+        let is_far = Moment::of(now).is_before(noted_at);
+        if is_far { u64::MAX } else { noted_at.nanos_until(now) }
     }
 
     /// Keeps its place until `until`, while the debit for its epoch is under way. Does nothing to an epoch that was
     /// leased: it might prolong the time of its tokens.
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
-            (self.hold, self.until) = (Hold::Lease { left: self.left() }, stepped(until));
+            self.until = stepped(until);
+            self.kind = Kind::Strict(Strict { is_barred: false, ..self.strict() });
         }
     }
 
     /// Tokens that requests at all workers wait for. The budget is to be debited for these and for those admitted.
     pub fn awaited(&self, now: Time) -> u32 {
-        if self.noted_since_ns(now) < AWAITED_NS_MAX { self.asked } else { 0 }
+        if self.noted_since_ns(now) < AWAITED_NS_MAX { self.strict().awaited } else { 0 }
     }
 
     /// A request begins to wait for `tokens`.
     pub fn await_tokens(&mut self, tokens: u32, now: Time) {
-        self.asked = self.awaited(now).saturating_add(tokens);
-        self.unheard_since = Moment::of(now);
+        let (awaited, noted_at) = (self.awaited(now).saturating_add(tokens), Moment::of(now));
+        self.kind = Kind::Strict(Strict { awaited, noted_at, ..self.strict() });
     }
 
     /// A request that waited for `tokens` waits no more.
     pub fn end_waiting(&mut self, tokens: u32) {
-        self.asked = self.asked.saturating_sub(tokens);
+        let strict = self.strict();
+        self.kind = Kind::Strict(Strict { awaited: strict.awaited.saturating_sub(tokens), ..strict });
     }
 
     /// Tokens on hand that no request waits for.
@@ -104,24 +119,22 @@ impl Watched {
 
     /// What the budget of a calendar quota had left as of the last answer.
     pub fn left(&self) -> u32 {
-        self.hold.tokens()
+        self.strict().left
     }
 
     /// Notes what the budget has left.
     pub fn note_left(&mut self, left: u32) {
-        let left = left.min(TOKENS_MAX);
-        let is_barred = matches!(self.hold, Hold::Bar { .. });
-        self.hold = if is_barred { Hold::Bar { left } } else { Hold::Lease { left } };
+        self.kind = Kind::Strict(Strict { left: left.min(TOKENS_MAX), ..self.strict() });
     }
 
     /// For how many nanoseconds from `now` there are known to be no tokens; zero if that is not known.
     pub fn barred_ns(&self, now: Time) -> u64 {
-        if let Hold::Bar { .. } = self.hold { self.until.nanos_since(now) } else { 0 }
+        if self.strict().is_barred { self.until.nanos_since(now) } else { 0 }
     }
 
     /// Tokens of a strict rule that are paid for and may be spent at `now`.
     pub fn on_hand(&self, now: Time) -> u32 {
-        let is_leased = now < self.until && !matches!(self.hold, Hold::Bar { .. });
+        let is_leased = now < self.until && !self.strict().is_barred;
         if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }
     }
 }

@@ -1,4 +1,5 @@
-use super::entry::{COUNT_MAX, STEP_BITS, UNCONFIRMED_NS_MAX, epoch_of};
+use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX};
+use super::moment::{STEP_BITS, epoch_of};
 use super::*;
 use crate::buckets::{Bucket, EvenShare};
 use proptest::prelude::*;
@@ -22,12 +23,14 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
     Entry::Watched(Watched {
         bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS),
         until: lease_until(T0 + lease_s * SECOND_NS),
-        unheard_since: Moment::of(T0),
         epoch: 3,
         admitted: unconfirmed + 4,
-        asked: unconfirmed + 5,
         charged: 4,
-        hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
+        kind: Kind::Bounded(Bounded {
+            asked: unconfirmed + 5,
+            unheard_since: Moment::of(T0),
+            hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
+        }),
     })
 }
 
@@ -255,14 +258,14 @@ fn watching_a_key_keeps_its_bucket_or_its_place() {
 #[test]
 fn counters_begin_a_new_epoch_before_they_wrap() {
     let mut w = Watched::begin(&Cold::NEW, &unheard(1), 0, T0);
-    (w.admitted, w.asked, w.charged) = (COUNT_MAX + 1, COUNT_MAX + 9, COUNT_MAX - 4);
+    (w.admitted, w.charged) = (COUNT_MAX + 1, COUNT_MAX - 4);
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
     assert_eq!((w.admitted, w.charged, w.epoch), (6, 0, epoch_of(later)));
     // What is only asked for wraps no counter either.
-    w.asked = COUNT_MAX + 1;
+    w.count_asked(COUNT_MAX, later + SECOND_NS);
     w.count_asked(9, later + SECOND_NS);
-    assert_eq!((w.admitted, w.asked, w.epoch), (6, 15, epoch_of(later + SECOND_NS)));
+    assert_eq!((w.admitted, w.asked(), w.epoch), (6, 15, epoch_of(later + SECOND_NS)));
 }
 
 proptest! {
