@@ -47,8 +47,7 @@ impl Contexts {
 
     /// The worker that decides the requests of the plugin `id`.
     fn worker(&self, id: u32) -> Option<Rc<RefCell<Worker>>> {
-        let (_, plugin) = self.plugins.iter().find(|(known, _)| *known == id)?;
-        plugin.try_borrow().ok()?.worker()
+        self.plugin(id)?.try_borrow().ok()?.worker()
     }
 
     /// Remembers a request. Returns the one that had its number before.

@@ -1,4 +1,4 @@
-//! How large a rule set may be: what just fits works, and what is one too many is refused with its place and with
+//! How large a rule set may be: the largest works, and one that is larger is refused with the place and
 //! what was expected.
 #![cfg(not(target_arch = "wasm32"))]
 
@@ -38,7 +38,7 @@ fn asks(path: &str) -> Asks {
     Asks(path.into(), String::new(), "192.0.2.1")
 }
 
-/// Whether the first request is let through and the second limited: so, by a rule of one request.
+/// Whether a rule of one request counts these: the first is let through, and the second is limited.
 fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
     let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(rules.clone(), identity, None), LocalSlots::new(64));
@@ -46,7 +46,7 @@ fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
     [outcome(), outcome()] == [Outcome::Allow, Outcome::Limit]
 }
 
-/// A rule of one request a day, with these fields over it.
+/// A rule of one request a day, with these fields changed.
 fn rule(name: usize, fields: &Value) -> Value {
     let mut rule = json!({"name": format!("r{name}"), "key": ["client_address"], "rate": "1/d"});
     rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -61,7 +61,7 @@ fn told(errors: &[ConfigError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// The rule set of one rule that matches this.
+/// A rule set with one rule, which has this `match`.
 fn matching(condition: &Value) -> Result<RuleSet, Vec<String>> {
     parse(&json!({"rules": [rule(0, &json!({"match": condition}))]}))
 }
@@ -155,7 +155,7 @@ fn other_lists_have_a_hundred_items() {
     }
 }
 
-/// A document of just so many bytes, filled by a list of values.
+/// A document of exactly so many bytes, filled up by a list of values.
 fn of_bytes(bytes: usize) -> Vec<u8> {
     let list: Vec<_> = (0..2_000).map(|n| format!("{n:0>512}")).collect();
     let document = json!({"rules": [rule(0, &json!({"match": {"headers": [{"name": "x", "in": list}]}}))]});
@@ -188,7 +188,7 @@ fn regular_expressions_are_bounded() {
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with(&format!("{place} a regular expression within bounds: ")), "{found:?}");
     }
-    // It is not looked for in what is longer than 1 KiB, which is therefore counted.
+    // A value above 1 KiB is not searched, so the request is counted.
     let rules = regex("b$").unwrap();
     assert!(!counts(&rules, || Asks("/".into(), "a".repeat(1_024), "192.0.2.1")));
     assert!(counts(&rules, || Asks("/".into(), "a".repeat(1_025), "192.0.2.1")));
@@ -209,7 +209,7 @@ fn globs_and_paths_are_bounded() {
     assert!(glob(255).is_ok());
     let found = glob(256).unwrap_err();
     assert!(found[0].starts_with("rules[0].match.path.glob: expected text of 1 to 255 bytes"), "{found:?}");
-    // No glob can tell a longer path, so it is counted.
+    // No glob is tried on a longer path, so it is counted.
     let rules = path(json!({"glob": "/**/b"})).unwrap();
     assert!(!counts(&rules, || asks(&format!("/{}", "a".repeat(2_047)))));
     assert!(counts(&rules, || asks(&format!("/{}", "a".repeat(2_048)))));

@@ -143,7 +143,7 @@ fn messages() {
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
-/// Thousands of requests, three rules, a table too small, reports and grants: one number.
+/// Thousands of requests under three rules, with a table that is too small, reports and grants, as one number.
 #[test]
 fn a_long_run_of_decisions() {
     let config = br#"{"rules": [

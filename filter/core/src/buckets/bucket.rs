@@ -199,7 +199,7 @@ mod tests {
         };
         assert_eq!(times(1, |b, q| b.take_share(q, 3, 4, T0)), times(3, |b, q| b.take_share(q, 1, 4, T0)));
         assert_eq!(times(1, |b, q| b.take_slowly(q, 3, 2, T0)), times(3, |b, q| b.take_slowly(q, 1, 2, T0)));
-        // Three of a share of three are there, and three more are not; five of three only at once.
+        // A share of three has three tokens and then no more. A request for five takes them from a full share.
         assert_eq!(times(2, |b, q| b.take_share(q, 3, 4, T0)), None);
         assert!(times(1, |b, q| b.take_share(q, 5, 4, T0)).is_some());
         assert!(matches!(

@@ -108,17 +108,15 @@ impl Limiter {
         let algorithm = &algorithm_at(cells.tag, algorithm);
         let taken = algorithm::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
         let standing = algorithm::standing(algorithm, cells.all(), now);
+        let is_shared = cells.tag.is_overflow();
+        let judged = |verdict| Judged { is_shared, ..Judged::refused(verdict, cells.tag) };
         match taken {
             Answer::Taken(taken) => {
                 let evicted = cells.store(slot, now)?;
-                let verdict = Verdict::Fits(standing);
-                let is_shared = cells.tag.is_overflow();
-                Some(Judged { evicted, is_shared, taken: Some(taken), ..Judged::refused(verdict, cells.tag) })
+                Some(Judged { evicted, taken: Some(taken), ..judged(Verdict::Fits(standing)) })
             }
             Answer::Short { wait_ns } => {
-                let full_ns = standing.full_ns.max(wait_ns);
-                let is_shared = cells.tag.is_overflow();
-                Some(Judged { is_shared, ..Judged::refused(Verdict::Short { wait_ns, full_ns }, cells.tag) })
+                Some(judged(Verdict::Short { wait_ns, full_ns: standing.full_ns.max(wait_ns) }))
             }
         }
     }

@@ -155,7 +155,7 @@ fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
     assert_eq!(answered(&mut edge, &mut open, &again, failed(), &mut site, end).unwrap(), "503");
 }
 
-/// Giving up early would lose every answer.
+/// If the first call were given up at half of the time there, no answer would ever be in time.
 #[test]
 fn where_answers_take_long_the_first_call_has_all_of_the_time() {
     let (mut site, mut open) = (site(), Open::new(5));
@@ -230,7 +230,7 @@ fn one_worker_greets_for_all() {
 #[test]
 fn a_worker_that_ends_leaves_its_keys_to_the_next() {
     let mut site = site();
-    // Of a quota that others share, more than an even share is reported.
+    // A key that takes more than its even share is reported.
     site.set_heard(&Heard { pops: 3, is_guess: false, at: T0 });
     let (mut edge, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
     for _ in 0..10 {
@@ -270,7 +270,7 @@ fn nothing_is_held_where_no_timer_would_resume_it() {
     assert_eq!(told, ["continue", "continue", "continue", "429"]);
 }
 
-/// Has the edge hear that the fleet runs rule set 7; the fetch that it makes.
+/// Tells the edge that the fleet is to run rule set 7, and returns the fetch that it makes.
 fn fetch_of_7(edge: &mut Edge, site: &mut LocalSite, now: Time) -> Call {
     let [greeting] = calls(edge.tick(site, now)).try_into().expect("a greeting");
     let answer = Ok(reply(&greeting, &Allowance::Warm, 7));

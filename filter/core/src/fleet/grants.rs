@@ -19,8 +19,8 @@ use weir_wire::time::Time;
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 
 impl Limiter {
-    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report counts
-    /// as failed; it is an error, too, if the report was given up before.
+    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is still under
+    /// way; it is an error, too, if the report was given up before.
     pub fn apply(
         &mut self,
         sequence: u64,
@@ -28,26 +28,13 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Result<(), WireError> {
-        let applied = Reply::decode(bytes).and_then(|reply| self.apply_reply(sequence, &reply, slots, now));
-        if applied.is_err() {
-            self.report_failed(sequence);
-        }
-        applied
-    }
-
-    fn apply_reply(
-        &mut self,
-        sequence: u64,
-        reply: &Reply,
-        slots: &mut dyn Slots,
-        now: Time,
-    ) -> Result<(), WireError> {
-        let sent = self.end_answered(sequence, Purpose::Report, reply)?;
+        let reply = Reply::decode(bytes)?;
+        let sent = self.end_answered(sequence, Purpose::Report, &reply)?;
         if let Some(exchange) = &mut self.exchange {
             exchange.bans_told(sequence);
             exchange.took(now.nanos_since(sent.sent_at));
         }
-        self.hear(reply, &sent.told, sent.sent_at, slots, now);
+        self.hear(&reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
             take_back(&mut self.watch, &sent.told);
         } else if !reply.settled {

@@ -87,7 +87,7 @@ fn drawing(limiter: &Limiter) -> usize {
     limiter.exchange.as_ref().map_or(0, |exchange| exchange.calls.of(Purpose::Draw).count())
 }
 
-/// What a request that is let through leaves to be done at its end.
+/// What is left to do when a request that was let through ends.
 fn afterwards(decision: Decision) -> Vec<Afterwards> {
     match decision {
         Decision::Allow { afterwards, .. } => afterwards,
@@ -95,7 +95,7 @@ fn afterwards(decision: Decision) -> Vec<Afterwards> {
     }
 }
 
-/// Whether no rule counted a request, which goes through.
+/// Whether the request was let through and no rule counted it.
 fn is_uncounted(decision: &Decision) -> bool {
     matches!(decision, Decision::Allow { strictest: None, .. })
 }
@@ -118,7 +118,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
         (refused.outcome(), refused.strictest()),
         (Outcome::Limit, Some((RuleIndex::new(0), standing)))
     );
-    // From the deny cache now, and no less true.
+    // Now the deny cache answers, and says the same.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 500 * MS));
@@ -177,14 +177,14 @@ fn rotating_addresses_buys_neither_memory_nor_tokens() {
         let [_, b, c, d] = n.to_be_bytes();
         allows(&mut limiter, &mut slots, &std::format!("10.{b}.{c}.{d}"), T0)
     });
-    // No more than what 16 places and 34 debts of 8 slots hold together, ten tokens each.
+    // At most what the 16 places and 34 debts of each of 8 slots stand for, ten tokens each.
     let through = through.count();
     assert!(through <= 8 * (16 + 34) * 10, "{through} let through");
     assert!(limiter.counters().take_event(Event::Overflowed) > 10_000);
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + SECOND_NS));
 }
 
-/// Slots that let somebody else in between a read and a write.
+/// Slots that let another worker write between a read and a write.
 struct Contended<'a> {
     slots: &'a mut LocalSlots,
     interloper: RefCell<&'a mut dyn FnMut(&mut LocalSlots)>,
@@ -212,7 +212,7 @@ fn a_conflict_is_judged_again_on_what_is_true_now() {
     let (mut mine, mut other) = (limiter(rule_set.clone(), None), limiter(rule_set, None));
     let mut slots = LocalSlots::new(1);
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 7, T0), 7);
-    // The other worker takes two tokens after each of my reads: one is left when I get to write.
+    // The other worker takes two tokens after each read: one is left when this worker gets to write.
     let mut turns = 0;
     let mut interloper = |slots: &mut LocalSlots| {
         turns += 1;

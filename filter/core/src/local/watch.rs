@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(due.count(), 25);
     }
 
-    /// How many bytes so many keys take.
+    /// The bytes that so many keys take in a report.
     fn bytes_for(keys: u64) -> u64 {
         keys * bytes_of(value().as_bytes())
     }

@@ -136,7 +136,7 @@ fn a_calendars_quota_says_when_its_window_ends() {
     ] {
         assert_eq!(value_of(&headers, name), expected);
     }
-    // A minute before it may be worth another try, or exhausted until the end.
+    // Another try may be worth it after a minute; or the quota is exhausted until the window ends.
     for (wait_ns, retry, reset) in [(60 * SECOND_NS, "60", "21600"), (6 * hour_ns + 1, "21601", "21601")] {
         let refused = Standing::refused(wait_ns, wait_ns);
         let answers = Answers::of(rule);

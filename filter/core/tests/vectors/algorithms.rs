@@ -72,7 +72,7 @@ impl Key {
         cells.fold("taken".to_owned(), |text, cell| text + &cell)
     }
 
-    /// 20,000 of everything at times that step back now and then.
+    /// 20,000 steps of each algorithm, at times that step back now and then.
     fn long_run(&mut self) -> String {
         let (mut rnd, mut now, mut taken, mut digest) = (super::Lcg(42), 1u64 << 40, 0, 0u64);
         for _ in 0..20_000 {

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Answer::Short { wait_ns: NEVER_NS });
         assert_eq!(standing(&concurrency, cell, T0 + 120).remaining, 0);
         cell = release(&concurrency, cell, second, 1, T0 + 130);
-        // Only the older is left; the cell is spent when that expires.
+        // Only the older request is left; the cell is spent when that one expires.
         assert_eq!(cell, Cell { until: T0 + 200, word: 1 });
         assert_eq!(standing(&concurrency, cell, T0 + 130).remaining, 1);
         assert_eq!(release(&concurrency, cell, first, 1, T0 + 130), Cell::NEW);
@@ -155,7 +155,7 @@ mod tests {
                 cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
                 let counts = |began: u64| number(began) + 2 > number(now);
                 if act < 3 {
-                    // Of those that are forgotten too: they may be released late.
+                    // Any request may be released, even one that is forgotten already.
                     if !flight.is_empty() {
                         let (_, n, generation) = flight.remove(which % flight.len());
                         cell = release(&concurrency, cell, generation, n, at);

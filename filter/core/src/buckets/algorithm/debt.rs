@@ -33,7 +33,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where a charge fits, it is a take; then the next token comes when a take says so.
+        /// A charge that fits leaves the same bucket as a take, and the next token comes when a take says that it does.
         #[test]
         fn agrees_with_takes(
             token_ns in 1_000u64..5_000, burst in 1u32..9,

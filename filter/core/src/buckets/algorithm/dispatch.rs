@@ -140,7 +140,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
     const LIMIT: u32 = 10;
 
-    /// Ten at once, and a second until one or all of them are back.
+    /// Each algorithm with a limit of ten, which comes back within a second, one by one or all together.
     fn all() -> [Algorithm; 6] {
         [
             Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),

@@ -137,7 +137,7 @@ mod tests {
                     }
                 }
                 ends.retain(|end| *end > now);
-                // A place is free when the tokens that are not done leave it so.
+                // A place is free unless a token that is not done takes it.
                 let places = usize::try_from(queue + 1).unwrap();
                 let standing = standing(&leaky, bucket, now);
                 prop_assert_eq!(usize::try_from(standing.remaining).unwrap(), places - ends.len());

@@ -103,7 +103,7 @@ mod tests {
             let cell = Pair::at(Cell::NEW, 10, 0, now).plus(5).cell();
             let after = |ns| Pair::at(cell, 10, 0, now + ns);
             assert_eq!((after(10).previous, after(10).current), (5, 0), "{start}");
-            // A multiple of 2^24 windows later it is another window all the same.
+            // Even a multiple of 2^24 windows later it is a different window.
             assert_eq!((after(10 << 24).previous, after(10 << 24).current), (0, 0), "{start}");
         }
     }

@@ -88,7 +88,7 @@ mod tests {
     fn the_window_before_fades() {
         let window = Window::new(10, 100).unwrap();
         let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
-        // Nothing of the current window goes before it has ended; then a tenth of it goes each 10 ns.
+        // The current window does not fade before it has ended; then a tenth of it fades every 10 ns.
         assert_eq!(take(&window, cell, 0, 1, T0 + 90), Answer::Short { wait_ns: 20 });
         assert_eq!(standing(&window, cell, T0 + 130), Standing { remaining: 3, more_ns: 10, full_ns: 70 });
         let cell = taken(take(&window, cell, 0, 3, T0 + 130));

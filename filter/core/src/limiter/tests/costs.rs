@@ -56,7 +56,7 @@ fn reports_count_tokens() {
     let (mut limiter, mut slots) = (limiter(fixed(4, false), Some(1)), LocalSlots::new(1));
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
-    // Four of ten are more than the half of an even share that is a cold key's.
+    // A cold key may use half of an even share; four of ten are more than that.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].asked), (4, 4));
@@ -73,7 +73,7 @@ fn a_ratio_lets_through_its_part_of_the_requests() {
     let report = limiter.report(&mut slots, false, T0).unwrap();
     answer(&mut limiter, &mut slots, &report, 2, grant(1, 4, 10_000), T0 + 8 * SECOND_NS);
     let later = T0 + 8 * SECOND_NS;
-    // A quarter of eight requests, of four tokens each, are due; and ten tokens are there.
+    // The ratio lets a quarter of eight requests through; they cost four tokens each, and the bucket has ten.
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 8, later), 2);
 }
 
@@ -82,14 +82,15 @@ fn a_share_that_is_less_than_a_request_lets_one_through_now_and_then() {
     let (mut limiter, mut slots) = (limiter(fixed(4, false), Some(1)), LocalSlots::new(1));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 2);
     let report = limiter.report(&mut slots, false, T0).unwrap();
-    // The fleet has it hold one token at most, and refill at an eighth of the rate: by half a request in four seconds.
+    // The grant allows one token at most and an eighth of the rate: half a request refills in four seconds.
     let grant = Grant { burst: 1, parts: 8, lease_ms: 60_000, ..grant(1, 1, 2_000) };
     answer(&mut limiter, &mut slots, &report, 2, grant, T0);
     let through = (0..40).filter(|s| allows(&mut limiter, &mut slots, "192.0.2.1", T0 + s * SECOND_NS));
     assert_eq!(through.count(), 5);
 }
 
-/// Each request of one token waits for as long as `parts` tokens take, and so does one that costs more.
+/// A request of one token waits for as long as `parts` tokens take to refill. A dear one waits no longer, unless its
+/// tokens take longer at the whole rate.
 #[test]
 fn a_slow_rate_does_not_keep_a_dear_request_for_longer_than_a_cheap_one() {
     for (cost, seconds) in [(1, 5), (2, 4), (5, 5), (7, 7)] {
@@ -107,7 +108,7 @@ fn a_slow_rate_does_not_keep_a_dear_request_for_longer_than_a_cheap_one() {
     }
 }
 
-/// Else the cheap ones would take, time and again, what a dear one waits for.
+/// Otherwise cheap requests would keep taking the tokens that a dear one waits for.
 #[test]
 fn cheap_requests_leave_what_the_dearest_costs_where_the_fleet_has_it_hold_little() {
     let (mut limiter, mut slots) = (limiter(by_header("1/s", 10), Some(1)), LocalSlots::new(1));
@@ -147,7 +148,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     assert_eq!(limiter.drawn(second_draw, &reply.encode(), &mut slots, T0), Ok(true));
     let mut again = || limiter.decide_again(true, &mut Costs(4), &mut slots, T0).outcome();
     assert_eq!((again(), again()), (Outcome::Allow, Outcome::Limit));
-    // Nobody waits any more. Of the four that it wants, three are on hand.
+    // No request waits any more. Of the four tokens that it needs, three are on hand.
     let (third, _) = ahead(&mut limiter, &mut slots, T0 + SECOND_NS);
     assert_eq!((third.keys[0].admitted, third.keys[0].ahead), (4, 4));
 }
@@ -201,7 +202,7 @@ proptest! {
     fn reports_add_up_to_the_tokens(
         steps in prop::collection::vec((0u64..200, 1u32..9, 0u8..3), 1..150),
     ) {
-        // So slow that nothing refills meanwhile.
+        // The rate is so low that nothing refills during the test.
         let mut limiter = limiter(by_header("1/d", 100), Some(1));
         let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
         for (step_ms, cost, what) in steps {

@@ -18,7 +18,7 @@ fn client(n: u32) -> Client {
     Client(core::net::Ipv4Addr::from_bits(n).to_string())
 }
 
-/// A weir-sync with tokens for everybody.
+/// weir-sync's answer if the budget has tokens for every key.
 fn answer_all(report: &Report) -> Vec<u8> {
     let lease = |key: &weir_wire::messages::Key| match key.ahead {
         0 => Leased::NONE,
@@ -28,7 +28,7 @@ fn answer_all(report: &Report) -> Vec<u8> {
     Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
 }
 
-/// Asks once; where it has to wait, weir-sync has a token.
+/// Asks once; if the request has to wait, weir-sync answers with a token.
 fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Outcome {
     let decision = limiter.decide(&mut client(n), slots, now);
     if decision.outcome() != Outcome::Wait {
@@ -59,7 +59,7 @@ fn a_slow_flood_locks_no_newcomer_out() {
     assert_eq!(refused, 0, "of {newcomers}");
 }
 
-/// One slot, and no place in it: every key that lives there has tokens that it may yet spend.
+/// A slot without a free place: every key in it has tokens that it may still spend.
 fn crowded() -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
     limiter.note_heard(1, false, T0);
@@ -90,7 +90,7 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
         assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
     }
-    // And is refused at once until a token may have come.
+    // The next request is refused at once until a token may have come.
     assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome(), Outcome::Limit);
     epochs.sort_unstable();
     epochs.dedup();
@@ -142,7 +142,7 @@ fn what_one_request_did_not_get_refuses_none_that_got_it() {
     }
 }
 
-/// Reports what there is to say, and has it all charged. What it said of `n`.
+/// Reports whatever is due and has it all charged; returns what the report said of `n`.
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
     let grants = vec![Allowance::Warm; report.keys.len()];
@@ -236,8 +236,8 @@ fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
 /// A part of the default table, and of what comes to it.
 const PART: u32 = 256;
 
-/// How many in a thousand newcomers a rule refuses that come once each, beside a flood from `addresses` in turn, and
-/// that has just this table. Of a POP among `pops`, if any, that is in touch with weir-sync and reports nothing.
+/// How many in a thousand newcomers are refused that come once each, during a flood from `addresses` in turn, with a
+/// table of this size; if `pops` are given, at a POP that is in touch with weir-sync and reports nothing.
 fn refused_of_newcomers(
     rate: &str,
     burst: u32,
@@ -256,7 +256,7 @@ fn refused_of_newcomers(
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
         let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome();
-        // Once the flood has been there for a while.
+        // Counted once the flood has lasted for a while.
         if is_newcomer && n >= per_second * seconds / PART / 3 {
             newcomers += 1;
             refused += u32::from(outcome != Outcome::Allow);
@@ -277,7 +277,7 @@ fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
     }
 }
 
-/// Past its even share of half a token each key is watched at once, and what it was admitted is never confirmed.
+/// The even share is half a token, so every key is watched at once, and its counts are never confirmed.
 #[test]
 fn keys_that_have_to_be_reported_leave_newcomers_room() {
     let refused = refused_of_newcomers("5/m", 5, 9_000, 1_000_000, 180, Some(5));
@@ -287,15 +287,15 @@ fn keys_that_have_to_be_reported_leave_newcomers_room() {
 /// The table tells 205,000 debtors apart, those of 17,000 a second. Where more come, no more pass, and no fewer.
 #[test]
 fn past_what_it_can_tell_apart_as_many_pass_as_before() {
-    // At 25,000/s the merged debts have not grown to what they come to by then.
+    // At 25,000/s the merged debts are still growing by then.
     for (per_second, expected) in [(25_000, 10..=550), (50_000, 600..=750), (100_000, 800..=850)] {
         let refused = refused_of_newcomers("5/m", 5, per_second, 100_000_000, 90, None);
         assert!(expected.contains(&refused), "{per_second}/s: {refused} of 1,000");
     }
 }
 
-/// Whose bucket is full again soonest gives up its place first, so a slow rule's flood takes those of a fast rule's keys. In
-/// the slot where they all live, a client of the fast one loses nothing by it.
+/// The key whose bucket is full again soonest gives up its place first, so a slow rule's flood evicts a fast rule's keys. A
+/// client of the fast rule in that slot loses nothing by it.
 #[test]
 fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
     let rule_set = rules(&json!([
@@ -320,8 +320,8 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// I3, beside a bucket for each key that is never pushed out: one slot, and more keys than it tells apart, which take
-    /// a part of what they get or all of it, and come back.
+    /// I3, compared with a bucket for each key that is never evicted: one slot with more keys than it can tell apart, which
+    /// use some or all of what they get, and come back.
     #[test]
     fn nobody_gets_more_for_being_pushed_out(
         steps in prop::collection::vec((0usize..2, 0u32..60, 1u32..12, 0u64..200), 100..300),

@@ -1,4 +1,4 @@
-//! What a POP does with what the fleet tells it, and without.
+//! What a POP does with what weir-sync tells it, and what it does out of touch.
 
 use super::*;
 use crate::buckets::Take;
@@ -33,7 +33,7 @@ fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, n
 #[test]
 fn a_warm_key_is_reported_in_its_own_time_or_when_it_grows() {
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 1_000), LocalSlots::new(4));
-    // Four a second, and so every other interval there is something that could be said.
+    // Four requests a second: every other interval there is something to report.
     let ask_until = |limiter: &mut Limiter, slots: &mut LocalSlots, from: u64, to: u64| {
         (from..to).step_by(250).for_each(|ms| assert!(allows(limiter, slots, "192.0.2.1", T0 + ms * MS)));
     };
@@ -49,7 +49,7 @@ fn a_warm_key_is_reported_in_its_own_time_or_when_it_grows() {
     assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (12, 8));
     assert_eq!((second.keys[0].span_ms, second.keys[0].asked_recently), (2_000, 8));
     answer_warm(&mut limiter, &mut slots, &second, T0 + 3_100 * MS);
-    // Much more than it was asked for before: not in two seconds, now.
+    // It is asked for much more than before, so it is reported now and not in two seconds.
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0 + 3_200 * MS), 5);
     let third = limiter.report(&mut slots, false, T0 + 3_250 * MS).unwrap();
     assert_eq!(third.keys[0].asked_recently, 5);
@@ -190,7 +190,7 @@ fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 3_300 * MS), 1);
 }
 
-/// A token of it is worth 330: more than an hour of refill.
+/// At 330 POPs a token of an even share costs 330 tokens, more than an hour of refill.
 #[test]
 fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
     let fields = json!({"when_unsynced": "share"});
@@ -225,8 +225,8 @@ fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
     }
 }
 
-/// The worker that admitted has not been answered for seconds; another, which hears of the key only now,
-/// says as of when the counts are.
+/// The worker that admitted got no answer for seconds. Another worker, which meets the key only now, reports since
+/// when the counts are unheard.
 #[test]
 fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
     let mut slots = LocalSlots::new(4);
@@ -240,7 +240,7 @@ fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
     let report = second.report(&mut slots, false, now).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (17, 17));
     assert!((3_990..=4_000).contains(&report.keys[0].span_ms), "{} ms", report.keys[0].span_ms);
-    // What is confirmed is not spoken of again; what was admitted since the report was made, is.
+    // What is confirmed is not reported again; what was admitted after the report was made is.
     assert!(allows(&mut second, &mut slots, "192.0.2.1", now + 100 * MS));
     answer(&mut second, &mut slots, &report, 1_000, grant(1, 1, 50_000), now + 200 * MS);
     let report = first.report(&mut slots, false, now + 250 * MS).unwrap();
@@ -250,7 +250,7 @@ fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
 }
 
 proptest! {
-    /// I3: whatever is forgiven of what even shares were charged, a plain bucket has the tokens.
+    /// I3: however much of an even share's charge is forgiven, a plain bucket would have had every token admitted.
     #[test]
     fn in_and_out_of_touch_no_more_is_admitted_than_one_bucket_has(
         steps in prop::collection::vec((prop_oneof![0u64..300, 5_000..9_000u64], 0u8..4), 1..200),

@@ -1,4 +1,4 @@
-//! Keys of many parts, requests that lack one, and wider prefixes.
+//! Keys with several parts, requests that lack a part, and wider prefixes.
 
 use super::*;
 use crate::RuleIndex;
@@ -82,7 +82,7 @@ fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
     let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
     let standing = Standing { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
     assert_eq!(refused.strictest(), Some((RuleIndex::new(0), standing)));
-    // It took nothing, of no rule.
+    // It took nothing from any rule.
     assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), Outcome::Allow);
 }
 
@@ -109,7 +109,7 @@ fn an_address_that_no_rule_counts_by_is_never_asked_for() {
     let (outcomes, _) = outcomes(&by_key, &mut requests);
     assert_eq!(outcomes, [Outcome::Allow, Outcome::Limit]);
     assert_eq!(requests.map(|request| request.addresses_asked), [0, 0]);
-    // And where rules do, it is asked for once.
+    // If rules need it, it is asked for once.
     let by_address = json!([
         {"name": "a", "key": ["client_address"], "rate": "9/m", "wider": [{"ipv4": 24, "times": 2}]},
         {"name": "b", "key": ["client_address", {"header": "key"}], "rate": "9/m"},

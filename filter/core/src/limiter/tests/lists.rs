@@ -1,4 +1,4 @@
-//! What stands above the rules: the lists, and the switch.
+//! What comes before the rules: the `allow` and `deny` lists, and rules that are off.
 
 use super::*;
 use std::string::ToString;

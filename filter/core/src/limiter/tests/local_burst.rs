@@ -1,11 +1,11 @@
-//! A local burst below the burst: what a POP reports of a key that it gives less than the quota has.
+//! A local burst below the burst: what a POP reports of a key that gets only a part of the burst.
 
 use super::*;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::Pushed;
 
-/// 100/s with a burst of 1,000, of which a POP that has heard of `pops` gives ten unheard.
+/// 100/s with a burst of 1,000, of which a POP in a fleet of `pops` gives ten before the fleet has heard of a key.
 fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {
     let rule =
         json!([{"name": "r", "key": ["client_address"], "rate": "100/s", "burst": 1_000, "local_burst": 10}]);
@@ -21,7 +21,7 @@ fn reply(report: &Report, grants: Vec<Allowance>, pushed: Vec<Pushed>) -> Vec<u8
 
 #[test]
 fn a_key_that_becomes_watched_reports_what_was_admitted_and_not_what_was_withheld() {
-    // Past its even share; refused within it.
+    // It is watched because it went past its even share, or because it was refused within it.
     for (pops, asked, expected) in [(330, 2, 2), (100, 6, 6), (3, 40, 10)] {
         let (mut limiter, mut slots) = ten_of_a_thousand(pops);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", asked, T0), expected);
@@ -56,7 +56,7 @@ fn a_warm_key_misses_what_its_local_bucket_has_not_refilled() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 6, T0 + 1_000 * MS), 6);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_990 * MS), 1);
     let report = limiter.report(&mut slots, false, T0 + 2_000 * MS).unwrap();
-    // The six have long been refilled; the one of ten milliseconds ago just about.
+    // The six have refilled long ago, and the one of ten milliseconds ago just now.
     assert_eq!((report.keys[0].unconfirmed, report.keys[0].missing), (7, 0));
     limiter
         .apply(report.sequence, &reply(&report, vec![Allowance::Warm], vec![]), &mut slots, T0 + 2_100 * MS)
@@ -67,7 +67,7 @@ fn a_warm_key_misses_what_its_local_bucket_has_not_refilled() {
 }
 
 proptest! {
-    /// I7: whatever part of its burst a POP gives, however many POPs it hears of, whatever its clock does.
+    /// I7, for any local burst and any number of POPs, whatever the clock does.
     #[test]
     fn no_more_is_reported_than_was_admitted(
         local_burst in 1u32..=40,

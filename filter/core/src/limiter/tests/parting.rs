@@ -3,7 +3,7 @@
 use super::*;
 use crate::fleet::PARTING_BYTES_MAX;
 
-/// A worker of a POP among so many that a key is watched from its second request on, with a burst of 10.
+/// A worker whose fleet has so many POPs that a key with a burst of 10 is watched from its second request on.
 fn worker(number: u64) -> Limiter {
     let mut limiter = limiter(one_rule("1/m", 10), Some(number));
     limiter.note_heard(4, false, T0);

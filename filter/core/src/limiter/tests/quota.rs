@@ -17,7 +17,7 @@ fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
     Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
 }
 
-/// Asks once, which has to wait, and answers so.
+/// Asks once, expects the request to wait, and answers it with this lease.
 fn draw(limiter: &mut Limiter, slots: &mut LocalSlots, leased: Leased, now: Time) -> (Report, Decision) {
     limiter.note_heard(1, false, now);
     let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
@@ -134,7 +134,7 @@ fn a_refused_client_is_told_when_the_window_ends() {
     assert_eq!(decision.outcome(), Outcome::Allow);
 }
 
-/// Known to be exhausted, it stays so where weir-sync is not heard of; and needs no word of it.
+/// A quota that is known to be exhausted stays so while weir-sync is silent.
 #[test]
 fn an_exhausted_quota_stays_so_out_of_touch() {
     let (mut limiter, mut slots) = daily("1000/day");
@@ -175,7 +175,7 @@ fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
     assert_eq!((next.outcome(), next.strictest().unwrap().1.remaining), (Outcome::Allow, 509));
 }
 
-/// An answer that there is nothing more does not end what is on hand; nor does that last any longer.
+/// An answer that nothing is left neither ends nor prolongs the lease of what is on hand.
 #[test]
 fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
     for (after, outcome) in [(MINUTE, Outcome::Allow), (10 * MINUTE, Outcome::Wait)] {

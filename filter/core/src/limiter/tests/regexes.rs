@@ -1,8 +1,8 @@
-//! Regular expressions are what a request can cost: they come last, and a client without tokens gets none.
+//! Regular expressions are the dearest part of matching: they run last, and not at all for a client without tokens.
 
 use super::*;
 
-/// Has a header, and counts how often that is asked for.
+/// A request with a header that counts how often that is asked for.
 struct WithHeader<'a>(&'a str, u32);
 
 impl Request for WithHeader<'_> {

@@ -1,4 +1,4 @@
-//! Rules that are replaced while requests come, reports are under way and requests wait.
+//! Rules are replaced while requests come, while reports are under way and while requests wait.
 
 use super::*;
 use crate::RuleIndex;
@@ -80,7 +80,7 @@ fn an_answer_under_way_counts_for_unchanged_rules_alone() {
         let expected = if next.rules[usize::from(key.rule)].name == "kept" { (4, 1) } else { (1, 1) };
         assert_eq!((key.admitted, key.unconfirmed), expected);
     }
-    // And the other way round: what is kept is thinned.
+    // The rule that stays is thinned.
     let grants = vec![nothing(); next.keys.len()];
     limiter.replace_rules(rules(&json!([rule("kept", "1/h", 50)])));
     limiter.apply(2, &answer(2, grants), &mut slots, T0 + 3_001 * MS).unwrap();
@@ -147,7 +147,7 @@ fn a_request_that_waits_spends_its_token_where_its_rule_is_unchanged() {
 fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() {
     let others = [
         (json!([rule("wide", "9/s", 99)]), Outcome::Allow),
-        // Another quota: nothing of what came is its, and it is not asked for again by this call.
+        // The quota is another one: what the call brought is not for it, and this request does not ask again.
         (json!([strict("login", "6/m")]), Outcome::Limit),
     ];
     for (others, expected) in others {
@@ -159,7 +159,7 @@ fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() 
         assert_eq!(decision.outcome(), expected);
         assert_eq!(drawing(&limiter), 0);
     }
-    // One that fails, and one whose client left.
+    // One draw fails, and the client of the other leaves.
     let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
     let ((_, failed), (_, left)) = (wait(&mut limiter, &mut slots), wait(&mut limiter, &mut slots));
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99)])));
@@ -235,7 +235,7 @@ fn a_push_of_another_quota_means_nothing() {
 }
 
 proptest! {
-    /// Whatever is replaced when, a rule that stays lets through what it would have, and is reported in full.
+    /// Whichever rules are replaced when, a rule that stays lets through the same requests, and all of them are reported.
     #[test]
     fn a_rule_that_stays_does_not_notice(
         steps in prop::collection::vec((0u8..6, 0usize..4), 1..60),

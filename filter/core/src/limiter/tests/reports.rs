@@ -10,7 +10,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
     assert_eq!(limiter.report(&mut slots, false, T0 + 250 * MS), None);
-    // The sixth of 40 at one POP of four is beyond the half of an even share that is a cold key's.
+    // A cold key may use half of an even share: five of 40 at one POP of four.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (6, 6));
@@ -22,7 +22,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
     limiter.note_heard(4, false, T0);
-    // As many as a slot keeps.
+    // A slot keeps so many watched keys.
     for other in 1..=6 {
         assert_eq!(admitted(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), 6, T0), 6);
     }
@@ -70,7 +70,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
 }
 
-/// Each of several receivers hears of a request once; what one may not have heard is said again.
+/// Of several receivers, each hears of a request once; what one may have missed is reported again.
 #[test]
 fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
     let (mut limiter, mut slots) = watching();
@@ -122,6 +122,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
         assert!(limiter.apply(report.sequence, bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
+    limiter.report_failed(report.sequence);
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(again.keys, report.keys);
     let too_many = Reply {
@@ -134,6 +135,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
         ..Reply::default()
     };
     assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
+    limiter.report_failed(again.sequence);
     assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
 }
 
@@ -142,7 +144,7 @@ fn an_answer_that_never_comes_is_given_up() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();
     let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
-    // The same counts, and since when they wait to be heard.
+    // It has the same counts, and the time since which they are unheard.
     let waiting = weir_wire::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
     assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
@@ -155,15 +157,15 @@ fn a_report_that_is_not_answered_is_not_waited_for() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
     let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
-    // What was asked for is said to the receiver of the first, and not again to that of the second.
+    // The first report's receiver is told what was asked for; the second's is not told it again.
     assert_eq!((second.keys[0].span_ms, second.keys[0].asked, second.keys[0].asked_recently), (250, 6, 1));
-    // Whichever answer comes is taken, in any order; what both said is known once.
+    // Either answer is applied, in any order; what both reports said counts once.
     answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);
     answer(&mut limiter, &mut slots, &first, 1, grant(1, 1, 4_000), T0 + 310 * MS);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 400 * MS));
     let third = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     assert_eq!((third.keys[0].unconfirmed, third.keys[0].asked_recently), (1, 1));
-    // Not without end: so many under way, and there is no more to be said.
+    // Only so many reports may be under way; then none is made.
     let more = (0..9).filter(|_| limiter.report(&mut slots, true, T0 + 600 * MS).is_some()).count();
     assert_eq!(more, REPORTS_MAX - 1);
 }
@@ -257,7 +259,7 @@ proptest! {
     }
 }
 
-/// weir-sync pushes again what was in a reply that was given up, and nothing that is still under way.
+/// A report says which replies are lost, so that weir-sync pushes again what was in them, and no reply still under way.
 #[test]
 fn a_report_says_which_replies_are_awaited_no_more_and_which_came_to_nothing() {
     let (mut limiter, mut slots) = watching();

@@ -30,20 +30,20 @@ fn refused_by_the_net(mine: &mut Limiter, mut other: Limiter, slots: &mut LocalS
 fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
     let (mut mine, mut slots) = (limiter(host_and_net(), None), LocalSlots::new(1_024));
     refused_by_the_net(&mut mine, limiter(host_and_net(), None), &mut slots);
-    // The host's own bucket is whole: once the net has refilled, all five are there.
+    // The host's own bucket is full: once the net has refilled, all five tokens are there.
     let later = T0 + 300 * SECOND_NS;
     let mut fresh = limiter(host_and_net(), None);
     assert_eq!(admitted(&mut fresh, &mut slots, "192.0.2.1", 9, later), 5);
     assert_eq!(mine.counters().take_rule(0).allowed, 0);
 }
 
-/// I7: nobody was admitted, so nobody is charged.
+/// I7: no request was admitted, so none is charged.
 #[test]
 fn what_a_later_slot_refuses_is_not_reported() {
     let rule_set = with_host_rate("1/h");
     let (mut mine, mut slots) = (limiter(rule_set.clone(), Some(1)), LocalSlots::new(1_024));
     refused_by_the_net(&mut mine, limiter(rule_set, None), &mut slots);
-    // The net has three tokens again; with the third, of nine POPs, the host is past its even share.
+    // The net has three tokens again; with nine POPs the third takes the host past its even share.
     let later = T0 + 180 * SECOND_NS;
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
     mine.note_heard(9, false, later);
@@ -53,7 +53,7 @@ fn what_a_later_slot_refuses_is_not_reported() {
     assert_eq!(of_host.unwrap().admitted, 3);
 }
 
-/// Slots that fail at the first write, with somebody else before the second.
+/// Slots that fail at the first write; another worker writes before the second.
 struct Failing<'a> {
     slots: &'a mut LocalSlots,
     writes: u32,
@@ -91,7 +91,7 @@ fn what_was_never_written_is_not_given_back() {
     let mut failing = Failing { slots: &mut slots, writes: 0, interloper: &mut interloper };
     assert!(!allows(&mut mine, &mut failing, "192.0.2.1", T0));
     assert!(failing.writes >= 2);
-    // The host was charged for one request, and still is: in a net of its own it has four.
+    // The host is still charged for one request: counted alone, it has four left.
     let alone = rules(&json!([
         {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5},
     ]));

@@ -1,4 +1,4 @@
-//! What a rule may say beside a rate: other algorithms, shadow, a penalty, costs told by the response.
+//! What a rule may have besides a rate: other algorithms, shadow, a penalty, costs that the response tells.
 
 use super::*;
 use crate::decide::What;
@@ -16,7 +16,7 @@ fn with(fields: &Value) -> Value {
     rule
 }
 
-/// Of `n` requests at `now`, those let through.
+/// How many of `n` requests at `now` are let through.
 fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> usize {
     admitted(limiter, slots, "192.0.2.1", n, now)
 }
@@ -180,7 +180,7 @@ fn a_client_limited_again_and_again_is_banned() {
     let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest().unwrap().1;
     assert_eq!(standing.more_ns, 595 * SECOND_NS, "banned, although the bucket is full again");
     assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0), "another key is not");
-    // Told until a report is answered.
+    // It is reported until a report is answered.
     let first = limiter.report(&mut slots, true, T0 + 5 * SECOND_NS).unwrap();
     assert_eq!((first.bans.len(), first.bans[0].for_ms), (1, 595_000));
     assert_eq!(first.rules[usize::from(first.bans[0].rule)].name, "r");
@@ -223,7 +223,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
     }
-    // To a token bucket, 25 of 10 are a debt of 15: a second and a half, and a token.
+    // A charge of 25 leaves a token bucket of 10 with a debt of 15: a second and a half, and a token more.
     let (mut limiter, mut slots) =
         (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
     let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
@@ -246,7 +246,7 @@ fn a_cost_charged_afterwards_reaches_the_report() {
     assert_eq!(report.keys[0].admitted, 3);
 }
 
-/// Only a token bucket's keys are for weir-sync to hear of; a refusal must not make another key's state of cells.
+/// weir-sync hears of token buckets only: a refusal must not turn another algorithm's cells into a watched key.
 #[test]
 fn what_a_pop_counts_for_itself_it_goes_on_counting_when_it_reports() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
@@ -284,7 +284,7 @@ fn a_rule_in_shadow_releases_and_charges_too() {
     assert_eq!(limiter.counters().take_rule(0).shadow_limited, 7);
 }
 
-/// What the response told after the key's last report is still to be reported.
+/// A cost that the response tells after the key's last report is reported, too.
 #[test]
 fn a_late_charge_is_reported() {
     let fields = json!({"cost": {"after": {"header": "x-tokens"}}, "rate": "1000/s"});

@@ -41,12 +41,12 @@ fn counting(path: usize) -> impl Iterator<Item = usize> {
 /// A request.
 #[derive(Clone, Debug)]
 struct Step {
-    /// How long it comes after the one before.
+    /// Milliseconds since the request before.
     pause: u64,
     worker: usize,
     /// Which of [`PATHS`].
     path: usize,
-    /// Another worker, which is asked that often after each of a few reads of this one.
+    /// Another worker, and how often it is asked after each of a few reads of this one.
     between: Option<(usize, usize)>,
 }
 
@@ -74,7 +74,7 @@ fn one_or_three() -> impl Strategy<Value = RuleSet> {
 }
 
 proptest! {
-    /// Alone with its buckets, a worker lets a request through where each of them has its tokens, and takes nothing else.
+    /// A worker that is alone lets a request through if every bucket has its tokens, and takes nothing otherwise.
     #[test]
     fn one_worker_decides_as_plain_buckets_do(set in one_or_three(), steps in steps()) {
         let quotas: Vec<Quota> = set.rules().iter().map(|rule| rule.quota).collect();
@@ -98,8 +98,8 @@ proptest! {
         }
     }
 
-    /// I3, in every span that ends at an admission: what several workers admit, over rules that some requests meet and
-    /// others do not, while some come between another's reads and writes.
+    /// I3, in every span that ends at an admission: what several workers admit under rules that only some requests meet,
+    /// while workers write between one another's reads and writes.
     #[test]
     fn workers_admit_no_more_than_burst_and_rate_of_any_rule(set in one_or_three(), steps in steps()) {
         let quotas: Vec<Quota> = set.rules().iter().map(|rule| rule.quota).collect();

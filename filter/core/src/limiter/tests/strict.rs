@@ -34,18 +34,18 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     let later = T0 + 90 * MS;
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
-    // It is spent: the next one waits again.
+    // The token is spent, so the next request waits again.
     let (report, draw) = wait(&mut limiter, &mut slots, later);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 1));
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Limit);
-    // And is refused at once until a token may have come.
+    // The next request is refused at once until a token may have come.
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 900 * MS).outcome(), Outcome::Limit);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 1_100 * MS).outcome(), Outcome::Wait);
     assert_eq!(limiter.counters().take_event(Event::Paused), 3);
 }
 
-/// What an hour is told as, between two whole seconds.
+/// What clients are told of an hour, to within two seconds.
 const HOUR_MS: u64 = 3_599_500;
 
 /// So many an hour for each address.
@@ -61,7 +61,7 @@ fn none_for(sequence: u64, charged: u64, wait_ms: u64) -> Vec<u8> {
     Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
 }
 
-/// Asks; waits for an answer that brings nothing for so long; how it is refused.
+/// Asks, and answers that there will be no token for so long; returns how the request is refused.
 fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Time) -> Standing {
     limiter.note_heard(1, false, now);
     let (report, draw) = wait(limiter, slots, now);
@@ -81,7 +81,7 @@ fn told_s(standing: &Standing) -> [u64; 2] {
 fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     assert_eq!(told_s(&in_vain(&mut limiter, &mut slots, HOUR_MS, T0)), [3_600, 3_600]);
-    // The same later, from this worker's memory or the table, and from another worker, which knows the table alone.
+    // Later requests are told the same by this worker, from memory or the table, and by another worker from the table.
     for later_ms in [300, 30_000] {
         let later = T0 + later_ms * MS;
         limiter.note_heard(1, false, later);
@@ -92,7 +92,7 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     other.note_heard(1, false, T0 + 30_000 * MS);
     let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), [3_570, 3_570]);
-    // And when that has passed, there is one.
+    // When that time has passed, there is a token.
     let then = T0 + standing.more_ns + 30_000 * MS;
     limiter.note_heard(1, false, then);
     let (report, draw) = wait(&mut limiter, &mut slots, then);
@@ -122,7 +122,7 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     let (soon, later) = (T0 + 59_000 * MS, T0 + 60_100 * MS);
     limiter.note_heard(1, false, soon);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome(), Outcome::Limit);
-    // Somebody made the budget whole meanwhile.
+    // The budget was reset by hand meanwhile.
     limiter.note_heard(1, false, later);
     let (report, draw) = wait(&mut limiter, &mut slots, later);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
@@ -130,7 +130,7 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
 }
 
-/// It is refused most of the time, and told to wait a moment; what refills is paid for ahead all the same.
+/// A client that is mostly refused and told to wait a moment is still paid for ahead as the budget refills.
 #[test]
 fn a_busy_key_that_is_told_to_wait_is_paid_for_ahead() {
     let (mut limiter, mut slots) = hourly("100/s", 100, "deny");
@@ -145,7 +145,7 @@ fn a_busy_key_that_is_told_to_wait_is_paid_for_ahead() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, T0 + 2 * MS), 11);
 }
 
-/// I6 is paid for by what is outstanding: an epoch that ended for every short wait would hold up the refill.
+/// Outstanding tokens hold up the refill (I6), so an epoch must not end for every short wait.
 #[test]
 fn a_short_wait_ends_no_epoch() {
     let (mut limiter, mut slots) = hourly("100/s", 100, "deny");
@@ -194,7 +194,7 @@ fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
     }
 }
 
-/// A client that is to wait for an hour costs nobody else a place for an hour.
+/// A client that has to wait for an hour does not keep its place for that hour.
 #[test]
 fn a_key_that_waits_makes_room_for_others() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
@@ -220,11 +220,11 @@ fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     limiter.drawn(draw, &leased(report.sequence, 4, 2_000), &mut slots, T0 + 500 * MS).unwrap();
     assert_eq!(again(&mut limiter, true, &mut slots, T0 + 500 * MS), Outcome::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_995 * MS), 1);
-    // Two seconds from when it was asked for, not from when it came.
+    // The two seconds begin when the draw was made, not when its answer came.
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome(), Outcome::Wait);
 }
 
-/// Each draw is answered before the next request comes; at the tick the key is paid for ahead all the same.
+/// Each draw is answered before the next request comes, and at the tick the key is still paid for ahead.
 #[test]
 fn a_key_is_paid_for_ahead_however_quickly_its_draws_are_answered() {
     let (mut limiter, mut slots) = strict("deny");
@@ -273,9 +273,9 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         assert!(limiter.drawn(draw, &nonsense, &mut slots, T0).is_err());
         limiter.draw_failed(draw, &mut slots, T0);
         assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
-        // Found silent before it was ever heard of: nobody else waits for it.
+        // weir-sync was silent from the start, so no other request waits for it.
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
-        // It answers: strict again. What was let through meanwhile was the rule's own choice.
+        // weir-sync answers, and the rule is strict again. What was let through meanwhile, its when_unsynced allowed.
         limiter.note_heard(1, false, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
@@ -335,7 +335,7 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
-    // One more of the net, by another client, which waits for its own token and gets it.
+    // Another client takes one more token of the net; it waits for its own token and gets it.
     let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.9.9.9", T0));
     limiter.drawn(draw, &leased(report.sequence, 1, 9_000), &mut slots, T0).unwrap();
     let other = limiter.decide_again(true, &mut Client("192.9.9.9".into()), &mut slots, T0);
@@ -388,7 +388,7 @@ fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     let key = &report.keys[0];
     assert_eq!((key.epoch, key.admitted, key.ahead), (first, 1, 0));
-    // Even if that is never heard: what was left cannot be spent any more.
+    // Even if that report is lost, what was left cannot be spent any more.
     let (report, _) = wait(&mut limiter, &mut slots, T0 + 250 * MS);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
     assert_ne!(report.keys[0].epoch, first);
@@ -401,7 +401,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     for round in 0..20 {
         let (report, draw) = wait(&mut limiter, &mut slots, now);
         names.push(report.keys[0].epoch);
-        // Over as soon as it is there, or a word of the budget that it is over.
+        // The lease has ended when it arrives, or the answer says that the epoch is over.
         let lease_ms = 9 * u32::from(round % 2 == 1);
         limiter.drawn(draw, &leased(report.sequence, 9, lease_ms), &mut slots, now + 5).unwrap();
         if lease_ms > 0 {

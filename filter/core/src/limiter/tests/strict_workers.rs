@@ -69,7 +69,7 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
         let mut workers = Workers::new(count, 1_000);
         let mut waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
         assert!(waiting.iter().map(ahead).eq(1..=40), "{count} workers");
-        // Heard in one order, and answered in another.
+        // weir-sync hears them in one order, and the answers come in another.
         waiting.sort_by_key(|waiting| ahead(waiting) * 7 % 41);
         let replies: Vec<_> = waiting.iter().map(|waiting| workers.debit(&waiting.report)).collect();
         let later = T0 + 90 * MS;
@@ -128,7 +128,7 @@ fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
     assert_eq!(ahead(&workers.wait(0, T0)), 1);
 }
 
-/// As when another rule refuses what has waited.
+/// For example if another rule refuses the request that waited.
 #[test]
 fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     let rule = json!([

@@ -69,7 +69,7 @@ fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
         let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == Outcome::Allow;
         (0..100).filter(|_| decide()).count()
     };
-    // What one tier took, the next has; and the other rule counts them all.
+    // Each tier has its own tokens, and the other rule counts all requests.
     assert_eq!([admitted(""), admitted("gold"), admitted("free")], [10, 30, 10]);
 }
 
@@ -90,7 +90,7 @@ fn a_tier_may_be_for_values_of_the_key() {
     ]))]));
     let plans = ["", "gold", "vip", "slow", "free", "late", "other", "gol", "Gold"];
     let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
-    // Without a plan no bucket counts it: the key lacks a part.
+    // Without a plan the key lacks a part, so no bucket counts the request.
     assert_eq!(admitted, [100, 30, 30, 2, 100, 20, 10, 10, 10]);
 }
 

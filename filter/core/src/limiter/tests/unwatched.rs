@@ -7,7 +7,7 @@ fn client(n: u32) -> Client {
     Client(core::net::Ipv4Addr::from_bits(n).to_string())
 }
 
-/// A POP of four whose slot watches six keys at 1/s that are hot, or have been admitted `tokens`.
+/// A POP in a fleet of four, whose slot has six watched keys at 1/s: hot ones, or ones that were admitted `tokens`.
 fn watching_six(tokens: u32, are_hot: bool) -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(one_rule("1/s", 40), Some(1)), LocalSlots::new(1));
     limiter.note_heard(4, false, T0);
@@ -50,7 +50,7 @@ fn a_key_that_cannot_be_watched_has_a_few_tokens_and_then_its_even_share() {
         admitted += u32::from(outcome == Outcome::Allow);
     }
     assert!((12..=14).contains(&admitted), "of 8 and an eighth of 40: {admitted}");
-    // It is looked at again within a second: one of the leases has ended.
+    // One of the leases has ended by now, so there is room to watch it.
     let later = T0 + 61 * SECOND_NS;
     limiter.note_heard(4, false, later);
     assert_eq!(limiter.decide(&mut client(9), &mut slots, later).outcome(), Outcome::Allow);

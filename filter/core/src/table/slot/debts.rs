@@ -230,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a map that forgets nothing.
+        /// Compared with a map that forgets nothing.
         #[test]
         fn nobody_owes_less_than_it_does(
             steps in prop::collection::vec((0u64..16, 0u64..300, 0u64..40, 0u64..500), 1..300),

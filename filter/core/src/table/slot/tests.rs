@@ -14,7 +14,7 @@ fn cold(full_in_s: u64) -> Entry {
     Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: EvenShare::WHOLE })
 }
 
-/// As a slot keeps it.
+/// The time as a slot stores it.
 fn lease_until(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
 }
@@ -34,12 +34,12 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
     })
 }
 
-/// From 1 on each has a label of its own.
+/// Tags from 1 on have different labels.
 fn tag(n: u64) -> Tag {
     Tag::of_key(n + 1, 0)
 }
 
-/// A slot whose every place is a key's that owes tokens for `debt_s` seconds.
+/// A full slot: the key of every place owes `debt_s` seconds of refill.
 fn indebted(debt_s: u64) -> Slot {
     let mut slot = Slot::empty();
     for n in 0..KEYS_PER_SLOT as u64 {
@@ -57,7 +57,7 @@ fn leased() -> Slot {
     slot
 }
 
-/// For how many seconds the bucket that `n` finds is not full.
+/// For how many seconds the bucket of `n` is not full.
 fn owes_s(slot: &Slot, n: u64) -> u64 {
     slot.lodge(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
 }
@@ -86,7 +86,7 @@ fn a_changed_byte_is_noticed() {
         let mut bytes = sealed;
         bytes[i] ^= 1;
         let is_sound = read.unseal(bytes.to_vec());
-        // Behind the one debt nothing is read.
+        // Only the one debt is read, not what lies behind it.
         assert_eq!(is_sound, i >= 408 + 3, "byte {i}");
         assert!(!is_sound || read.entries().eq(slot.entries()));
     }
@@ -102,10 +102,10 @@ fn the_key_that_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
     assert_eq!(slot.put(tag(99), &cold(1), T0), Some(0), "nothing was lost");
     assert_eq!((slot.get(tag(3)), slot.get(tag(99))), (None, Some(cold(1))));
     assert_eq!(owes_s(&slot, 3), 20);
-    // The next takes the place of that one.
+    // The next key evicts that one.
     slot.put(tag(98), &cold(30), T0);
     assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 1));
-    // It comes back, with what it owes and more.
+    // The key comes back, and owes at least what it owed.
     slot.put(tag(3), &cold(60), T0);
     assert_eq!((slot.get(tag(3)), slot.get(tag(98))), (Some(cold(60)), None));
     for n in (0..KEYS_PER_SLOT as u64).filter(|n| *n != 3) {
@@ -123,7 +123,7 @@ fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
         slot.put_back(&lodging, &cold(20 + n), T0);
     }
     assert_eq!(slot.debts_at(T0), layout::DEBTS_MAX);
-    // Then they begin with what the least of them owes.
+    // From then on newcomers begin with the least of the debts.
     for n in [100, 101] {
         slot.put(tag(n), &cold(90), T0);
     }
@@ -183,7 +183,7 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
         for n in 0..WATCHED_MAX as u64 {
             assert_eq!(slot.put(tag(n), &entry, T0), Some(0));
         }
-        // Newcomers find room, but to be watched not always.
+        // Newcomers find a place, but not always room to be watched.
         for n in 20..40 {
             assert!(slot.put(tag(n), &cold(50), T0 + 1).is_some());
         }
@@ -191,7 +191,7 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
         assert_eq!(slot.get(tag(0)).is_some(), kept, "{entry:?}");
         assert!(kept || owes_s(&slot, 0) == entry.bucket().fill_ns(T0) / SECOND_NS, "{entry:?}");
     }
-    // What nobody ever confirmed does not stay for ever.
+    // Counts that are never confirmed do not keep their place for ever.
     let Entry::Watched(w) = watched(0, 0, 1) else { unreachable!() };
     assert!(Entry::Watched(w).is_spent(T0 + UNCONFIRMED_NS_MAX + 1));
 }
@@ -213,7 +213,7 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
     assert_eq!(slot.get(tag(1)), None);
 }
 
-/// Ten a second, ten at once, cut in so many parts.
+/// 10/s with a burst of 10, cut into so many parts.
 fn unheard(parts: u32) -> Unheard {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     Unheard { quota, local_burst: 10, parts }
@@ -225,7 +225,7 @@ fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
     let share = EvenShare::WHOLE.take(&unheard.quota, 2, 4, T0).unwrap();
     let cold = Cold { bucket: Bucket::FULL, share };
     assert_eq!(Watched::begin(&cold, &unheard, 1, T0).admitted, 2 + 1);
-    // What the bucket lacks beside is not this key's to report.
+    // What else the bucket lacks was not admitted to this key.
     let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
     assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &unheard, 1, T0).admitted, 2 + 1);
 }
@@ -239,7 +239,7 @@ fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
         let begun = Watched::begin(&cold, &Unheard { local_burst, ..unheard }, 1, now);
         begun.unheard_ns(now) / 10_000_000
     };
-    // Of nine tokens seven; what the POP withholds of its burst is none that was admitted.
+    // Seven of nine tokens: what the POP withholds of its burst was never admitted.
     assert_eq!([since(2, 10), since(9, 10), since(10, 10), since(8, 4)], [69, 0, 0, 69]);
 }
 
@@ -262,14 +262,14 @@ fn counters_begin_a_new_epoch_before_they_wrap() {
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
     assert_eq!((w.admitted, w.charged, w.epoch), (6, 0, epoch_of(later)));
-    // What is only asked for wraps no counter either.
+    // Counts of what is only asked for do not wrap, either.
     w.count_asked(COUNT_MAX, later + SECOND_NS);
     w.count_asked(9, later + SECOND_NS);
     assert_eq!((w.admitted, w.asked(), w.epoch), (6, 15, epoch_of(later + SECOND_NS)));
 }
 
 proptest! {
-    /// Beside a map that forgets nothing: a slot holds every entry that still says something, or a debt that is no less.
+    /// Compared with a map that forgets nothing: a slot has every entry that holds information, or a debt as large.
     #[test]
     fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
