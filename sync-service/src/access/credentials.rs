@@ -32,7 +32,7 @@ pub trait Scope: Sized {
 pub struct Pops(String);
 
 impl Pops {
-    /// These names and no others, if there are any; none may have a comma or a `*` in it.
+    /// These names and no others, if there are any. None may have a comma in it, or end in `*`.
     pub fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
     }
