@@ -19,9 +19,6 @@ use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
 use crate::heard::Last;
 use crate::plan::Entry;
 
-/// The most local budgets. For a key beyond them each report is judged by itself: by the last account and what its POP
-/// has not had confirmed.
-pub const BUDGETS_MAX: usize = 100_000;
 /// A report may speak of all that the store has not confirmed. A local budget that hears of a bucket for the first time
 /// charges the part that was admitted within this, in microseconds; the store charges all of it.
 const SPAN_US_MAX: u64 = 1_000_000;
@@ -78,16 +75,11 @@ impl Share {
     }
 }
 
-/// The budgets of a region that is alone.
-#[derive(Debug)]
+/// The budgets of a region that is alone. For a key that finds no room each report is judged by itself: by the last
+/// account and what its POP has not had confirmed.
+#[derive(Debug, Default)]
 pub struct Alone {
     budgets: Bounded<Local>,
-}
-
-impl Default for Alone {
-    fn default() -> Self {
-        Self::with_budgets_max(BUDGETS_MAX)
-    }
 }
 
 impl Alone {

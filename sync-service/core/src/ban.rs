@@ -155,13 +155,8 @@ impl Bans {
     }
 
     /// How many keys are banned, as far as is known here.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn banned(&self) -> usize {
+        self.list.banned()
     }
 
     /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.

@@ -6,12 +6,21 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 
+/// The most budgets, unless it is said otherwise.
+const BUDGETS_MAX: usize = 100_000;
+
 /// A `T` for each of a bounded number of budgets.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     budgets: BTreeMap<BudgetId, T>,
     budgets_max: usize,
     swept_at: Time,
+}
+
+impl<T> Default for Bounded<T> {
+    fn default() -> Self {
+        Self::new(BUDGETS_MAX)
+    }
 }
 
 impl<T> Bounded<T> {

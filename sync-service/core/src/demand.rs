@@ -17,9 +17,6 @@ use crate::sorted::Sorted;
 
 /// Over how long demand is measured, in nanoseconds (W in the design).
 pub const WINDOW_NS: u64 = SECOND_NS / 2;
-/// The most budgets that demand is measured for; the demand of any beyond is taken from the report
-/// at hand alone.
-pub const BUDGETS_MAX: usize = 100_000;
 /// The most buckets that are measured for one budget; any beyond is left out of the sum.
 pub const BUCKETS_MAX: usize = 1_024;
 /// If a bucket was silent for this long, in nanoseconds, what is new counts as asked for just now: a bucket with demand
@@ -39,8 +36,9 @@ pub const SAMPLES_MAX: usize = 10;
 // One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 
-/// The demand for each budget at the POPs that report here.
-#[derive(Debug)]
+/// The demand for each budget at the POPs that report here; for one that finds no room it is taken from the report at
+/// hand alone.
+#[derive(Debug, Default)]
 pub struct Demands {
     budgets: Bounded<Buckets>,
     /// When it last heard of another weir-sync of the region.
@@ -77,16 +75,10 @@ pub struct Hearing {
     pub is_shared: bool,
 }
 
-impl Default for Demands {
-    fn default() -> Self {
-        Self::with_budgets_max(BUDGETS_MAX)
-    }
-}
-
 impl Demands {
     /// Measures for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: Bounded::new(budgets_max), others_at: None }
+        Self { budgets: Bounded::new(budgets_max), ..Self::default() }
     }
 
     /// Another weir-sync of the region is there at `now`, and gets some of the POPs' reports.

@@ -16,8 +16,6 @@ use crate::divide::{Own, SURPLUS, TARGET_PART};
 use crate::plan::Entry;
 use crate::sorted::Sorted;
 
-/// The most keys whose floors are kept; any beyond gets a new bucket with each charge, and nothing is evened out.
-pub const FLOORS_MAX: usize = 100_000;
 /// The most sources of a key whose counts are known; if more come, all of them are learnt anew.
 const SOURCES_MAX: usize = 1_024;
 /// A key that nobody asked for is forgotten after this, in nanoseconds.
@@ -25,16 +23,11 @@ const IDLE_NS: u64 = 60 * SECOND_NS;
 /// What a weir-sync hears of was admitted within this, in nanoseconds: two weir-syncs hear of each POP in turn.
 const HEARD_NS: u64 = SECOND_NS;
 
-/// The floors of a region's keys.
-#[derive(Debug)]
+/// The floors of a region's keys. A key that finds no room gets a new bucket with each charge, and nothing is evened
+/// out.
+#[derive(Debug, Default)]
 pub struct Floors {
     buckets: Bounded<Bucket>,
-}
-
-impl Default for Floors {
-    fn default() -> Self {
-        Self { buckets: Bounded::new(FLOORS_MAX) }
-    }
 }
 
 #[derive(Debug)]

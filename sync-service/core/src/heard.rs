@@ -15,9 +15,6 @@ use crate::bounded::Bounded;
 use crate::budget::BudgetId;
 use crate::divide::debt_milli;
 
-/// The most budgets that are remembered; any beyond count as full.
-pub const BUDGETS_MAX: usize = 100_000;
-
 /// How a budget stood, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
@@ -52,23 +49,17 @@ pub struct Owed {
     pub most_milli: u64,
 }
 
-/// The budgets a region has heard of that are not full.
-#[derive(Debug)]
+/// The budgets a region has heard of that are not full; one that finds no room counts as full.
+#[derive(Debug, Default)]
 pub struct Heard {
     budgets: Bounded<Last>,
     most_milli: BTreeMap<String, u64>,
 }
 
-impl Default for Heard {
-    fn default() -> Self {
-        Self::with_budgets_max(BUDGETS_MAX)
-    }
-}
-
 impl Heard {
     /// Remembers at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: Bounded::new(budgets_max), most_milli: BTreeMap::new() }
+        Self { budgets: Bounded::new(budgets_max), ..Self::default() }
     }
 
     /// Notes how the budget `id` stands.

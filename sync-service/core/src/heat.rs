@@ -50,12 +50,7 @@ impl Weight {
         Self(u32::try_from(lacks).unwrap_or(u32::MAX))
     }
 
-    /// Whether its budget is in debt.
-    pub(crate) fn is_debt(self) -> bool {
-        self.0 > 1_000
-    }
-
-    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks.
+    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks. Above 1 it is in debt.
     pub(crate) fn rank(self) -> u8 {
         match self.0 {
             0..=1_000 => 1,

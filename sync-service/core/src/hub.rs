@@ -258,7 +258,7 @@ impl Hub {
 
     /// How things stand.
     pub fn figures(&mut self, now: Time) -> Figures {
-        let (budgets, in_debt) = self.region.debts(now);
+        let (budgets, in_debt) = self.region.demands.debts(now);
         let share = self.share(now);
         Figures {
             budgets,

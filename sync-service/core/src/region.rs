@@ -26,7 +26,7 @@ pub struct Region {
     member: String,
     name: String,
     terms: Terms,
-    demands: Demands,
+    pub(crate) demands: Demands,
     /// The keys that every POP must hear of.
     pub hot: HotKeys,
     floors: Floors,
@@ -153,10 +153,5 @@ impl Region {
             Entry { demand, ..Entry::new(id, quota, sharing) }
         };
         unseen.into_iter().map(entry).collect()
-    }
-
-    /// Budgets heard of lately, and how many of those are in debt.
-    pub fn debts(&mut self, now: Time) -> (usize, usize) {
-        self.demands.debts(now)
     }
 }

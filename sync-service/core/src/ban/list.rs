@@ -103,13 +103,8 @@ impl BanList {
     }
 
     /// How many are on it.
-    pub fn len(&self) -> usize {
+    pub fn banned(&self) -> usize {
         self.until_us.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.until_us.is_empty()
     }
 
     fn pop_first(&mut self) -> Option<BudgetId> {

@@ -21,6 +21,7 @@ pub const PUSH_BYTES_PER_S: u64 = 40_000;
 const PUSHED_BYTES: u64 = 32;
 /// A grant is the same while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
+
 /// What one POP was told.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -88,7 +89,7 @@ impl Held {
                 if same.is_some_and(|told| age_ns < told.lease_ns() / 2) {
                     return None;
                 }
-                let turn = (known.division.weight.is_debt(), same.is_none(), age_ns, known.division.weight);
+                let turn = (known.division.weight.rank() > 1, same.is_none(), age_ns, known.division.weight);
                 Some(Due { turn, id, known })
             })
             .collect();
