@@ -29,7 +29,7 @@ fn report(pop: &str, banned: &[BannedKey]) -> Report {
     Report { pop: pop.into(), sequence: 1, table: 1, replies, rules, bans, ..Report::default() }
 }
 
-/// What a POP that has nothing to say is told.
+/// What a POP that reports nothing is told.
 fn told(keys: &mut Bans, ms: u64, pop: &str) -> Vec<BannedKey> {
     told_as(keys, ms, &report(pop, &[]))
 }
@@ -38,7 +38,7 @@ fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<BannedKey> {
     told_perhaps_again(keys, ms, report, false)
 }
 
-/// The same; the report `is_repeated` if it was answered before.
+/// The same, for a report that was answered before if it `is_repeated`.
 fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bool) -> Vec<BannedKey> {
     let mut rules = vec![];
     let told = keys.tell(at(ms), report, is_repeated, &mut rules);
@@ -133,7 +133,7 @@ fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be(
         seen.extend(some);
     }
     assert_eq!(seen, many, "each once, and not too many at a time");
-    // One more ban for each reply, none of which is heard of.
+    // One more ban for each reply. Of none of them it is known whether it arrived.
     let told = |n: u64| {
         keys.hear(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BAN_MS_MAX)]));
         told_as(&mut keys, 0, &numbered(7, n, 0, 0)).len()
@@ -150,7 +150,7 @@ fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
     let mine = keys.to_share(at(100));
     assert_eq!(mine, [key(1, 8_900)]);
     assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "nobody took it");
-    // It was banned for longer while the store was asked.
+    // While the store was asked, the ban was made longer.
     keys.hear(at(5_000), &report("fra1", &[key(1, 9_000)]));
     keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
     keys.merge(at(5_000), &[key(1, 4_000)], &[key(1, 4_000)]);
@@ -213,14 +213,14 @@ proptest! {
         prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
 
-    /// However reports, the store and time mix: what a POP has been told and still holds is what is banned,
-    /// to within what is no news.
+    /// In whichever order reports, the store's answers and time come: what a POP was told and still holds is what is
+    /// banned. Ends may differ by what is too little to be news.
     #[test]
     fn a_pop_knows_what_holds(
         steps in prop::collection::vec((0..4_u64, 0..6_usize, 0..5_000_u32, 0..900_u64), 1..120),
     ) {
         let (mut keys, mut now) = (Bans::default(), 0);
-        // Until when, as the plain model has it, and as the POP was told.
+        // When each ban ends: in the model, and at the POP.
         let (mut holds, mut known): (BTreeMap<usize, u64>, BTreeMap<usize, u64>) = Default::default();
         for (kind, n, for_ms, ms) in steps {
             now += ms;

@@ -49,7 +49,7 @@ fn debt_is_kept_and_paid_by_the_refill_alone() {
     assert_eq!(budget.deficit_ns(), 0, "never more than full");
 }
 
-/// At `now_ms` a report arrives that POP a made at `made_ms` on its clock; the deficit then.
+/// A report arrives at `now_ms` that POP a made at `made_ms` by its own clock. Returns the deficit after it.
 fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
     let count =
         Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
@@ -57,7 +57,7 @@ fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: 
     budget.charge(now_ms * 1_000, &charge).deficit_ns
 }
 
-/// What was admitted at the rate while nobody heard of it leaves no debt.
+/// Tokens that were admitted at the rate leave no debt, even if nobody heard of them meanwhile.
 #[test]
 fn a_report_after_an_outage_is_charged_over_its_span() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
@@ -80,8 +80,8 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
 }
 
-/// A POP admits a burst, and then goes on at the rate; of `silent_ms` nothing arrives, and then all at once.
-/// What it owes a quarter of a second later, in thousandths of a token.
+/// A POP admits a burst, and then goes on at the rate. Its reports are held up for `silent_ms` and then arrive together.
+/// Returns what it owes a quarter of a second later, in thousandths of a token.
 fn owed_after_a_bunch(quota: Quota, held_up: &[u64], silent_ms: u64) -> u64 {
     let (mut budget, begin_ms, clock_ms) = (Budget::default(), 1_000, 77_000);
     let admitted = |ms: u64| u64::from(quota.burst()) + ms * 1_000_000 / quota.token_ns();
@@ -106,20 +106,20 @@ fn reports_that_were_held_up_and_arrive_in_a_bunch_cost_no_more_than_one() {
     }
 }
 
-/// Replies are lost, so spans are long; but reports arrive, so it is known what was not admitted then.
+/// Replies are lost, so the spans in reports grow. The reports arrive, so the budget still knows when tokens were new.
 #[test]
 fn a_burst_after_a_rest_is_not_paid_by_the_rest_however_long_its_span() {
     let quota = quota(50, Period::Second, 50);
     let (mut budget, mut span_ms) = (Budget::default(), 0);
     told(&mut budget, 1_000, quota, 1, 0, 1_000);
-    // On its way for up to 90 ms more or less, on a clock that is a thousandth slow.
+    // Reports take up to 90 ms more or less, and the POP's clock is slow by a thousandth.
     for n in 1..240 {
         span_ms += 250;
         let (now_ms, made_ms) = (1_000 + n * 250 + n * 37 % 90, 1_000 + n * 250 - n / 4);
         assert_eq!(told(&mut budget, now_ms, quota, 1, span_ms, made_ms), 0);
     }
     let owed = told(&mut budget, 61_045, quota, 51, span_ms + 250, 60_940);
-    // A quarter of a second, what it may have been under way for, and a quarter more.
+    // A quarter of a second, the longest trip, and a quarter of a second more.
     assert!(owed >= 50 * quota.token_ns() - 610_000_000, "{owed}");
 }
 
@@ -225,7 +225,7 @@ enum Step {
     Send {
         pop: usize,
     },
-    /// Deliver one of the reports ever sent (so: late, twice, in any order), and maybe its reply.
+    /// Delivers any report that was ever sent (late, twice, out of order), and perhaps its reply.
     Deliver {
         which: prop::sample::Index,
         reply: bool,
@@ -247,8 +247,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// I7: total charged = total admitted, however reports are lost, repeated and reordered, as long
-    /// as the last word of each epoch arrives in the end.
+    /// I7: what is charged in all is what was admitted in all, however reports are lost, repeated and reordered, if the
+    /// last report of each epoch arrives.
     #[test]
     fn every_admitted_token_is_charged_exactly_once(steps in prop::collection::vec(step(), 1..200)) {
         let quota = quota(1, Period::Day, 400);
@@ -288,8 +288,7 @@ proptest! {
         prop_assert_eq!(budget.deficit_ns(), total * quota.token_ns());
     }
 
-    /// A store that forgets everything at any time still charges each token at least once, and
-    /// exactly once where no reply was lost.
+    /// A store that loses its data still charges each token at least once, and exactly once if no reply was lost.
     #[test]
     fn forgetting_heals(rounds in prop::collection::vec((0..50_u64, any::<bool>(), any::<bool>()), 1..60), lossy in any::<bool>()) {
         let quota = quota(1, Period::Day, 400);
@@ -323,8 +322,8 @@ proptest! {
         prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
     }
 
-    /// However a steady client's reports are held up, repeated and reordered: once the last has arrived, it owes what it
-    /// would if each had arrived at once, and at no time more than a burst beside that.
+    /// The reports of a steady client are held up, repeated and reordered. Once the last has arrived, the client owes what
+    /// it would owe if each had arrived at once; before that, at most a burst more.
     #[test]
     fn held_up_reports_of_a_steady_client_leave_no_debt(
         gaps in prop::collection::vec((1..2_000_u64, 0..4_000_u64), 1..25),
@@ -346,12 +345,12 @@ proptest! {
             owed = told(&mut budget, 1_000 + at_ms, quota, admitted(made_ms), made_ms, made_ms);
             prop_assert!(owed <= quota.fill_ns() + 3 * quota.token_ns() + at_ms * 20_000, "{} at {}", owed, at_ms);
         }
-        // A bucket that hears of each at once.
+        // A bucket that hears of each token at once.
         let naive_ns = quota.fill_ns().saturating_sub((made_ms + 4_000) * (1_000 - milli) * 1_000);
         prop_assert!(owed <= naive_ns + 3 * quota.token_ns() + (made_ms + 4_000) * 20_000, "{} for {}", owed, naive_ns);
     }
 
-    /// Many small refills are one large refill: nothing is lost to rounding.
+    /// Many small refills add up to one large one: nothing is lost to rounding.
     #[test]
     fn tiny_frequent_refills_lose_nothing(spans in prop::collection::vec(0..5_000_u64, 1..300), rate in 1..1_000_000_u32) {
         let quota = quota(rate, Period::Second, 100);
@@ -373,7 +372,7 @@ proptest! {
         let quota = quota(1_000_000, Period::Second, 1);
         let mut budget = Budget::default();
         for (now_us, epoch, admitted, unconfirmed) in charges {
-            // As large as a store of doubles can tell.
+            // As large as a store that only has doubles can hold.
             let now_us = now_us >> 11;
             charge(&mut budget, now_us, quota, "a", &[(epoch % 4, admitted, unconfirmed)]);
             prop_assert!(budget.deficit_ns() <= DEFICIT_NS_MAX);
@@ -382,7 +381,7 @@ proptest! {
     }
 }
 
-/// A rule's rate is raised while its client is in debt: it owes as many tokens, not as much time.
+/// If a rule's rate is raised while a client is in debt, the client owes the same number of tokens, not the same time.
 #[test]
 fn a_raised_rate_leaves_as_many_tokens_missing() {
     let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 1_000));
@@ -393,6 +392,6 @@ fn a_raised_rate_leaves_as_many_tokens_missing() {
     let begin = 1_000_000_000_000;
     assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
     assert_eq!(budget.charge(begin, &charge(quick)).deficit_ns, 15 * quick.token_ns());
-    // And back: nothing was won by that.
+    // And back again: the client gains nothing.
     assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
 }

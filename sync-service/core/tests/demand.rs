@@ -58,7 +58,7 @@ fn silence_fades_out_within_a_window_and_a_half() {
 fn a_lost_report_is_made_up_for_by_the_next() {
     let mut window = Window::default();
     for i in [1, 2, 3, 4, 6, 7, 8] {
-        // The one after says so: nobody has answered the lost one.
+        // The next report says it again, as the lost one was not answered.
         let recently = if i == 6 { 50 } else { 25 };
         window.observe(at(i * 250), &said(i * 25, recently), ALONE);
     }
@@ -172,7 +172,7 @@ fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     }
 }
 
-/// What the receivers of one region measure for a POP that deals its reports out to them.
+/// What the weir-syncs of one region measure together, if a POP sends each report to one of them.
 fn dealt(receivers: &mut [Window], reports: &[(u64, usize, bool)]) -> Vec<u64> {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
     let hearing = if receivers.len() > 1 { SHARED } else { ALONE };
@@ -196,14 +196,13 @@ fn two_receivers_of_one_region_count_a_pop_once() {
     let mut receivers = [Window::default(), Window::default()];
     let reports: Vec<_> = (0..20).map(|i| (25, i, true)).collect();
     let told = dealt(&mut receivers, &reports);
-    // Each hears every other report, and an edge of its window lies between two of them.
+    // Each hears every other report, so the edge of its window lies between two of them.
     let last = told.last().copied().unwrap();
     assert!((75_000..=100_000).contains(&last), "{last}");
 }
 
 proptest! {
-    /// Several receivers, each report answered: never more in sum than one receiver of all would have counted
-    /// as new within the longest gap, and over a long time all of it.
+    /// If each report is answered, several weir-syncs together count each token once.
     #[test]
     fn receivers_together_count_what_was_asked_once(
         reports in prop::collection::vec((0..100_u64, 0..4_usize), 4..60), receivers in 1..4_usize,
@@ -215,7 +214,7 @@ proptest! {
         prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
     }
 
-    /// Where answers are lost, what is said again is counted again only by those that did not hear it.
+    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not heard of it.
     #[test]
     fn lost_answers_count_at_most_once_a_receiver(
         reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,
@@ -231,8 +230,8 @@ proptest! {
         if receivers == 1 { prop_assert_eq!(told, truth); }
     }
 
-    /// Whatever arrives in whichever order: no demand above what was asked for within the window,
-    /// and no more memory than a few samples.
+    /// Whatever arrives, in any order: the demand is never more than what was asked for within the window, and only a
+    /// few samples are kept.
     #[test]
     fn never_more_than_was_asked(reports in prop::collection::vec((0..200_u64, 0..1_000_u64), 1..100)) {
         let (mut window, mut now_ms, mut most) = (Window::default(), 10_000, 0);

@@ -22,14 +22,14 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members }
 }
 
-/// What POPs that ask may do, of a rule with nothing but a quota.
+/// What POPs that are asked for a key may do, under a rule that has nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
     let id = BudgetId { rule: "r".into(), value: vec![1] };
     let entry = Entry::new(id, quota, Sharing::of(quota));
     divide(&Shared { entry: &entry, account, own: None }, "fra", &Terms::default()).asking
 }
 
-/// 100/s with a burst of 100, `level` tokens left, asked for by two POPs.
+/// The same for 100/s with a burst of 100, of which `level` tokens are left. Two POPs are asked.
 fn grant(level: i64, demand: u64) -> Grant {
     let quota = quota(100, Period::Second, 100);
     let deficit_ns = u64::try_from(100 - level).unwrap() * quota.token_ns();
@@ -86,7 +86,7 @@ fn the_lease_lasts_as_long_as_the_debt() {
 #[test]
 fn the_slowest_quota_keeps_its_digits() {
     let quota = quota(1, Period::Day, 10);
-    // At its target, and asked for by two POPs at 1/s: one token a day is 1/86400 of that.
+    // The level is at its target, and two POPs are asked for 1/s. One token a day is 1/86400 of that.
     let members = vec![member("fra", 1_000, 2, 0)];
     let grant = asking(quota, &account(9 * quota.token_ns() - TARGET_NS, members));
     assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
@@ -100,7 +100,7 @@ fn debt_is_what_is_missing_beyond_empty() {
 }
 
 proptest! {
-    /// Any account gives a grant; more level never means a smaller ratio, more demand never a larger.
+    /// Any account gives a grant. A higher level never gives a smaller ratio, and more demand never gives a larger one.
     #[test]
     fn grants_are_monotonous(token_ns in 1..1_000_000_u32, burst in 1..1_000_000_u32, deficit in any::<u64>(), less in any::<u64>(), milli in any::<u64>(), more in any::<u64>()) {
         let Some(rate) = Rate::new(token_ns, Period::Minute) else { return Ok(()) };
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// One POP of the loop below: error diffusion only, its own bucket never the narrower.
+/// One POP of the loop below. It only thins requests out, as if its bucket were never empty.
 struct Pop {
     name: String,
     ratio: u64,
@@ -124,7 +124,7 @@ struct Pop {
     asked_reported: u64,
 }
 
-/// Six POPs share 100/s and are asked for `factor` times that: over a minute they admit the quota.
+/// What six POPs admit in a minute that share 100/s and are asked for `factor` times as much.
 fn run_loop(factor: u64) -> u64 {
     let quota = quota(100, Period::Second, 100);
     let (mut budget, mut demands) = (Budget::default(), Demands::default());

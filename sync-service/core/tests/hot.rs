@@ -32,13 +32,13 @@ fn entry(value: u64) -> Entry {
     Entry::new(id, quota(), Sharing::of(quota()))
 }
 
-/// The same as a POP reports it.
+/// The same key in a report of a POP.
 fn reported(value: u64) -> Entry {
     let count = Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 };
     Entry { counts: vec![count], ..entry(value) }
 }
 
-/// The account of a key that is asked for, where less than a half is left.
+/// An account with `level` of 100 tokens left. If that is less than half, the key is asked for.
 fn account(level: u64, spread: u32) -> Account {
     let milli = if level < 50 { 1_000 } else { 0 };
     asked_account(level, spread, milli)
@@ -96,7 +96,7 @@ fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
     let resting: Vec<Entry> = (10..20).map(entry).collect();
     region.grant(at(BEGIN), &hot, &vec![account(0, 4); 10]);
     region.grant(at(BEGIN), &resting, &vec![account(100, 4); 10]);
-    // Neither key 12 of the other rule nor one that is not hot stands for what it does not ask about.
+    // Key 12 of another rule and a key that is not hot change nothing.
     let report = asking(&[(1, 17), (1, 3), (0, 12), (1, 99), (1, 0), (1, 9), (1, 10), (0, 0), (1, 4)]);
     let pushed = region.pushes(at(BEGIN), &report, false).1;
     let pushed: Vec<u64> =
@@ -134,7 +134,7 @@ fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
     assert_eq!(told(&mut region, 5_000, 5, 4, 1), 0, "it was heard");
 }
 
-/// What the one POP that is asked was answered is newer than what is pushed, and its bucket is exact.
+/// The one POP that is asked has an exact bucket, and its last answer is newer than what would be pushed.
 #[test]
 fn a_pop_that_a_key_is_asked_of_alone_is_not_pushed_what_is_for_the_others() {
     let mut region = region();

@@ -82,7 +82,7 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
     assert_eq!(hub.figures(at(1_000)).store_silence_ns, SECOND_NS);
 }
 
-/// A node of a cluster is down, and the keys of the others are not its affair.
+/// One node of a cluster is down, and only its keys have no account.
 #[test]
 fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
     let mut hub = hub("eu");
@@ -108,7 +108,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
         let bursts = reply.grants.iter().map(|allowance| allowance.grant().unwrap().burst);
         (bursts.collect::<Vec<_>>(), facts.deficits.len(), facts.tokens, hub.figures(at(ms)).store_silence_ns)
     };
-    // The quota, and the region's share of it; of the latter 40 of 50 are gone.
+    // The burst of the quota, and of the region's share of it. Of the share, 40 of 50 tokens are taken.
     assert_eq!(settle(250, 40, true), (vec![100, 50], 1, 40, 0));
     assert_eq!(settle(500, 41, true), (vec![100, 50], 1, 1, 0));
     assert_eq!(settle(750, 60, false), (vec![100, 100], 2, 79, 0));

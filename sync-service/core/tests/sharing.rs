@@ -19,8 +19,8 @@ fn with_floors(floors: &[(&str, u8)]) -> Sharing {
     Sharing { floors: floors.iter().map(floor).collect(), ..Sharing::of(quota()) }
 }
 
-/// A budget of 100/s with a burst of 100, `level` tokens left, and members that are asked for so much a
-/// second at two POPs each.
+/// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each member is asked for so much a second, at
+/// two POPs.
 fn account(level: i64, members: &[(&str, u64)]) -> Account {
     let member = |&(name, demand): &(&str, u64)| Member {
         name: name.into(),
@@ -47,7 +47,7 @@ fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
     division(sharing, account, region).asking.ratio
 }
 
-/// As the quotient, save for rounding.
+/// Whether it is the quotient, except for rounding.
 fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
     ratio.bits().abs_diff(AdmitRatio::of(part, whole).bits()) <= 2
 }
@@ -80,7 +80,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     assert_eq!(level(0), 0, "it is used up");
     assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
     assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
-    // One POP of the other region takes every token as it comes.
+    // One POP of the other region takes each token as soon as it refills.
     let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
     empty.members[0].demand.askers = 1;
     let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
@@ -141,7 +141,7 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     assert_eq!(bursts(1_000, 2_000), (2, 2), "a few requests at least");
 }
 
-/// How many requests of one token a POP lets through at once that holds `grant`.
+/// How many requests of one token a POP with this grant lets through at once.
 fn at_once(grant: &Grant) -> u32 {
     (grant.burst - 1) / grant.parts + 1
 }
@@ -205,8 +205,8 @@ fn a_warm_key_gets_no_grant_and_a_resting_one_the_longest_lease() {
 }
 
 proptest! {
-    /// No budget gives out more than it has and the floors; each region gets its floor or all it asks for;
-    /// and without floors all get the same.
+    /// No budget gives out more than it has, or than the floors. Each region gets its floor, or all that it asks for.
+    /// Without floors all regions get the same ratio.
     #[test]
     fn parts_add_up(
         level in -2_000..100_i64, demands in prop::collection::vec(0..5_000_u64, 1..6),

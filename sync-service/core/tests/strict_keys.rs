@@ -21,7 +21,7 @@ fn key(rule: u16, value: u8, epoch: u32, ahead: u32) -> Key {
     Key { rule, value: vec![value], epoch, ahead, ..Key::default() }
 }
 
-/// Keys by turns of a bounded and of two strict rules; one strict key twice, in two epochs.
+/// Keys of a bounded rule and of two strict ones, mixed. One strict key is there twice, in two epochs.
 fn report() -> Report {
     let rules = vec![rule("bounded", false), rule("login", true), rule("payment", true)];
     let keys = vec![

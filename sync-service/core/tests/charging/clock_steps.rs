@@ -1,11 +1,11 @@
-//! Steps of the store's clock: they are told from time, and cost little.
+//! Steps of the store's clock: a budget does not take them for time, and they cost little.
 
 use weir_budget::budget::Budget;
 use weir_wire::quota::Period;
 
 use crate::{SECOND_US, charge, quota, told};
 
-/// A clock of the store that steps a little forward looks like a delay; it is forgotten. A larger step is told from one.
+/// If the store's clock steps a little forward, that looks like a delay, which is soon forgotten. A larger step does not.
 #[test]
 fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
     let quota = quota(50, Period::Second, 50);
@@ -23,7 +23,7 @@ fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
     assert_eq!(owed_after(1, 3_600_000), its_span_and_as_much_again);
 }
 
-/// The first report of a POP brings a step as time: the others' reports after it are not held up for that.
+/// With a POP's first report, a step counts as time. The other POPs' next reports then do not count as held up.
 #[test]
 fn a_step_that_a_new_pop_bears_out_holds_up_nobody_else() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
@@ -74,7 +74,7 @@ fn a_step_of_the_stores_clock_costs_a_burst_at_most_either_way() {
         for (step_at_s, looks) in [(50, false), (50, true), (65, false), (65, true)] {
             let owed = owed_with_a_step(step_s, step_at_s, looks);
             if (step_s, step_at_s, looks) == (30, 65, true) {
-                // A look at a debt may have done so half a minute ago.
+                // A look at the debt half a minute ago may have taken the step for time.
                 continue;
             }
             assert!(
@@ -85,7 +85,7 @@ fn a_step_of_the_stores_clock_costs_a_burst_at_most_either_way() {
     }
 }
 
-/// Its reports say how long ago the last ones were made.
+/// The POP's reports say how much time has passed since the ones before.
 #[test]
 fn what_was_put_off_while_a_budget_was_only_looked_at_is_made_good() {
     let (quota, mut budget) = (quota(100, Period::Second, 100), Budget::default());

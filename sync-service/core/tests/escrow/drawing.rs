@@ -7,14 +7,14 @@ use weir_wire::quota::{Period, Quota};
 
 use crate::{LEASE_US, SECOND_US, draw, quota};
 
-/// When what was given at 0 counts as spent.
+/// When tokens that were given at 0 count as spent.
 const HELD_US: u64 = LEASE_US + LEASE_US / 64;
 
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim { epoch, admitted, ahead }
 }
 
-/// Draws for one epoch of POP "a"; returns all that was debited for it, or none where it is refused.
+/// Draws for one epoch of POP "a". Returns all that was debited for it, or none if the draw is refused.
 fn ask(store: &mut Escrow, now_us: u64, quota: Quota, claim: Claim) -> Option<u64> {
     let lease = store.draw(now_us, "a", &draw(quota, &[claim])).leases[0];
     (lease != NO_LEASE).then_some(lease.charged)
@@ -83,8 +83,8 @@ fn leases_end_one_after_the_other() {
     let (quota, mut store) = (twenty(), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 10));
     ask(&mut store, SECOND_US, quota, claim(2, 0, 10));
-    // At the first end 10 of 20 are missing; until the second end no more than 10 may refill, and it
-    // took a second for that.
+    // When the first lease ends, 10 of 20 tokens are missing. Until the second ends, only 10 may refill, which takes a
+    // second.
     let held = store.draw(HELD_US + SECOND_US - 1, "b", &draw(quota, &[]));
     assert_eq!((held.outstanding, held.deficit_ns), (10, 10 * quota.token_ns() + 1_000));
     let ended = store.draw(HELD_US + SECOND_US + 500_000, "b", &draw(quota, &[]));
@@ -189,9 +189,9 @@ fn what_others_may_yet_give_back_is_asked_for_again_soon() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 2));
     assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US / 1_000);
-    // Its own are no reason: it has them on hand.
+    // Its own tokens are no reason to wait: they are on hand.
     assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 3)), 3_600_000);
-    // Spent, they do not come back.
+    // Once they are spent, none will be given back.
     ask(&mut store, 0, quota, claim(1, 2, 0));
     assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), 3_600_000);
 }

@@ -1,4 +1,4 @@
-//! What a strict budget has can be spent: the price of being strict is small where messages go through.
+//! A strict budget's tokens can be spent: while messages get through, little is lost by being strict.
 
 use weir_budget::escrow::Escrow;
 use weir_wire::quota::{Period, Quota};
@@ -69,7 +69,7 @@ fn lost_answers_lose_no_tokens() {
     }
 }
 
-/// A client that leaves costs what its POP had ahead, and only until the lease ends; given back, nothing.
+/// If a client leaves, what its POP had ahead is missing until the lease ends, or until it is given back.
 #[test]
 fn a_client_that_moves_costs_at_most_what_was_ahead() {
     let quota = quota(10, Period::Second, 10);

@@ -16,7 +16,7 @@ pub(crate) struct Pop {
     pub(crate) epoch: u64,
     pub(crate) admitted: u64,
     charged: u64,
-    /// Until when what is charged may be spent; none has been heard of while there is none.
+    /// Until when tokens may be spent; `None` before the first answer.
     pub(crate) until_us: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Pop {
         spent
     }
 
-    /// A report for more; where the lease has ended, of an epoch called `new_epoch`.
+    /// A report that wants more. If the lease has ended, it begins the epoch `new_epoch`.
     pub(crate) fn report(&mut self, now_us: u64, ahead: u32, new_epoch: u64) -> Report {
         if self.until_us.is_some_and(|until| until <= now_us) {
             *self = Self::new(new_epoch);
@@ -46,7 +46,7 @@ impl Pop {
         Report { claim, made_us: now_us }
     }
 
-    /// Gives its epoch back: from now on it has nothing, and says so.
+    /// Gives its epoch back, and with it all its tokens.
     pub(crate) fn give_back(&mut self, now_us: u64, new_epoch: u64) -> Report {
         let old = std::mem::replace(self, Self::new(new_epoch));
         let claim = Claim { epoch: old.epoch, admitted: old.admitted, ahead: 0 };

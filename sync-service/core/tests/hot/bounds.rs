@@ -44,7 +44,7 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
         region.grant(at(BEGIN), &[reported(2 * value + 1)], &[asked_account(95, 0, 2_000_000)]);
     }
     assert_eq!(region.hot.to_list(at(BEGIN)).len(), HOT_MAX);
-    // In debt, among them, and not before they were there.
+    // Keys in debt, whose neighbours are these. They come later.
     let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
     for value in 0..heavy {
         region.grant(at(BEGIN), &[reported(200 * value)], std::slice::from_ref(&in_debt));
@@ -57,14 +57,14 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     assert!((0..heavy).all(|value| kept.contains(&entry(200 * value).id)), "they were crowded out");
     let expected = 2 * (flood / 100) + heavy - HOT_MAX as u64;
     assert_eq!(region.hot.dropped(), expected);
-    // And they are what a POP hears of first.
+    // A POP hears of them first.
     let first = pushed(&mut region, BEGIN, "pop", 1);
     let in_debt = |pushed: &&Pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
     assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
 }
 
-/// What a POP is pushed that reports every interval for so long while `accounts` keys are hot: bytes in a second, and by
-/// key when it was told, in milliseconds. A key has at least `value_bytes`.
+/// What is pushed to a POP that reports every interval, while there is a hot key for each account: the bytes of a second,
+/// and when each key was pushed, in milliseconds. A key has at least `value_bytes`.
 fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
     let mut region = region();
     let mut hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
@@ -87,7 +87,7 @@ fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTre
 #[test]
 fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
     let seconds = 20;
-    // As many as there may be, of which a few are in debt, spread among them.
+    // As many as there may be. Some, here and there, are in debt.
     let in_debt = Account { deficit_ns: 150 * quota().token_ns(), ..account(10, 0) };
     let of = |n: usize| if n.is_multiple_of(16) { in_debt.clone() } else { account(10, 0) };
     let (bytes, told) = told_of(&(0..HOT_MAX).map(of).collect::<Vec<_>>(), seconds, 8);
@@ -100,7 +100,7 @@ fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
         held.all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)),
         "one that is in debt lapses"
     );
-    // Where it is not that much more than fits at once, all get their turn, and none lapses.
+    // If not many more than fit at once, all get their turn, and none lapses.
     let (bytes, told) = told_of(&vec![account(10, 0); 1_500], seconds, 8);
     assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
     assert_eq!(told.len(), 1_500);

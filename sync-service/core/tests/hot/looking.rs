@@ -18,7 +18,7 @@ fn a_resting_key_is_named_until_it_is_on_the_list() {
     assert_eq!(region.hot.to_list(at(BEGIN + 2_750)), [resting(1)], "in its own time");
 }
 
-/// If it were named by those that only look at it, a quota that was changed would stay on the list for ever.
+/// If regions that only look at a key named it, a quota that was changed would stay on the list for ever.
 #[test]
 fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
     let (mut asked, mut others) = (region(), region());
@@ -30,7 +30,7 @@ fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
     asked.grant(now, std::slice::from_ref(&raised), &[asked_account(10, 0, 1_000)]);
     let quotas = |keys: Vec<HotKey>| keys.iter().map(|key| key.quota).collect::<Vec<_>>();
     assert_eq!(quotas(asked.hot.to_list(now)), [raised.quota]);
-    // A look that was under way when the POPs reported.
+    // A look comes back that was under way when the POPs reported.
     asked.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
     assert_eq!(quotas(asked.hot.to_list(now)), [raised.quota]);
     let looked_at = asked.peeks(at(BEGIN + 750), &[listed(1)]);
@@ -58,7 +58,7 @@ fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
     assert_eq!(hot, 240, "two ticks of 250 ms are the first after the interval of 350 ms");
 }
 
-/// Looks, in a second of the last half of `seconds`, of a region at keys of which a tenth of the quota is left.
+/// How often a region looks at keys of which a tenth of the quota is left, per second in the last half of `seconds`.
 fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
     let mut region = region();
     // The list that all regions share; another region has just named them.
@@ -82,7 +82,7 @@ fn looks_per_second(keys: u64, seconds: u64, is_asked: bool) -> u64 {
 
 #[test]
 fn keys_that_nobody_asks_for_cost_the_store_next_to_nothing() {
-    // Twice a second each, as long as they are asked for.
+    // Each twice a second, as long as it is asked for.
     assert_eq!(looks_per_second(100, 20, true), 200);
     let unasked = looks_per_second(100, 400, false);
     assert!(unasked <= 100 / 30 + 1, "{unasked} looks a second at 100 keys");
@@ -93,7 +93,7 @@ fn a_resting_key_that_is_asked_for_elsewhere_is_looked_at_at_once() {
     let mut region = region();
     let mut looked_at = Vec::new();
     for ms in (0..62_000).step_by(250) {
-        // Asked for again elsewhere just after it was looked at, and long before it would be again.
+        // It is asked for elsewhere just after it was looked at, long before its next turn.
         let fleet = if ms >= 31_000 { vec![listed(1)] } else { vec![resting(1)] };
         for entry in region.peeks(at(BEGIN + ms), &fleet) {
             looked_at.push(ms);
