@@ -13,6 +13,7 @@ mod slow;
 #[macro_use]
 mod suite;
 mod bans;
+mod clock;
 mod cluster;
 mod connecting;
 mod quota;
