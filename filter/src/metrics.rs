@@ -73,7 +73,9 @@ impl Metrics {
             })
             .collect();
         if without > 0 {
-            log::warn!("{without} rules have no metrics: {RULES_DEFINED_MAX} others had theirs before");
+            log::warn!(
+                "{without} rules have no metrics: {RULES_DEFINED_MAX} other rules have theirs, and that is the most"
+            );
         }
     }
 

@@ -50,7 +50,7 @@ impl Shared for Process {
             return known;
         }
         let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
-            log::warn!("the host has no randomness: keys are hashed with a secret that can be guessed");
+            log::warn!("the host has no random numbers: keys are hashed with a secret that can be guessed");
             guessable()
         });
         let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);

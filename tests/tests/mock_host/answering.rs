@@ -276,5 +276,5 @@ fn a_host_without_metrics_or_ticks_limits_all_the_same() {
     assert_eq!(worker.allowed_of(10, &client(1)), 3);
     worker.tick();
     assert_eq!(worker.host().called("proxy_increment_metric"), 0);
-    assert_eq!(worker.host().logged("the host has no tick"), 1);
+    assert_eq!(worker.host().logged("the host has no timer"), 1);
 }

@@ -52,10 +52,9 @@ impl Limiter {
             if !scratch.shadow.is_empty() {
                 self.judge_shadows(&mut scratch, slots, now);
             }
-            scratch
-                .unlimited
-                .iter()
-                .for_each(|rule| self.counters.count(*rule, |counts| &mut counts.allowed));
+            for rule in &scratch.unlimited {
+                self.counters.count(*rule, |counts| &mut counts.allowed);
+            }
         }
         if !self.in_hand.is_empty() {
             self.end_in_hand(&scratch.hits, is_allowed, slots, now);

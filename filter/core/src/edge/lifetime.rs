@@ -43,7 +43,7 @@ impl Edge {
         if config.keys_are_unkeyed() {
             turn.log(
                 Level::Warn,
-                "keys leave this POP under a hash that everybody can make: set sync.key_secret, the same at every POP",
+                "keys leave this POP under a hash that anybody can compute: set sync.key_secret, the same at every POP",
             );
         }
         let reporter = config.sync.as_ref().map(|sync| reporter(sync, turn.site)).transpose();

@@ -95,8 +95,10 @@ impl Edge {
                 Level::Warn,
                 "weir-sync does not know how many POPs the fleet has: it divides the whole quota",
             ),
-            Step::Stale => (Level::Info, "weir-sync is silent: allowances hold while leases last"),
-            Step::Fallback => (Level::Warn, "weir-sync is silent: each rule's when_unsynced decides now"),
+            Step::Stale => (Level::Info, "weir-sync does not answer: grants hold until their leases end"),
+            Step::Fallback => {
+                (Level::Warn, "weir-sync does not answer: from now on each rule's when_unsynced decides")
+            }
         };
         turn.log(level, text);
     }
