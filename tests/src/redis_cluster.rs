@@ -6,7 +6,6 @@ use crate::port;
 use crate::redis::{OPERATOR, Redis, in_a_group};
 use crate::wait::until;
 
-const SERVERS: usize = 6;
 const MASTERS: usize = 3;
 
 /// The servers of a cluster. Dropping it ends all.
@@ -20,8 +19,21 @@ impl Cluster {
     /// Starts one whose replicas take over about `timeout_ms` after a master fell silent, and waits until it serves every
     /// slot and the replicas are in step.
     pub async fn start(timeout_ms: u32) -> Self {
-        let mut servers = Vec::with_capacity(SERVERS);
-        for _ in 0..SERVERS {
+        let cluster = Self::create(2 * MASTERS, timeout_ms).await;
+        cluster.in_step().await;
+        cluster
+    }
+
+    /// Starts one without replicas, and waits until it serves every slot.
+    pub async fn start_masters() -> Self {
+        let cluster = Self::create(MASTERS, 5_000).await;
+        cluster.is_up().await;
+        cluster
+    }
+
+    async fn create(count: usize, timeout_ms: u32) -> Self {
+        let mut servers = Vec::with_capacity(count);
+        for _ in 0..count {
             let (bus, timeout) = (port::free().to_string(), timeout_ms.to_string());
             let settings = [
                 "--cluster-enabled",
@@ -41,14 +53,19 @@ impl Cluster {
         let addresses = cluster.servers.iter().map(|server| server.address().to_string());
         let mut create: Vec<String> = vec!["create".into()];
         create.extend(addresses);
-        create.extend(["--cluster-yes", "--cluster-replicas", "1"].map(str::to_owned));
+        let replicas = (count / MASTERS - 1).to_string();
+        create.extend(["--cluster-yes", "--cluster-replicas", &replicas].map(str::to_owned));
         operate(&create);
-        cluster.in_step().await;
         cluster
     }
 
-    /// Waits until every node knows of every slot, and every replica has what its master has.
-    pub async fn in_step(&self) {
+    /// The servers that are masters at first.
+    pub fn masters(&self) -> &[Redis] {
+        &self.servers[..MASTERS]
+    }
+
+    /// Waits until every node knows of every slot.
+    async fn is_up(&self) {
         for server in &self.servers {
             let mut connection = server.operator().await;
             until("the cluster to be up", async || {
@@ -58,7 +75,12 @@ impl Cluster {
             })
             .await;
         }
-        for server in &self.servers[..MASTERS] {
+    }
+
+    /// Waits until every node knows of every slot, and every replica has what its master has.
+    pub async fn in_step(&self) {
+        self.is_up().await;
+        for server in self.masters() {
             let mut connection = server.operator().await;
             until("a replica to be in step", async || {
                 let replicas: u32 =
@@ -77,7 +99,7 @@ impl Cluster {
 
     /// Drops all that is stored, and the scripts with it.
     pub async fn flush(&self) {
-        for server in &self.servers[..MASTERS] {
+        for server in self.masters() {
             let mut connection = server.operator().await;
             for command in ["FLUSHALL", "SCRIPT FLUSH"] {
                 let mut words = command.split(' ');

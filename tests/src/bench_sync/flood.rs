@@ -32,8 +32,13 @@ pub(super) struct Reached {
 
 /// The POPs, of `weir_sync`.
 pub(super) fn pops(weir_sync: &WeirSync) -> Vec<Pop> {
+    pops_of(weir_sync, SHARED_BY)
+}
+
+/// The same, where a key is asked for at `shared_by` of them.
+pub(super) fn pops_of(weir_sync: &WeirSync, shared_by: u64) -> Vec<Pop> {
     let of = |n| {
-        let first = n / SHARED_BY * KEYS;
+        let first = n / shared_by * KEYS;
         Pop::new(weir_sync, &format!("pop-{n}"), first..first + KEYS)
     };
     (0..POPS).map(of).collect()

@@ -6,11 +6,13 @@
 //! it nearly alone by the core.
 
 mod captured;
+mod cluster;
 mod cpu;
 mod flood;
 mod hot_keys;
 mod interval;
 mod large;
+mod lists;
 mod pop;
 mod stats;
 mod throughput;
@@ -51,7 +53,7 @@ impl Plan {
 }
 
 /// The parts of a run, in order.
-pub const PARTS: [&str; 5] = ["memory", "redis", "large", "hot", "fleet"];
+pub const PARTS: [&str; 8] = ["memory", "redis", "cluster", "large", "hot", "lists", "fleet", "fleets"];
 
 /// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
 pub async fn run(plan: Plan, parts: &[String]) -> Part {
@@ -63,14 +65,23 @@ pub async fn run(plan: Plan, parts: &[String]) -> Part {
     if wanted("redis") {
         throughput::redis(plan, &mut figures).await;
     }
+    if wanted("cluster") {
+        cluster::run(plan, &mut figures).await;
+    }
     if wanted("large") {
         large::run(plan, &mut figures).await;
     }
     if wanted("hot") {
         hot_keys::run(&mut figures).await;
     }
+    if wanted("lists") {
+        lists::run(plan, &mut figures).await;
+    }
     if wanted("fleet") {
         interval::run(plan, &mut figures).await;
+    }
+    if wanted("fleets") {
+        interval::grow(&mut figures).await;
     }
     Part { reached: figures.reached, figures: figures.page }
 }

@@ -47,6 +47,8 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// Whether the counts were charged.
     pub(super) is_settled: bool,
+    /// Of the report and of the reply, without HTTP's heads.
+    pub(super) bytes: (u64, u64),
 }
 
 impl Pop {
@@ -82,7 +84,9 @@ impl Pop {
 
     /// Lets requests come in for every key, reports, and takes in the answer; panics where there is none.
     pub(super) async fn exchange(&mut self) -> Outcome {
-        let ask = ask(self.say());
+        let report = self.say();
+        let said = report.len() as u64;
+        let ask = ask(report);
         let sent = Instant::now();
         let answer = self.client.send(&ask).await;
         let took = sent.elapsed();
@@ -90,7 +94,7 @@ impl Pop {
         let reply = Reply::decode(&answer.body).unwrap_or_else(|e| panic!("no reply: {e}"));
         assert_eq!(reply.sequence, self.report.sequence, "the reply to another report");
         self.hear(&reply);
-        Outcome { took, is_settled: reply.settled }
+        Outcome { took, is_settled: reply.settled, bytes: (said, answer.body.len() as u64) }
     }
 
     /// Reports no key, only that it is there; panics where there is no answer.
