@@ -78,12 +78,12 @@ async fn one(fleet: Fleet, store: &str, name: &str, figures: &mut Figures) {
 
 /// More and more POPs that report 200 keys each to two weir-syncs, over a cluster of three masters.
 ///
-/// They report every eight seconds, so that 1,000 POPs fit on two cores beside what they report to. What a report costs
-/// does not depend on when the next one comes.
+/// They report every twenty seconds, so that 1,000 POPs fit on two cores beside what they report to. What it costs to
+/// charge a report does not depend on when the next one comes; what a reply pushes grows with the time between two.
 pub(super) async fn grow(figures: &mut Figures) {
     for pops in [100, 300, 1_000] {
-        let interval = Duration::from_secs(8);
-        let fleet = Fleet { pops, interval, keys: 2_000, keys_at_a_pop: 200, lasts: 2 * interval };
+        let interval = Duration::from_secs(20);
+        let fleet = Fleet { pops, interval, keys: 2_000, keys_at_a_pop: 200, lasts: interval };
         progress(&format!("{pops} POPs, a cluster of three masters"));
         let cluster = Cluster::start_masters().await;
         let weir_syncs = [
