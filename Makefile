@@ -157,7 +157,7 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (25 minutes)
+bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (30 minutes)
 
 bench-envoy: cargo cc redis-server envoy wasm empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
@@ -179,7 +179,7 @@ instructions-baseline: cargo cc valgrind ## write the present counts as the new 
 
 # Runs the binary as operators do, and `redis-benchmark` for comparison. `make bench-sync QUICK=1` takes a minute, and
 # only prints.
-bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, 330 POPs (4 minutes)
+bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, a cluster, 1,000 POPs (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 

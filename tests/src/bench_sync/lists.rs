@@ -74,7 +74,7 @@ async fn one(plan: Plan, list: List) -> (f64, f64) {
     tokio::time::sleep_until(began + Duration::from_secs(2)).await;
     let (from, before, sent) = (Instant::now(), cpu::time(redis.id()), sent(&redis).await);
     tokio::time::sleep_until(ends).await;
-    let spent = cpu::time(redis.id()).saturating_sub(before).as_secs_f64() / from.elapsed().as_secs_f64();
+    let cpu = cpu::time(redis.id()).saturating_sub(before).as_secs_f64() / from.elapsed().as_secs_f64();
     let sent = (self::sent(&redis).await - sent) / from.elapsed().as_secs_f64();
     let mut answered = 0;
     while let Some(done) = regions.join_next().await {
@@ -83,7 +83,7 @@ async fn one(plan: Plan, list: List) -> (f64, f64) {
     let expected = REGIONS * u64::try_from((ends - began).as_millis() / INTERVAL.as_millis()).unwrap_or(0);
     // A region that was not answered would make the list look cheap.
     assert!(answered * 10 >= expected * 8, "{list:?}: {answered} answers of about {expected}");
-    (spent, sent)
+    (cpu, sent)
 }
 
 /// Asks every interval until `ends`; returns how often it was answered.
@@ -93,6 +93,7 @@ async fn region(url: &str, list: List, region: u64, ends: Instant) -> u64 {
         pop_ttl: Duration::from_secs(10),
         files: Files::default(),
         nodes: NodeMap::default(),
+        wait: None,
     };
     let store = Store::new(url, options).unwrap_or_else(|e| panic!("{url}: {e}"));
     let hot: Vec<_> = numbers(region, HOT).map(hot).collect();
@@ -108,8 +109,8 @@ async fn region(url: &str, list: List, region: u64, ends: Instant) -> u64 {
             // A ban is put once.
             List::Bans => store.bans(if is_first { &bans } else { &[] }).await.is_ok(),
             List::Pops => {
-                let noted = store.note_pops(&format!("region-{region}"), &notes).await;
-                noted.is_ok() && store.register(&format!("pop-{region}")).await.is_ok()
+                let member = format!("region-{region}");
+                store.note_pops(&member, &notes).await.is_ok() && store.register(&member).await.is_ok()
             }
         };
         is_first &= !is_answered;
