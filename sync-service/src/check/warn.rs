@@ -70,7 +70,9 @@ fn of_lists(set: &RuleSet) -> Vec<String> {
 /// Whether a condition holds for every client's address of a family, and asks for nothing else.
 fn is_everybody(Condition { all, any, not }: &Condition) -> bool {
     let is_plain = any.is_empty() && not.is_none();
-    is_plain && matches!(&all.tests[..], [Test::Addresses(networks)] if networks.has_whole_family())
+    let mut tests = all.tests();
+    let is_whole = matches!(tests.next(), Some(Test::Addresses(networks)) if networks.has_whole_family());
+    is_plain && is_whole && tests.next().is_none()
 }
 
 /// The entry of allow or deny that always decides before this rule, if there is one.
@@ -159,7 +161,7 @@ fn contains(wide: &Condition, narrow: &Condition) -> bool {
 }
 
 fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
-    wide.tests.iter().all(|wide| narrow.tests.iter().any(|narrow| test_contains(wide, narrow)))
+    wide.tests().all(|wide| narrow.tests().any(|narrow| test_contains(wide, narrow)))
 }
 
 /// Whether `wide` holds wherever `narrow` does; `false` may be wrong.

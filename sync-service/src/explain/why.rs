@@ -12,7 +12,7 @@ pub(super) fn not(
     request: &mut Fetched<'_>,
 ) -> Option<String> {
     let Condition { all, any, not } = condition;
-    if let Some(test) = all.tests.iter().find(|test| !test.holds(request).may()) {
+    if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {
         return Some(failed(test, attributes, request));
     }
     let may = |clause: &Clause| clause.holds(request).may();

@@ -24,11 +24,13 @@ pub struct Condition {
     pub not: Option<Box<Clause>>,
 }
 
-/// Tests on a request, the cheapest first: all must hold. Without any, it always holds.
+/// Tests on a request: all must hold. Without any, it always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clause {
-    /// The tests.
-    pub tests: Vec<Test>,
+    /// The cheapest first.
+    cheap: Vec<Test>,
+    /// Regular expressions: they are tried after everything else.
+    dear: Vec<Test>,
 }
 
 /// A test on a request.
@@ -58,37 +60,41 @@ impl Condition {
                 Holds::any(&self.any, |clause| clause.holds(request))
             }
         };
-        self.all
-            .tests_hold(request, false)
+        all_hold(&self.all.cheap, request)
             .and(|| any(request))
             .and(|| self.not.as_ref().map_or(Holds::Yes, |clause| !clause.holds(request)))
-            .and(|| self.all.tests_hold(request, true))
+            .and(|| all_hold(&self.all.dear, request))
     }
 
     /// Whether any of its tests is expensive.
     pub fn is_dear(&self) -> bool {
-        self.clauses().flat_map(|clause| &clause.tests).any(Test::is_dear)
+        let clauses = core::iter::once(&self.all).chain(&self.any).chain(self.not.as_deref());
+        clauses.into_iter().any(|clause| !clause.dear.is_empty())
     }
+}
 
-    fn clauses(&self) -> impl Iterator<Item = &Clause> {
-        core::iter::once(&self.all).chain(&self.any).chain(self.not.as_deref())
+impl FromIterator<Test> for Clause {
+    fn from_iter<I: IntoIterator<Item = Test>>(tests: I) -> Self {
+        let (dear, cheap) = tests.into_iter().partition(Test::is_dear);
+        Self { cheap, dear }
     }
 }
 
 impl Clause {
-    /// Whether the request passes every test.
-    pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
-        self.tests_hold(request, false).and(|| self.tests_hold(request, true))
+    /// Its tests, in the order in which they are tried.
+    pub fn tests(&self) -> impl Iterator<Item = &Test> + Clone {
+        self.cheap.iter().chain(&self.dear)
     }
 
-    /// Whether the request passes the expensive tests if `is_dear`, else the cheap ones.
-    #[inline(never)]
-    fn tests_hold(&self, request: &mut Fetched<'_>, is_dear: bool) -> Holds {
-        Holds::all(
-            &self.tests,
-            |test| if test.is_dear() == is_dear { test.holds(request) } else { Holds::Yes },
-        )
+    /// Whether the request passes every test.
+    pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        all_hold(&self.cheap, request).and(|| all_hold(&self.dear, request))
     }
+}
+
+#[inline]
+fn all_hold(tests: &[Test], request: &mut Fetched<'_>) -> Holds {
+    Holds::all(tests, |test| test.holds(request))
 }
 
 impl Test {

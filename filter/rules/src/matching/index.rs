@@ -163,7 +163,7 @@ impl Postings {
         let mut open = Bits::all(len);
         for (place, clause) in clauses.iter().enumerate() {
             (postings.place, postings.asks) = (place, false);
-            for test in &clause.tests {
+            for test in clause.tests() {
                 add(test, &mut postings);
             }
             if postings.asks {

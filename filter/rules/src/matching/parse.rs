@@ -75,7 +75,7 @@ fn clause(fields: &mut Fields<'_>, reader: &mut Reader) -> Clause {
     tests.extend(texts(fields, "routes", NAME_BYTES_MAX).map(Test::Routes));
     tests.extend(addresses(fields).map(Test::Addresses));
     value_tests(fields, reader, &mut tests);
-    Clause { tests }
+    tests.into_iter().collect()
 }
 
 /// The list `name`, of texts.

@@ -16,7 +16,7 @@ pub fn requests(condition: &Condition, attributes: &Attributes) -> String {
 fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
     let Condition { all, any, not } = condition;
     let clause = |clause: &Clause| {
-        let tests = clause.tests.iter().map(|test| phrase(test, attributes));
+        let tests = clause.tests().map(|test| phrase(test, attributes));
         tests.collect::<Vec<_>>()
     };
     let within = |one: &Clause| format!("({})", clause(one).join(" and "));

@@ -25,7 +25,7 @@ pub(super) fn of_clause(clause: &Clause, attributes: &Attributes) -> Option<Stri
 
 /// Why no request meets all of `clauses`.
 fn of_clauses(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
-    let tests: Vec<&Test> = clauses.iter().flat_map(|clause| &clause.tests).collect();
+    let tests: Vec<&Test> = clauses.iter().flat_map(|clause| clause.tests()).collect();
     let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
     pairs.into_iter().find_map(|(a, b)| exclusion(a, b, attributes))
 }

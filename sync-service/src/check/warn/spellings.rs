@@ -18,7 +18,7 @@ pub(super) fn of_condition(condition: &Condition, at: &dyn Fn(&str) -> String) -
 
 fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<String> {
     let paths =
-        clause.tests.iter().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
+        clause.tests().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
     let paths = paths.map_or(&[][..], Vec::as_slice);
     let mut warnings = Vec::new();
     for (i, path) in paths.iter().enumerate() {

@@ -33,7 +33,7 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<String> {
     let mut warn = |field: &str, found: &str, reason: &str| {
         warnings.push(format!("{}: {found:?} never matches: {reason}", at(field)));
     };
-    for test in &clause.tests {
+    for test in clause.tests() {
         match test {
             Test::Methods(methods) => {
                 let is_sent = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
