@@ -9,6 +9,34 @@
 //! [`explain`] says what it does with a request.
 //!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! use tokio::{net::TcpStream, sync::oneshot};
+//! use weir_sync::{config::Config, secrets::Secrets};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Budgets in this process's memory, no tokens, any free port.
+//! let config = Config { listen: "127.0.0.1:0".parse()?, ..Config::default() };
+//! let secrets = Secrets::read(&config).map_err(|wrong| wrong.join("; "))?;
+//! let (ready, listening) = oneshot::channel();
+//! let (stop, stopped) = oneshot::channel::<()>();
+//! let shutdown = async { drop(stopped.await) };
+//! let server = tokio::spawn(weir_sync::run(config, Arc::new(secrets), ready, shutdown));
+//!
+//! let mut connection = TcpStream::connect(listening.await?.address).await?;
+//! connection.write_all(b"GET /readyz HTTP/1.1\r\nhost: weir-sync\r\nconnection: close\r\n\r\n").await?;
+//! let mut answer = String::new();
+//! connection.read_to_string(&mut answer).await?;
+//! assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+//!
+//! drop(stop);
+//! server.await??;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod access;
 pub mod check;
