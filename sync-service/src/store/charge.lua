@@ -18,9 +18,7 @@
 -- ARGV[5]   and the nanoseconds beyond them, below 1000
 -- ARGV[6]   whole microseconds in which an empty budget fills, rounded up
 -- ARGV[7]   the POP whose counts follow
--- ARGV[8]   the latest that the clock can show, in microseconds, by the clock of the weir-sync that charges; 0 if it does not
---           know
--- ARGV[9..] six per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, how
+-- ARGV[8..] six per count: epoch (16 hex digits), tokens admitted, the unconfirmed part of them, how
 --           many microseconds ago the first that is not on record may have been admitted, how many
 --           tokens the POP's own bucket has not refilled since, and when the report was made, in
 --           milliseconds of the POP's clock
@@ -31,14 +29,10 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 8, 9, 6
+local FIXED, FIRST, EACH = 8, 8, 6
 
-local time, latest = redis.call('TIME'), tonumber(ARGV[8])
+local time = redis.call('TIME')
 local store_now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-if latest > 0 then
-  -- A clock that jumps ahead, as at a fail-over, refills nothing.
-  store_now = math.min(store_now, latest)
-end
 
 -- tostring() keeps 14 digits only.
 local function whole(number)

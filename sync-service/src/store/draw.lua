@@ -14,11 +14,9 @@
 -- ARGV[5]   for how long a POP may spend what it is given, in microseconds
 -- ARGV[6]   for how long that counts as outstanding
 -- ARGV[7]   the law of refill: 0 is steady; else windows that are at most so long, in microseconds
--- ARGV[8]   the latest that the clock can show, in microseconds, by the clock of the weir-sync that draws; 0 if it does not
---           know
--- ARGV[9..11] where windows begin and end, by the clock of the weir-sync that draws: the start of one, its end,
+-- ARGV[8..10] where windows begin and end, by the clock of the weir-sync that draws: the start of one, its end,
 --           the next one's end
--- ARGV[12..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
+-- ARGV[11..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
 --
 -- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, lease_ms, left (of a window),
@@ -30,14 +28,10 @@ local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local leased_us, held_us, longest_us = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local is_steady = longest_us == 0
-local BOUNDARY, FIRST, EACH, REFUSED = 9, 12, 3, -1
+local BOUNDARY, FIRST, EACH, REFUSED = 8, 11, 3, -1
 
-local time, latest = redis.call('TIME'), tonumber(ARGV[8])
+local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-if latest > 0 then
-  -- A clock that jumps ahead, as at a fail-over, refills nothing.
-  now = math.min(now, latest)
-end
 
 -- Known epochs by their fields, how many there are in all, and those to be written.
 local holders, holders_len, updates = {}, 0, {}
@@ -368,10 +362,6 @@ if not head.is_new or is_lost or given > 0 then
   -- Keep it until it is full with nothing leased, and until late reports have come; a window, for as long as the
   -- clock may step back.
   local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
-  -- Redis drops keys by its clock: one that jumps ahead must not fill a budget that is nearly used up.
-  if 2 * deficit_us >= full_us then
-    kept_us = kept_us + STEP_KEPT_US
-  end
   if not is_steady then
     kept_us = math.max(0, end_us - now) + WINDOW_KEPT_US
   end

@@ -83,11 +83,6 @@ pub trait Store: Send + Sync {
     /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> Answer<'_, Vec<Seen>>;
 
-    /// How often the store's clock jumped ahead.
-    fn clock_jumps(&self) -> u64 {
-        0
-    }
-
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;
 }

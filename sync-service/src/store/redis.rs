@@ -9,7 +9,6 @@
 
 mod bans;
 mod charge;
-mod clock;
 mod cluster;
 mod draw;
 mod exchange;
@@ -21,7 +20,7 @@ mod servers;
 mod slots;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, COUNT_MAX};
@@ -30,7 +29,6 @@ use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
 use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
-use self::clock::Clock;
 use self::exchange::Call;
 pub use self::keys::{budget_key, escrow_key};
 use self::script::{Lua, with_maxima};
@@ -58,8 +56,6 @@ pub struct Redis {
     hot: Arc<Lua>,
     bans: Arc<Lua>,
     known_bans: bans::Known,
-    clock: Clock,
-    started: Instant,
     rules: Arc<Lua>,
     fleet: Arc<Lua>,
     pop_ttl_us: u64,
@@ -108,19 +104,10 @@ impl Redis {
             hot,
             bans,
             known_bans: bans::Known::default(),
-            clock: Clock::default(),
-            started: Instant::now(),
             rules,
             fleet,
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
-    }
-}
-
-impl Redis {
-    /// How long this has been, in microseconds, by a clock that never steps.
-    fn own_us(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -130,14 +117,8 @@ impl Store for Redis {
             if batch.entries.is_empty() {
                 return Vec::new();
             }
-            let latest_us = self.clock.latest_us(self.own_us());
-            let rows = self.servers.send(charge::calls(&self.charge, batch, latest_us), &self.charge).await;
-            let account = |row: Result<charge::Row, _>| {
-                let account = charge::account(&row?)?;
-                self.clock.heard(self.own_us(), latest_us, account.now_us);
-                Ok(account)
-            };
-            rows.into_iter().map(account).collect()
+            let rows = self.servers.send(charge::calls(&self.charge, batch), &self.charge).await;
+            rows.into_iter().map(|row| charge::account(&row?)).collect()
         })
     }
 
@@ -147,14 +128,8 @@ impl Store for Redis {
                 return Vec::new();
             }
             let servers = self.patient.as_ref().unwrap_or(&self.servers);
-            let latest_us = self.clock.latest_us(self.own_us());
-            let rows = servers.send(draw::calls(&self.draw, pop, draws, latest_us), &self.draw).await;
-            let read = |(draw, row): (&Draw, Result<draw::Row, _>)| {
-                let answer = draw::drawn(draw, &row?)?;
-                self.clock.heard(self.own_us(), latest_us, answer.now_us);
-                Ok(answer)
-            };
-            draws.iter().zip(rows).map(read).collect()
+            let rows = servers.send(draw::calls(&self.draw, pop, draws), &self.draw).await;
+            draws.iter().zip(rows).map(|(draw, row)| draw::drawn(draw, &row?)).collect()
         })
     }
 
@@ -209,10 +184,6 @@ impl Store for Redis {
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
         Box::pin(fleet::read(&self.servers, &self.fleet, self.pop_ttl_us))
-    }
-
-    fn clock_jumps(&self) -> u64 {
-        self.clock.jumps()
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -13,7 +13,6 @@ mod slow;
 #[macro_use]
 mod suite;
 mod bans;
-mod clock;
 mod cluster;
 mod connecting;
 mod quota;

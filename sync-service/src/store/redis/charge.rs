@@ -49,15 +49,15 @@ pub(super) fn script() -> String {
 }
 
 /// A call of the script for each charge of `batch`.
-pub(super) fn calls(script: &Lua, batch: &Batch<'_>, latest_us: u64) -> Vec<Call> {
-    batch.entries.iter().map(|entry| call(script, batch, entry, latest_us)).collect()
+pub(super) fn calls(script: &Lua, batch: &Batch<'_>) -> Vec<Call> {
+    batch.entries.iter().map(|entry| call(script, batch, entry)).collect()
 }
 
-fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry, latest_us: u64) -> Call {
+fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
     let token_ns = entry.quota.token_ns();
     let mut call = Call::of(script, &[&budget_key(&entry.id)]);
     call.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
-    call.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop).arg(latest_us);
+    call.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
     for count in &entry.counts {
         let admitted = count.admitted.min(COUNT_MAX);
         call.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));

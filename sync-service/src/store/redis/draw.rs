@@ -1,6 +1,6 @@
 //! Strict budgets in Redis: one hash each, drawn on by one script.
 
-use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX};
 use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
     WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
@@ -25,7 +25,6 @@ pub(super) fn script() -> String {
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("HOLDERS_MAX", HOLDERS_MAX as u64),
         ("ENDED_KEPT_US", ENDED_KEPT_US),
-        ("STEP_KEPT_US", STEP_KEPT_US),
         ("WINDOW_KEPT_US", WINDOW_KEPT_US),
         ("ASK_AGAIN_US", ASK_AGAIN_US),
         ("WINDOW_ASK_AGAIN_US", WINDOW_ASK_AGAIN_US),
@@ -36,19 +35,19 @@ pub(super) fn script() -> String {
 }
 
 /// A call of the script for each draw.
-pub(super) fn calls(script: &Lua, pop: &str, draws: &[Draw], latest_us: u64) -> Vec<Call> {
-    draws.iter().map(|draw| call(script, pop, draw, latest_us)).collect()
+pub(super) fn calls(script: &Lua, pop: &str, draws: &[Draw]) -> Vec<Call> {
+    draws.iter().map(|draw| call(script, pop, draw)).collect()
 }
 
-fn call(script: &Lua, pop: &str, draw: &Draw, latest_us: u64) -> Call {
+fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
     let mut call = Call::of(script, &[&escrow_key(draw.law.calendar(), &draw.id)]);
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
     call.arg(draw.leased_us()).arg(draw.held_us());
     match draw.law {
-        Law::Steady => call.arg(0).arg(latest_us).arg(&[0; 3]),
+        Law::Steady => call.arg(&[0; 4]),
         Law::Window(window) => {
             let boundaries = [window.start_us, window.end_us, window.next_end_us];
-            call.arg(window.calendar.longest_us()).arg(latest_us).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
+            call.arg(window.calendar.longest_us()).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
         }
     };
     for claim in &draw.claims {
