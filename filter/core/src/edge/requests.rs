@@ -241,8 +241,8 @@ impl Edge {
         // Without `sync` no request waits.
         let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
         let until = now + u64::from(timeout_ms) * 1_000_000;
-        // An answer that takes twice as long as usual is still waited for.
-        let is_quick = self.limiter.answers_take_ns() <= until.nanos_since(now) / 4;
+        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first.
+        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= until.nanos_since(now) / 4);
         let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some((until, body.clone()));
@@ -250,13 +250,13 @@ impl Edge {
         Decided { step: Step::Call(Call::of_report(number, body, first_ms)), note: None }
     }
 
-    /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. Counts are cumulative,
-    /// so nothing is debited twice.
+    /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
+    /// epoch and all tokens that it is to have, so the budget is debited only for what is missing.
     fn draw_again(&mut self, mut draw: UnderWay, open: &mut Open, now: Time) -> Option<Decided<'static>> {
         let (until, body) = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
         let left_ms =
             u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
-        self.counters().add(Event::SyncFailed, 1);
+        self.limiter.draw_sent_again(draw.number);
         let call = Call::of_report(draw.number, body, left_ms);
         open.draw = Some(draw);
         Some(Decided { step: Step::Call(call), note: None })

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Allowance, Leased, Message, REPORT_PATH, Reply, Report, Running};
+use weir_wire::messages::{Allowance, Leased, Message, REPORT_PATH, Replies, Reply, Report, Running};
 use weir_wire::time::SECOND_NS;
 use weir_wire::time::Time;
 
@@ -125,11 +125,19 @@ fn failed() -> Answered {
     Err(Unread::Failed("no route".into()))
 }
 
+/// weir-sync answers the greeting of `edge`, which takes this long.
+fn greeted(edge: &mut Edge, site: &mut LocalSite, takes_ns: u64) -> Call {
+    let [greeting] = calls(edge.tick(site, T0)).try_into().expect("a greeting");
+    edge.answer(greeting.number, Ok(reply(&greeting, &Allowance::Warm, 0)), site, T0 + takes_ns);
+    greeting
+}
+
 #[test]
 fn a_call_that_fails_is_made_once_more_and_then_the_rule_decides() {
     for (second, expected) in [(Some(1), "continue"), (Some(0), "429"), (None, "503")] {
         let (mut site, mut open) = (site(), Open::new(5));
         let (mut edge, _) = configured(STRICT, true, &mut site);
+        greeted(&mut edge, &mut site, 1_000_000);
         let first = waiting(&mut edge, &mut open, &mut site);
         let soon = T0 + 20_000_000;
         let again = answered(&mut edge, &mut open, &first, failed(), &mut site, soon).unwrap_err();
@@ -147,6 +155,7 @@ fn a_call_that_fails_is_made_once_more_and_then_the_rule_decides() {
 fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
     let (mut site, mut open) = (site(), Open::new(5));
     let (mut edge, _) = configured(STRICT, true, &mut site);
+    greeted(&mut edge, &mut site, 1_000_000);
     let first = waiting(&mut edge, &mut open, &mut site);
     let half = T0 + 501_000_000;
     let again = answered(&mut edge, &mut open, &first, failed(), &mut site, half).unwrap_err();
@@ -157,20 +166,50 @@ fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
 
 /// If the first call were given up at half of the time there, no answer would ever be in time.
 #[test]
-fn where_answers_take_long_the_first_call_has_all_of_the_time() {
+fn where_answers_take_long_or_none_came_yet_the_first_call_has_all_of_the_time() {
+    for takes_ns in [Some(SECOND_NS * 2 / 5), None] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        if let Some(takes_ns) = takes_ns {
+            greeted(&mut edge, &mut site, takes_ns);
+        }
+        let first = waiting(&mut edge, &mut open, &mut site);
+        assert_eq!(first.timeout_ms, 1_000);
+        let end = T0 + SECOND_NS;
+        assert_eq!(answered(&mut edge, &mut open, &first, failed(), &mut site, end).unwrap(), "503");
+    }
+}
+
+/// An answer to a draw tells how long answers take, unless the draw was sent twice.
+#[test]
+fn once_a_draw_was_answered_quickly_the_next_is_given_half_of_the_time() {
+    for (fails_first, expected_ms) in [(false, 500), (true, 1_000)] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        let mut call = waiting(&mut edge, &mut open, &mut site);
+        if fails_first {
+            call = answered(&mut edge, &mut open, &call, failed(), &mut site, T0).unwrap_err();
+        }
+        let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+        let soon = T0 + 1_000_000;
+        assert_eq!(answered(&mut edge, &mut open, &call, answer, &mut site, soon).unwrap(), "continue");
+        let mut next = Open::new(6);
+        assert_eq!(waiting(&mut edge, &mut next, &mut site).timeout_ms, expected_ms);
+    }
+}
+
+/// The weir-sync that was asked first may have answered, with bans and grants that never arrived.
+#[test]
+fn what_the_first_answer_to_a_draw_that_was_sent_twice_pushed_counts_as_lost() {
     let (mut site, mut open) = (site(), Open::new(5));
     let (mut edge, _) = configured(STRICT, true, &mut site);
-    let [greeting] = calls(edge.tick(&mut site, T0)).try_into().expect("a greeting");
-    edge.answer(
-        greeting.number,
-        Ok(reply(&greeting, &Allowance::Warm, 0)),
-        &mut site,
-        T0 + SECOND_NS * 2 / 5,
-    );
     let first = waiting(&mut edge, &mut open, &mut site);
-    assert_eq!(first.timeout_ms, 1_000);
-    let end = T0 + SECOND_NS;
-    assert_eq!(answered(&mut edge, &mut open, &first, failed(), &mut site, end).unwrap(), "503");
+    let again = answered(&mut edge, &mut open, &first, failed(), &mut site, T0).unwrap_err();
+    let answer = Ok(reply(&again, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+    assert_eq!(answered(&mut edge, &mut open, &again, answer, &mut site, T0).unwrap(), "continue");
+    let [report] = calls(edge.tick(&mut site, T0 + SECOND_NS)).try_into().expect("a report");
+    let said = Report::decode(&report.body).expect("it is one");
+    assert_eq!(said.replies, Replies { done: first.number, lost: first.number });
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Strict rules: a request that waits while weir-sync debits the budget for it.
 //!
 //! The POP spends only tokens that were debited beforehand. If it has none on hand, the request
-//! waits for one exchange at most, bounded by a time-out, and is then decided again.
+//! waits for one exchange at most, bounded by a time-out, and is then decided again. If the exchange fails early, the
+//! same report is sent once more in the time that is left.
 //!
 //! The tokens of a draw go into the key's entry, for whatever requests come. If the slot has no place for the
 //! entry, the request draws for itself alone: so a slot full of debtors locks no newcomer out.
@@ -124,8 +125,8 @@ impl Limiter {
         }
     }
 
-    /// Says which epochs are over, so that their budgets get back what was not spent. It is said once, even if the
-    /// report is lost.
+    /// Says which epochs are over, so that their budgets get back what was not spent. It is said in one report, even if
+    /// that is lost; if a draw's report is sent twice, the budget ignores the second.
     pub(crate) fn say_ended(&mut self, saying: &mut Saying, now: Time) {
         for Ended { rule, value, epoch, spent } in core::mem::take(&mut self.ended) {
             let Some(unheard) = self.unheard(rule) else { continue };
@@ -151,6 +152,10 @@ impl Limiter {
     ) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let draw = self.end_answered(number, Purpose::Draw, &reply)?;
+        // One that was sent again took longer than an answer does.
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.lost < number) {
+            exchange.took(now.nanos_since(draw.sent_at));
+        }
         self.hear(&reply, &draw.told, draw.sent_at, slots, now);
         for told in &draw.told {
             if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
@@ -158,6 +163,15 @@ impl Limiter {
             }
         }
         Ok(reply.settled)
+    }
+
+    /// Draw `number` failed, and its report is sent once more. The first answer may still have been sent, so what it
+    /// pushed counts as lost.
+    pub(crate) fn draw_sent_again(&mut self, number: u64) {
+        self.counters.add(Event::SyncFailed, 1);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.lost = exchange.lost.max(number);
+        }
     }
 
     /// No request waits for draw `number` any more. The next report's answer brings what it drew.

@@ -40,11 +40,11 @@ pub(crate) struct Exchange {
     pub(crate) versions: Versions,
     pub(crate) calls: Calls,
     /// The number of the latest report or draw that was given up.
-    lost: u64,
+    pub(crate) lost: u64,
     /// Workers of this POP that report keys, as weir-sync last said; at least 1.
     workers: u32,
-    /// How long answers to reports took lately, in nanoseconds: the longest, which fades with each answer.
-    pub(crate) answers_take_ns: u64,
+    /// How long answers took lately, in nanoseconds: the longest, which fades with each answer. None before the first.
+    pub(crate) answers_take_ns: Option<u64>,
     /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -68,7 +68,7 @@ impl Exchange {
             calls: Calls::default(),
             lost: 0,
             workers: 1,
-            answers_take_ns: 0,
+            answers_take_ns: None,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
             bans: Vec::new(),
@@ -94,9 +94,9 @@ impl Exchange {
         }
     }
 
-    /// An answer to a report took this long.
+    /// An answer took this long.
     pub(crate) fn took(&mut self, ns: u64) {
-        self.answers_take_ns = ns.max(self.answers_take_ns / 8 * 7);
+        self.answers_take_ns = self.answers_take_ns.map(|known| ns.max(known / 8 * 7)).or(Some(ns));
     }
 
     /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm

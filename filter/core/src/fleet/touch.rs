@@ -26,9 +26,9 @@ impl Limiter {
         self.exchange.as_ref().map(|exchange| exchange.pops)
     }
 
-    /// How long weir-sync took lately to answer, in nanoseconds; 0 if it never did.
-    pub fn answers_take_ns(&self) -> u64 {
-        self.exchange.as_ref().map_or(0, |exchange| exchange.answers_take_ns)
+    /// How long weir-sync took lately to answer, in nanoseconds, if it ever did.
+    pub fn answers_take_ns(&self) -> Option<u64> {
+        self.exchange.as_ref()?.answers_take_ns
     }
 
     /// Another worker heard from weir-sync at `at` that so many POPs are live, or its guess how many.

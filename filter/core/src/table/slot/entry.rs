@@ -202,6 +202,13 @@ impl Watched {
         }
     }
 
+    /// Changes what it knows as a bounded rule's key, which it is from now on.
+    fn change_bounded(&mut self, change: impl FnOnce(&mut Bounded)) {
+        let mut bounded = self.bounded();
+        change(&mut bounded);
+        self.kind = Kind::Bounded(bounded);
+    }
+
     /// Notes that out of touch its full bucket gave `cost` tokens, and was charged that for each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) };
@@ -263,11 +270,11 @@ impl Watched {
     pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
-        if let Kind::Bounded(Bounded { unheard_since, .. }) = &mut self.kind
-            && unheard_since.is_before(sent_at)
-        {
-            *unheard_since = sent_at;
-        }
+        self.change_bounded(|bounded| {
+            if bounded.unheard_since.is_before(sent_at) {
+                bounded.unheard_since = sent_at;
+            }
+        });
     }
 
     /// Tokens asked for in this epoch, as far as workers have added theirs up.
@@ -295,18 +302,17 @@ impl Watched {
     /// Counts `tokens` that a bounded rule's key was asked for, admitted or not.
     pub fn count_asked(&mut self, tokens: u32, now: Time) {
         self.renew(now);
-        if let Kind::Bounded(Bounded { asked, .. }) = &mut self.kind {
-            *asked = asked.saturating_add(tokens);
-        }
+        self.change_bounded(|bounded| bounded.asked = bounded.asked.saturating_add(tokens));
     }
 
     /// Counts `cost` admitted tokens.
     pub fn count_admitted(&mut self, cost: u32, now: Time) {
         self.renew(now);
-        if let Kind::Bounded(Bounded { unheard_since, .. }) = &mut self.kind {
-            let since = if self.admitted <= self.charged { Moment::of(now) } else { *unheard_since };
-            *unheard_since = since.within_reach(now);
-        }
+        let is_first = self.admitted <= self.charged;
+        self.change_bounded(|bounded| {
+            let since = if is_first { Moment::of(now) } else { bounded.unheard_since };
+            bounded.unheard_since = since.within_reach(now);
+        });
         self.admitted = self.admitted.saturating_add(cost);
     }
 }
