@@ -172,8 +172,8 @@ pub struct Reply {
     pub pops: u32,
     /// Whether `pops` is a guess: the sender knows of no POPs but those that report to it.
     pub is_guess: bool,
-    /// Whether the counts of the report are charged. If not, the budgets are out of reach: nothing is
-    /// confirmed, and what is granted comes out of the region's own share.
+    /// Whether all counts of the report are charged. If not, nothing is confirmed, and what is granted for keys whose
+    /// budgets are out of reach comes out of the region's own share.
     pub settled: bool,
     /// An allowance for each key of the report, in the report's order. Empty if there is nothing to say
     /// about them; then nothing changes.

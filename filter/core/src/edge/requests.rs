@@ -10,7 +10,6 @@ use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
 use crate::buckets::Standing;
-use crate::counters::Event;
 use crate::decide::{Afterwards, Decision, Reason, What};
 use weir_rules::after::After;
 use weir_rules::request::Request;
