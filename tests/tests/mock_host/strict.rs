@@ -31,10 +31,12 @@ fn a_request_waits_for_its_token_and_goes_on_once() {
     let waiting = worker.held(&client(1));
     let report = told(&waiting);
     assert_eq!((report.keys.len(), report.keys[0].ahead), (1, 1));
-    assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 350));
+    assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 700));
     assert!(worker.answer_waiting(&waiting, leased(&report, 1)).allowed());
     assert_eq!(worker.counted("weir.strict.paused"), 1);
     assert_eq!(worker.host().metric("weir.rule.per-address.allowed"), Some(1));
+    // Answers are quick, so the next draw is given half of the time, and may be sent again.
+    assert_eq!(worker.held(&client(2)).call.timeout_ms, 350);
 }
 
 #[test]
