@@ -8,6 +8,7 @@ use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::repeat;
 use weir_tests::redis::Redis;
+use weir_tests::redis_cluster::Cluster;
 use weir_tests::weir_sync::WeirSync;
 
 use crate::plugin::one;
@@ -78,12 +79,24 @@ async fn without_weir_sync_a_strict_rule_is_closed_and_says_so() {
     assert_eq!(client.send(&Ask::from("203.0.113.9")).await.status, 200);
 }
 
-/// Behind the cluster as it is shipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_weir_syncs_the_one_that_dies_is_missed_by_few() {
     let redis = Redis::start().await;
-    let (mut one, other) =
-        (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("fra1", &redis.url()).await);
+    one_of_two_dies(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_weir_syncs_over_a_cluster_the_one_that_dies_is_missed_by_few() {
+    let cluster = Cluster::start_masters().await;
+    one_of_two_dies(&cluster.url()).await;
+}
+
+/// Behind the cluster `weir-sync` as it is shipped.
+async fn one_of_two_dies(store: &str) {
+    let (mut one, mut other) = (WeirSync::start("fra1", store).await, WeirSync::start("fra1", store).await);
+    for weir_sync in [&mut one, &mut other] {
+        weir_sync.answers("/readyz", 200).await;
+    }
     let setup = Setup::with(login("fra1")).node("fra1").as_shipped(&[one.address(), other.address()]);
     let edge = Envoy::start(setup).await;
     edge.stat_reaches("cluster.weir-sync.membership_healthy", 2).await;
