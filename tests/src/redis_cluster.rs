@@ -1,6 +1,11 @@
 //! A Redis Cluster: three masters, and a replica of each.
 
 use std::process::Command;
+use std::time::Duration;
+
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use tokio::time::sleep;
 
 use crate::port;
 use crate::redis::{OPERATOR, Redis, in_a_group};
@@ -132,6 +137,38 @@ impl Cluster {
         })?;
         self.servers.iter().position(|server| server.port() == port)
     }
+
+    /// Moves the slot of `key` from one master to another, with all that is in it. For `half` the slot is announced to
+    /// move and its keys have not, and for as long again they have and the slot is not the other's yet.
+    pub async fn move_slot_of(&self, key: &str, from: usize, to: usize, half: Duration) {
+        let [mut source, mut target] =
+            [self.servers[from].operator().await, self.servers[to].operator().await];
+        let slot: u16 = run(&mut source, &["CLUSTER", "KEYSLOT", key]).await;
+        let [source_id, target_id]: [String; 2] =
+            [run(&mut source, &["CLUSTER", "MYID"]).await, run(&mut target, &["CLUSTER", "MYID"]).await];
+        let slot = slot.to_string();
+        let set = |what, node| ["CLUSTER", "SETSLOT", &slot, what, node];
+        let () = run(&mut target, &set("IMPORTING", &source_id)).await;
+        let () = run(&mut source, &set("MIGRATING", &target_id)).await;
+        sleep(half).await;
+        let keys: Vec<String> = run(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
+        let port = self.servers[to].port().to_string();
+        let mut words =
+            vec!["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "AUTH2", OPERATOR, OPERATOR, "KEYS"];
+        words.extend(keys.iter().map(String::as_str));
+        let said: String = run(&mut source, &words).await;
+        assert_eq!(said, "OK", "{keys:?}");
+        sleep(half).await;
+        let () = run(&mut target, &set("NODE", &target_id)).await;
+        let () = run(&mut source, &set("NODE", &target_id)).await;
+    }
+}
+
+/// What a command gives.
+async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, words: &[&str]) -> T {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query_async(connection).await.unwrap_or_else(|e| panic!("{words:?}: {e}"))
 }
 
 /// Runs `redis-cli --cluster` with these arguments.

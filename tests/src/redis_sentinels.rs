@@ -1,4 +1,4 @@
-//! Three sentinels, and a master and a replica that they watch.
+//! Three sentinels, and a master and replicas that they watch.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::wait::until;
 pub const MASTER: &str = "main";
 const SENTINELS: usize = 3;
 
-/// A master and a replica, and who says which is which. Dropping it ends all.
+/// A master and its replicas, and who says which is which. Dropping it ends all.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The servers; the first is the master at first.
@@ -25,16 +25,24 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts all, and waits until the sentinels know one another and the replica is in step.
+    /// Starts all, with one replica, and waits until the sentinels know one another and it is in step.
     pub async fn start() -> Self {
+        Self::start_with(1).await
+    }
+
+    /// The same with so many replicas.
+    pub async fn start_with(replicas: usize) -> Self {
         let master = Redis::start_with(in_a_group(&[])).await;
         let port = master.port().to_string();
-        let replica = Redis::start_with(in_a_group(&["--replicaof", "127.0.0.1", &port])).await;
+        let mut servers = vec![master];
+        for _ in 0..replicas {
+            servers.push(Redis::start_with(in_a_group(&["--replicaof", "127.0.0.1", &port])).await);
+        }
         let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let watchers = (0..SENTINELS)
-            .map(|number| sentinel(&folder.path().join(number.to_string()), master.port()))
+            .map(|number| sentinel(&folder.path().join(number.to_string()), servers[0].port()))
             .collect();
-        let group = Self { servers: vec![master, replica], watchers, _folder: folder };
+        let group = Self { servers, watchers, _folder: folder };
         for (port, _) in &group.watchers {
             until("the sentinels to know all", async || group.knows_all(*port).await.then_some(())).await;
         }
@@ -86,7 +94,8 @@ impl Sentinels {
         let Ok(info) = command.arg("sentinel").query_async::<String>(&mut connection).await else {
             return false;
         };
-        info.contains(&format!("status=ok,address=127.0.0.1:{},slaves=1,sentinels=3", self.servers[0].port()))
+        let (port, replicas) = (self.servers[0].port(), self.servers.len() - 1);
+        info.contains(&format!("status=ok,address=127.0.0.1:{port},slaves={replicas},sentinels=3"))
     }
 }
 

@@ -21,17 +21,25 @@ pub struct WeirSync {
     port: u16,
     region: String,
     store: String,
+    arguments: Vec<String>,
     folder: TempDir,
 }
 
 impl WeirSync {
     /// Starts that of `region`, with `store` (`memory`, or a `redis://` address), and waits until it is up.
     pub async fn start(region: &str, store: &str) -> Self {
+        Self::start_with(region, store, &[]).await
+    }
+
+    /// The same, with these arguments more.
+    pub async fn start_with(region: &str, store: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-sync-").tempdir();
         let folder = folder.unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let port = port::free();
-        let process = spawn(port, region, store, &folder);
-        let mut weir_sync = Self { process, port, region: region.into(), store: store.into(), folder };
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        let process = spawn(port, region, store, &arguments, &folder);
+        let (region, store) = (region.into(), store.into());
+        let mut weir_sync = Self { process, port, region, store, arguments, folder };
         weir_sync.up().await;
         weir_sync
     }
@@ -43,7 +51,7 @@ impl WeirSync {
 
     /// Starts it again where it was, and waits until it is up.
     pub async fn restart(&mut self) {
-        self.process = spawn(self.port, &self.region, &self.store, &self.folder);
+        self.process = spawn(self.port, &self.region, &self.store, &self.arguments, &self.folder);
         self.up().await;
     }
 
@@ -91,10 +99,10 @@ impl WeirSync {
     }
 }
 
-fn spawn(port: u16, region: &str, store: &str, folder: &TempDir) -> Process {
+fn spawn(port: u16, region: &str, store: &str, arguments: &[String], folder: &TempDir) -> Process {
     let mut command = Command::new(artefact::weir_sync());
     command.arg("--listen").arg(format!("127.0.0.1:{port}"));
-    command.args(["--region", region, "--store", store]);
+    command.args(["--region", region, "--store", store]).args(arguments);
     // The Makefile's word for the binary is no setting of weir-sync's.
     command.env_remove("WEIR_SYNC_BIN").env("WEIR_SYNC_TOKEN", TOKEN);
     command.env("WEIR_SYNC_ADMIN_TOKEN", ADMIN_TOKEN);

@@ -33,16 +33,16 @@ pub struct Sent {
     pub status: Result<u16, String>,
 }
 
-/// Connections that nobody uses at the moment, by POP.
+/// The connections of a load to its POPs, those that nobody uses at the moment.
 #[derive(Clone)]
-pub(super) struct Generator {
+pub struct Generator {
     pops: Vec<SocketAddr>,
     free: Arc<Mutex<Vec<Vec<Client>>>>,
 }
 
 impl Generator {
     /// Opens connections to the POPs at these addresses.
-    pub(super) async fn new(pops: Vec<SocketAddr>) -> Self {
+    pub async fn new(pops: Vec<SocketAddr>) -> Self {
         let mut free = vec![];
         for address in &pops {
             let mut clients = vec![];
@@ -58,7 +58,7 @@ impl Generator {
 
     /// Sends what each client's schedule says, counted from `began`, and gives all of it in the order in
     /// which it was sent. `asks` are the clients' requests.
-    pub(super) async fn run(self, asks: Vec<Ask>, schedules: Vec<Vec<Arrival>>, began: Instant) -> Vec<Sent> {
+    pub async fn run(self, asks: Vec<Ask>, schedules: Vec<Vec<Arrival>>, began: Instant) -> Vec<Sent> {
         let mut due: Vec<(Duration, usize, usize)> = vec![];
         for (client, schedule) in schedules.into_iter().enumerate() {
             due.extend(schedule.into_iter().map(|(at, pop)| (at, pop, client)));

@@ -8,6 +8,7 @@ mod algorithms;
 mod claims;
 mod configuration;
 mod deployments;
+mod failover;
 mod fleet;
 mod floods;
 mod harness;

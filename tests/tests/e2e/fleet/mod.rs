@@ -30,15 +30,19 @@ const REPAID_WITHIN: Duration = Duration::from_secs(3);
 /// How much of the bound that weir-sync states these loads may reach. In simulation they reach 0.43 of it.
 const PART_OF_BOUND: f64 = 0.6;
 
-/// A fleet for one test. These tests measure, so they do not run beside each other.
+/// Tests that measure for long hold this, so that they do not run beside each other.
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// A fleet for one test.
 async fn fleet() -> (MutexGuard<'static, ()>, Fleet) {
     fleet_of(Shape::of(RATE, BURST)).await
 }
 
 async fn fleet_of(shape: Shape) -> (MutexGuard<'static, ()>, Fleet) {
-    static ALONE: Mutex<()> = Mutex::const_new(());
-    let alone = ALONE.lock().await;
-    (alone, Fleet::start(shape).await)
+    (alone().await, Fleet::start(shape).await)
 }
 
 /// What each scenario's client asks for.

@@ -1,0 +1,194 @@
+//! What became of a load.
+
+use std::time::Duration;
+
+use weir_tests::fleet::generator::Sent;
+use weir_tests::fleet::reference::{Account, Quota};
+
+use super::{AT, Asker, LASTS};
+
+/// What a rule that is not strict must admit of a load, as a part of what one ideal bucket for each client would have.
+const RATIO: std::ops::RangeInclusive<f64> = 0.98..=1.02;
+/// What clients get in any three seconds, from those before something happens to those after it, as a part of their rate.
+const UNDISTURBED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
+/// The same of those whose master is concerned: they go on with their regions' shares.
+const ALONE: std::ops::RangeInclusive<f64> = 0.8..=1.2;
+/// These three seconds.
+const SPAN: Duration = Duration::from_secs(3);
+/// For how long strict requests may be denied after the new master has a replica again.
+const STRICT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A load that is over.
+pub(super) struct Outcome {
+    askers: Vec<Asker>,
+    sent: Vec<Sent>,
+}
+
+/// Some of the clients.
+type Which<'a> = &'a dyn Fn(&Asker) -> bool;
+
+impl Outcome {
+    pub(super) fn new(askers: Vec<Asker>, sent: Vec<Sent>) -> Self {
+        Self { askers, sent }
+    }
+
+    fn of(&self, client: usize) -> impl Iterator<Item = &Sent> {
+        self.sent.iter().filter(move |sent| sent.client == client)
+    }
+
+    /// The clients that `which` means, with their numbers.
+    fn clients<'a>(&'a self, which: Which<'a>) -> impl Iterator<Item = (usize, &'a Asker)> {
+        self.askers.iter().enumerate().filter(move |(_, asker)| which(asker))
+    }
+
+    fn account(&self, client: usize, asker: &Asker) -> Account {
+        let requests = self.of(client).map(|sent| (sent.at, sent.status == Ok(200)));
+        Account::of(asker.rule.quota(), requests)
+    }
+
+    /// Requests that were neither admitted nor limited.
+    fn failed(&self, which: Which<'_>) -> Vec<&Sent> {
+        let of = |(client, _)| self.of(client).filter(|sent| !matches!(sent.status, Ok(200 | 429)));
+        self.clients(which).flat_map(of).collect()
+    }
+
+    /// What was admitted, as a part of what one ideal bucket for each client would have admitted of the same requests.
+    fn ratio(&self, which: Which<'_>) -> f64 {
+        let accounts: Vec<_> =
+            self.clients(which).map(|(client, asker)| self.account(client, asker)).collect();
+        let admitted: usize = accounts.iter().map(Account::admitted).sum();
+        float(admitted) / float(accounts.iter().map(|account| account.ideal).sum())
+    }
+
+    /// The least and the most of that which one client had.
+    fn ratios(&self, which: Which<'_>) -> (f64, f64) {
+        let ratios = self.clients(which).map(|(client, asker)| self.account(client, asker).ratio());
+        ratios.fold((f64::INFINITY, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)))
+    }
+
+    /// What was admitted between `from` and `to`, as a part of the quota's rate.
+    fn part(&self, which: Which<'_>, from: Duration, to: Duration) -> f64 {
+        let (mut admitted, mut rate) = (0.0, 0.0);
+        for (client, asker) in self.clients(which) {
+            admitted += self.account(client, asker).rate_between(from, to);
+            rate += f64::from(asker.rule.rate);
+        }
+        admitted / rate
+    }
+
+    /// What every second of the load admitted, as a part of the quota's rate, in hundredths.
+    fn seconds(&self, which: Which<'_>) -> Vec<i64> {
+        let second = |from| {
+            let part = self.part(which, Duration::from_secs(from), Duration::from_secs(from + 1));
+            #[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
+            let hundredths = (part * 100.0).round() as i64;
+            hundredths
+        };
+        (0..LASTS.as_secs()).map(second).collect()
+    }
+
+    /// The least and the most that was admitted in any [`SPAN`] from just before [`AT`] until `end`, as a part of the
+    /// quota's rate.
+    fn spans(&self, which: Which<'_>, end: Duration) -> (f64, f64) {
+        let (mut at, mut least, mut most) = (AT.saturating_sub(SPAN), f64::INFINITY, 0.0_f64);
+        while at <= end {
+            let part = self.part(which, at, at + SPAN);
+            (least, most) = (least.min(part), most.max(part));
+            at += Duration::from_millis(250);
+        }
+        (least, most)
+    }
+
+    /// Prints what a load was that something happened to until `end`; and what those clients of rules that are not strict
+    /// got that it happened to, and the others. Panics if a request of theirs failed, or they did not get their quota.
+    pub(super) fn assert_kept(&self, what: &str, struck: Which<'_>, end: Duration) {
+        let slowest = self.sent.iter().map(|sent| sent.took).max().unwrap_or_default();
+        let latest = self.sent.iter().map(|sent| sent.late).max().unwrap_or_default();
+        let failed = self.failed(&|asker| !asker.rule.is_strict);
+        println!(
+            "{what}: of {} requests in {LASTS:?} {} failed; answered within {slowest:?}, sent at most {latest:?} late",
+            self.sent.len(),
+            failed.len()
+        );
+        let kinds: [(&str, Which<'_>, _); 2] = [
+            ("clients of the master in question", &|asker| !asker.rule.is_strict && struck(asker), ALONE),
+            ("other clients", &|asker| !asker.rule.is_strict && !struck(asker), UNDISTURBED),
+        ];
+        let mut wrong = vec![];
+        for (kind, which, expected) in kinds {
+            if self.clients(which).next().is_none() {
+                continue;
+            }
+            let (ratio, (least, most)) = (self.ratio(which), self.ratios(which));
+            let (slow, fast) = self.spans(which, end);
+            println!(
+                "  {kind}: ratio {ratio:.3}, of one client {least:.3} to {most:.3}; in any {SPAN:?} meanwhile \
+                 {slow:.2} to {fast:.2} of the rate"
+            );
+            if !RATIO.contains(&ratio) || !expected.contains(&slow) || !expected.contains(&fast) {
+                let seconds = self.seconds(which);
+                wrong.push(format!("{kind}; hundredths of the rate, second by second: {seconds:?}"));
+            }
+        }
+        assert!(failed.is_empty(), "{what}: {} failed, the first: {:?}", failed.len(), failed.first());
+        assert!(wrong.is_empty(), "{what}: {wrong:#?}");
+    }
+
+    /// Prints which requests of the strict rule were denied, and what its clients got. Panics if one of them got more than
+    /// its quota in any span, or was denied although nothing had happened to its master, or not before `end`.
+    pub(super) fn assert_strict(&self, what: &str, struck: Which<'_>, end: Duration) {
+        let denied = self.denied();
+        let last = denied.last().map(|(_, at)| at.saturating_sub(AT)).unwrap_or_default();
+        println!("  strict: {} requests were denied, the last after {last:?}", denied.len());
+        self.assert_never_overshot(what);
+        for (asker, at) in denied {
+            assert!(struck(asker), "{what}: its master lived, but it was denied at {at:?}: {asker:?}");
+            assert!((AT..end + STRICT_WITHIN).contains(&at), "{what}: denied at {at:?}");
+        }
+    }
+
+    /// Strict requests that were denied: whose they are, and when they were sent. Panics if one got no answer.
+    fn denied(&self) -> Vec<(&Asker, Duration)> {
+        let strict = self.failed(&|asker| asker.rule.is_strict);
+        let failed: Vec<_> = strict.iter().filter(|sent| sent.status != Ok(503)).collect();
+        assert!(failed.is_empty(), "strict: {} failed, the first: {:?}", failed.len(), failed.first());
+        let mut denied: Vec<_> = strict.iter().map(|sent| (&self.askers[sent.client], sent.at)).collect();
+        denied.sort_by_key(|(_, at)| *at);
+        denied
+    }
+
+    /// Prints what clients of the strict rule got; panics if one got more than its quota in any span.
+    fn assert_never_overshot(&self, what: &str) {
+        let is_strict: Which<'_> = &|asker| asker.rule.is_strict;
+        let over = self.clients(is_strict).map(|(client, asker)| {
+            let admitted = self.of(client).filter(|sent| sent.status == Ok(200));
+            overshoot(asker.rule.quota(), &admitted.map(|sent| (sent.at, sent.took)).collect::<Vec<_>>())
+        });
+        let over = over.fold(f64::NEG_INFINITY, f64::max);
+        let (least, most) = self.ratios(is_strict);
+        println!(
+            "  strict: overshoot at most {over:.2} tokens; ratio {:.3}, of one client {least:.3} to {most:.3}",
+            self.ratio(is_strict)
+        );
+        assert!(over <= 0.0, "{what}: a client of the strict rule got {over:.2} tokens too many");
+    }
+}
+
+/// By how many tokens the requests of any span are above burst + rate x t: those that were sent and answered within it
+/// were decided within it. Not above 0 if the quota was kept.
+fn overshoot(quota: Quota, admitted: &[(Duration, Duration)]) -> f64 {
+    let mut most = f64::NEG_INFINITY;
+    for (from, _) in admitted {
+        for to in admitted.iter().map(|(at, took)| *at + *took) {
+            let within = admitted.iter().filter(|(at, took)| at >= from && *at + *took <= to).count();
+            let earned = quota.burst + quota.rate * to.saturating_sub(*from).as_secs_f64();
+            most = most.max(float(within) - earned);
+        }
+    }
+    most
+}
+
+/// A count of requests, which is far below 2^32.
+fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

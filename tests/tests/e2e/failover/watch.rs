@@ -1,0 +1,106 @@
+//! When a fail-over is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+/// How soon a replica that has taken over is used.
+const USED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long what took, from when the master was killed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailOver {
+    /// Until another server is the master.
+    taken_over: Duration,
+    /// Until every key of the dead master has been charged there, so that the replies to these reports have grants from it.
+    charged: Duration,
+    /// Until it has a replica that has what it has.
+    pub(super) in_step: Duration,
+}
+
+impl FailOver {
+    pub(super) fn print(&self) {
+        let Self { taken_over, charged, in_step } = self;
+        println!(
+            "a replica took over after {taken_over:?}, all keys had grants from it after {charged:?}, and it had a \
+             replica after {in_step:?}"
+        );
+    }
+
+    /// Panics if keys took longer than `most` until they were charged, or than a second from when a replica had taken over.
+    pub(super) fn assert_quick(&self, most: Duration) {
+        assert!(self.charged <= most, "{:?} until grants flowed again", self.charged);
+        let after = self.charged.saturating_sub(self.taken_over);
+        assert!(after <= USED_WITHIN, "{after:?} until a master that was there was used");
+    }
+}
+
+/// Servers, one of which takes over when another dies.
+pub(super) trait Group {
+    fn servers(&self) -> &[Redis];
+
+    fn servers_mut(&mut self) -> &mut [Redis];
+
+    /// Which server is the master of `key` now, as the group says.
+    async fn master(&self, key: &str) -> Option<usize>;
+
+    /// Sees to it that the new master has a replica, once `victim` is dead.
+    async fn mend(&mut self, victim: usize);
+}
+
+/// Kills a master, and waits until another server has its place and has charged all of `keys`, which were the dead
+/// master's, and has a replica again.
+pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String]) -> FailOver {
+    group.servers_mut()[victim].kill();
+    let killed = Instant::now();
+    let mut before = vec![];
+    let heir = until("another server to take over", async || {
+        let heir = group.master(&keys[0]).await.filter(|master| *master != victim);
+        if heir.is_none() {
+            before = copies(group.servers(), victim, keys).await;
+        }
+        heir
+    })
+    .await;
+    let taken_over = killed.elapsed();
+    assert_eq!(before.len(), keys.len(), "a replica had every budget");
+    until("all keys to be charged there", async || {
+        let now = budgets(&group.servers()[heir], keys).await?;
+        now.iter().zip(&before).all(|(now, before)| now != before).then_some(())
+    })
+    .await;
+    let charged = killed.elapsed();
+    group.mend(victim).await;
+    let mut connection = group.servers()[heir].operator().await;
+    until("the new master to have a replica", async || {
+        let replicas: u32 = redis::cmd("WAIT").arg(1).arg(100).query_async(&mut connection).await.ok()?;
+        (replicas >= 1).then_some(())
+    })
+    .await;
+    FailOver { taken_over, charged, in_step: killed.elapsed() }
+}
+
+/// The budgets of `keys` as a replica of `victim` has them.
+async fn copies(servers: &[Redis], victim: usize, keys: &[String]) -> Vec<BTreeMap<String, String>> {
+    for (_, server) in servers.iter().enumerate().filter(|(at, _)| *at != victim) {
+        if let Some(budgets) = budgets(server, keys).await {
+            return budgets;
+        }
+    }
+    vec![]
+}
+
+/// The budgets of `keys` as a server has them, master or replica; none if one of them is not its own.
+async fn budgets(server: &Redis, keys: &[String]) -> Option<Vec<BTreeMap<String, String>>> {
+    let mut connection = server.operator().await;
+    // A replica in a cluster answers only on a connection that is fine with its being behind; any other does anyway.
+    let _ = redis::cmd("READONLY").query_async::<()>(&mut connection).await;
+    let mut budgets = Vec::with_capacity(keys.len());
+    for key in keys {
+        budgets.push(redis::cmd("HGETALL").arg(key).query_async(&mut connection).await.ok()?);
+    }
+    Some(budgets)
+}
