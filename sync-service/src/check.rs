@@ -17,7 +17,8 @@ use weir_wire::messages::{POPS_MAX, RULES_MAX};
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::SECOND_NS;
 
-use crate::document::{Document, Form};
+use crate::document::{Document, FILE_BYTES_MAX, Form};
+use crate::rules_file;
 
 /// The command's name.
 pub const NAME: &str = "check";
@@ -75,7 +76,8 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
 /// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with
 /// its line in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{path}: cannot be read: {error}"))?;
+    let bytes = rules_file::read(path, FILE_BYTES_MAX);
+    let bytes = bytes.map_err(|error| format!("{path}: cannot be read: {error}"))?;
     Document::read_either(&bytes, Form::Either).map_err(|errors| {
         let places = Places::of(&bytes);
         let line = |error: &ConfigError| {

@@ -74,12 +74,17 @@ impl Document {
     }
 }
 
+/// The largest plugin configuration: a rule set, and room for the rest.
+pub const FILE_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 /// What a plugin configuration has beside its rules.
 const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 
 impl Document {
     /// Reads the rules of a plugin configuration, whose other fields are checked with them, or of a document.
     pub fn read_either(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
+        if bytes.len() > FILE_BYTES_MAX {
+            return Err(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes")));
+        }
         let Ok(Value::Object(mut fields)) = value(bytes, form) else { return Self::read(bytes, form) };
         if !OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) {
             return Self::read(bytes, form);
@@ -105,9 +110,14 @@ fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
 fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = str::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))?;
     // As in YAML 1.2, where `off` and `y` are texts.
-    let options = serde_saphyr::options! { strict_booleans: true };
+    let options = serde_saphyr::options! { strict_booleans: true, budget: budget() };
     serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| format!("expected YAML: {}", told(error.without_snippet())))
+}
+
+/// What YAML may take, with what its aliases stand for: no more than fits into the JSON that is kept.
+pub(crate) fn budget() -> Option<serde_saphyr::Budget> {
+    serde_saphyr::budget! { max_total_scalar_bytes: FILE_BYTES_MAX }
 }
 
 /// What is wrong with YAML, in words for its author; the library's default words are for programmers.

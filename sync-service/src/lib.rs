@@ -42,6 +42,7 @@ pub mod access;
 pub mod check;
 pub mod config;
 pub mod connections;
+pub mod descriptors;
 pub mod document;
 pub mod explain;
 pub mod figures;

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
@@ -76,8 +77,15 @@ fn start_logs(config: &Config) {
     }
 }
 
-#[tokio::main]
-async fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
+fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = Runtime::new()?;
+    let served = runtime.block_on(serve_until_signal(config, secrets));
+    // Dropping it would wait for a file that is being read, whose disk may not answer.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -91,7 +99,7 @@ async fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::erro
                 _ = interrupt.recv() => return,
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a restart");
-                    reread.reread();
+                    reread.ask_reread();
                 }
             }
         }

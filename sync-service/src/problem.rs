@@ -116,7 +116,7 @@ impl From<Refused> for Problem {
         let detail = match refused {
             Refused::Unknown => return Self::unauthorized(),
             Refused::Closed => {
-                "rules cannot be changed here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
+                "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
             }
             Refused::ReadOnly(name) => {
                 format!("the token `{name}` may only read: expected one with the role `write` in admin_token_file")

@@ -17,6 +17,7 @@ use weir_wire::messages::{self, Message as _, Report, WireError};
 
 use crate::access::credentials::{Credential, Pops, Role};
 use crate::connections::Peer;
+use crate::document::DOCUMENT_BYTES_MAX;
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
@@ -93,6 +94,7 @@ impl Routes {
     }
 
     async fn route(&self, request: Request, peer: &Peer) -> Answered {
+        self.judge_length(&request)?;
         match (request.uri().path(), request.method()) {
             (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,
             (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
@@ -100,7 +102,7 @@ impl Routes {
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
             ("/v1/rules/rollback", &Method::POST) => self.roll_back(request).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
-            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request, peer).await,
+            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             (messages::REPORT_PATH | "/v1/rules/rollback", _) => Err(Problem::method_not_allowed("POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
@@ -114,6 +116,7 @@ impl Routes {
     }
 
     async fn page(&self, request: &Request) -> Answered {
+        self.judge_length(request)?;
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::method_not_allowed("GET, HEAD")),
@@ -165,6 +168,14 @@ impl Routes {
         })?;
         self.metrics.count_use(&reporter.name);
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(report).await))
+    }
+
+    /// Refuses a body that is longer than any path takes. One that does not say its length is refused while it is read, or
+    /// is not read at all.
+    fn judge_length(&self, request: &Request) -> Result<(), Problem> {
+        let bytes_max = self.body_bytes_max.max(DOCUMENT_BYTES_MAX);
+        let fits = request.body().size_hint().lower() <= bytes_max as u64;
+        if fits { Ok(()) } else { Err(Problem::too_large(bytes_max)) }
     }
 
     async fn readiness(&self) -> Response {

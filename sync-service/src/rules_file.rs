@@ -49,7 +49,7 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     loop {
         ticks.tick().await;
         let for_task = Arc::clone(&path);
-        let Ok(found) = spawn_blocking(move || read(&for_task)).await else { continue };
+        let Ok(found) = spawn_blocking(move || read(&for_task, DOCUMENT_BYTES_MAX)).await else { continue };
         let wrong = watch.see(found.map_err(|error| format!("cannot be read: {error}")));
         if !wrong.is_empty() {
             metrics.rules_file_errors.inc();
@@ -76,10 +76,10 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     }
 }
 
-/// The file's bytes; if it is too large, just enough of them to tell.
-fn read(path: &str) -> io::Result<Vec<u8>> {
+/// The file's bytes; if it has more than `bytes_max`, just enough of them to tell.
+pub(crate) fn read(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(DOCUMENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

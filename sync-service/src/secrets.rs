@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::{fmt, fs};
 
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::access::Access;
@@ -24,6 +25,8 @@ pub struct Secrets {
     paths: Vec<String>,
     /// What was in the files when they were read first.
     first: Vec<Option<Vec<u8>>>,
+    /// Notified when the files are to be read again, changed or not.
+    asked: Notify,
 }
 
 impl fmt::Debug for Secrets {
@@ -49,7 +52,15 @@ impl Secrets {
                 return Err(access.err().into_iter().flatten().chain(tls.err()).collect());
             }
         };
-        Ok(Self { access, tls, refusals: Refusals::default(), secret_paths, paths, first })
+        Ok(Self {
+            access,
+            tls,
+            refusals: Refusals::default(),
+            secret_paths,
+            paths,
+            first,
+            asked: Notify::new(),
+        })
     }
 
     /// What should be different about the files, though they can be used.
@@ -57,26 +68,40 @@ impl Secrets {
         self.secret_paths.iter().filter_map(|path| token::warning(path))
     }
 
-    /// Reads the files again. If one is invalid, that is logged, and what it said before stays in force.
-    pub fn reread(&self) {
-        self.warnings().for_each(|warning| tracing::warn!("{warning}"));
-        self.access.reread();
-        self.tls.iter().for_each(Tls::reread);
+    /// Has the files read again at once, changed or not.
+    pub fn ask_reread(&self) {
+        self.asked.notify_one();
     }
 
-    /// Reads the files again whenever they change, until it is aborted.
+    /// Reads the files again whenever they change and whenever that is asked, until it is aborted. A file whose disk does
+    /// not answer holds up nothing else.
     pub async fn watch(self: Arc<Self>) {
         let mut found = Settling::on(self.first.clone());
         let mut ticks = ticks();
         loop {
-            ticks.tick().await;
+            let is_asked = tokio::select! {
+                () = self.asked.notified() => true,
+                _ = ticks.tick() => false,
+            };
             let this = Arc::clone(&self);
             let Ok(contents) = spawn_blocking(move || contents(&this.paths)).await else { continue };
-            if found.see(contents).is_some() {
+            let has_changed = found.see(contents).is_some();
+            if has_changed {
                 tracing::info!("a token or certificate file changed");
-                self.reread();
+            }
+            if has_changed || is_asked {
+                let this = Arc::clone(&self);
+                // An error would be a panic, which is told elsewhere.
+                let _ = spawn_blocking(move || this.reread()).await;
             }
         }
+    }
+
+    /// Reads the files again. If one is invalid, that is logged, and what it said before stays in force.
+    fn reread(&self) {
+        self.warnings().for_each(|warning| tracing::warn!("{warning}"));
+        self.access.reread();
+        self.tls.iter().for_each(Tls::reread);
     }
 }
 

@@ -16,6 +16,7 @@ use weir_budget::hub::Settings;
 
 use crate::config::{Config, StoreAddress};
 use crate::connections::{Connections, Limits};
+use crate::descriptors;
 use crate::metrics::Metrics;
 use crate::report::Exchange;
 use crate::routes::Routes;
@@ -149,7 +150,7 @@ async fn share_bans(routes: Arc<Routes>) {
 
 fn limits(config: &Config) -> Limits {
     Limits {
-        connections_max: u32::try_from(config.connections_max).unwrap_or(u32::MAX),
+        connections_max: descriptors::connections_max(config.connections_max),
         first_byte_timeout: config.first_byte_timeout,
         header_timeout: config.header_timeout,
         write_timeout: config.write_timeout,

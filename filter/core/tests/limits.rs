@@ -14,6 +14,7 @@ use weir_rules::config::Config;
 use weir_rules::document::{self, DOCUMENT_BYTES_MAX};
 use weir_rules::reading::ConfigError;
 use weir_rules::request::{Attribute, Request};
+use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::time::Time;
 
 const RULES_MAX: usize = 1_000;
@@ -100,6 +101,23 @@ fn rules_that_wider_and_tiers_make_are_counted_too() {
         let expected = "rules: expected at most 1000 rules with those that tiers and wider make, found 1002";
         assert_eq!(parse(&twice(RULES_MAX / 2 + 1)).unwrap_err(), [expected]);
     }
+}
+
+#[test]
+fn rules_beyond_the_maximum_are_not_made() {
+    let tiers: Vec<_> =
+        (0..20).map(|n| json!({"name": format!("t{n}"), "when": {"methods": ["PUT"]}, "times": 2})).collect();
+    let wider: Vec<_> = (1..5).map(|n| json!({"ipv4": 8 * n - 7, "times": 2})).collect();
+    let of = |n: usize| {
+        let mut rule = rule(n, &json!({"tiers": tiers, "wider": wider}));
+        // From the tenth on there is no room for the names of what a rule makes, which is told when it is made.
+        let name = if n < 9 { format!("r{n}") } else { format!("r{n}{:x<60}", "") };
+        rule["name"] = name[..name.len().min(RULE_NAME_MAX)].into();
+        rule
+    };
+    let found = parse(&json!({"rules": (0..500).map(of).collect::<Vec<_>>()})).unwrap_err();
+    let expected = "rules: expected at most 1000 rules with those that tiers and wider make, found 52500";
+    assert_eq!(found, [expected]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use crate::document::budget;
+
 /// A file of rules with the line of each value. JSON is read as YAML, which it is.
 pub(super) struct Places(Option<Spanned<Node>>);
 
@@ -20,7 +22,9 @@ enum Node {
 impl Places {
     /// The places of a file; without lines if it cannot be read.
     pub(super) fn of(bytes: &[u8]) -> Self {
-        Self(str::from_utf8(bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()))
+        let options = serde_saphyr::options! { budget: budget() };
+        let text = str::from_utf8(bytes).ok();
+        Self(text.and_then(|text| serde_saphyr::from_str_with_options(text, options).ok()))
     }
 
     /// The line of `place`, as in `rules[0].rate`, or of what it would be in.

@@ -95,8 +95,8 @@ impl Routes {
         Ok(Change { note: note.into(), author: operator.name.clone(), comment: comment.trim().into() })
     }
 
-    pub(super) async fn fleet(&self, request: &Request, peer: &Peer) -> Answered {
-        self.reader(request.headers(), peer)?;
+    pub(super) async fn fleet(&self, request: &Request) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
         let (current, seen) = self.exchange.fleet().await?;
         let pop = |pop: &crate::fleet::Seen| {
             json!({

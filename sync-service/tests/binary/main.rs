@@ -1,6 +1,9 @@
 //! The binary prints where it listens, stops cleanly on a signal, and refuses to start with one clear sentence.
 
 mod admin;
+mod bombs;
+mod limits;
+mod page;
 mod running;
 mod tls;
 mod tokens;

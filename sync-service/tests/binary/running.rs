@@ -9,9 +9,20 @@ use std::time::{Duration, Instant};
 
 use weir_wire::messages::{self, Message as _, Report};
 
+/// Far above what anything takes here; reaching it fails the test.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
 /// The binary with nothing of ours in its environment.
 pub(crate) fn weir_sync(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-sync"));
+    program(BINARY, arguments)
+}
+
+/// Where the binary is.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_weir-sync");
+
+/// A program with nothing of ours in its environment.
+pub(crate) fn program(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(name);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WEIR_SYNC_") {
             command.env_remove(name);
@@ -19,6 +30,12 @@ pub(crate) fn weir_sync(arguments: &[&str]) -> Command {
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// The binary under a limit, as the shell's `ulimit` sets it.
+pub(crate) fn limited(limit: &str, arguments: &[&str]) -> Command {
+    let script = format!(r#"ulimit {limit}; exec "$@""#);
+    program("sh", &[&["-c", &script, "sh", BINARY], arguments].concat())
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Output {
@@ -35,7 +52,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = weir_sync(&[&["--listen", "127.0.0.1:0"], arguments].concat()).spawn().unwrap();
+        Self::started(&mut weir_sync(&[&["--listen", "127.0.0.1:0"], arguments].concat()))
+    }
+
+    /// One that `command` starts.
+    pub(crate) fn started(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address =
@@ -55,6 +77,14 @@ impl Running {
         self.logs.lock().unwrap().clone()
     }
 
+    /// What the system says of its memory, as in `VmRSS`, in KiB.
+    pub(crate) fn memory_kib(&self, row: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let rest = status.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(':'));
+        rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or_else(|| panic!("{status}"))
+    }
+
     /// Sends a signal.
     pub(crate) fn send(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
@@ -68,12 +98,9 @@ impl Running {
 
     /// The status and the rest of the answer to a request that carries `token`; `headers` each with their line end.
     pub(crate) fn ask(&self, line: &str, token: &str, headers: &str, body: &[u8]) -> (u16, String) {
-        answer(
-            TcpStream::connect(&self.address).unwrap(),
-            line,
-            &format!("authorization: Bearer {token}\r\n{headers}"),
-            body,
-        )
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(3 * DEADLINE)).unwrap();
+        answer(stream, line, &format!("authorization: Bearer {token}\r\n{headers}"), body)
     }
 
     /// The status of a report of `pop`, and what it says.
@@ -95,9 +122,14 @@ impl Running {
     /// Sends a signal that ends it and returns the exit code and what was logged.
     pub(crate) fn signal(mut self, name: &str) -> (Option<i32>, String) {
         self.send(name);
-        let status = self.child.wait().unwrap();
+        let (sent_at, mut status) = (Instant::now(), None);
+        while status.is_none() {
+            assert!(sent_at.elapsed() < DEADLINE, "it does not end: {}", self.logs());
+            thread::sleep(Duration::from_millis(5));
+            status = self.child.try_wait().unwrap();
+        }
         self.reader.take().unwrap().join().unwrap();
-        (status.code(), self.logs())
+        (status.and_then(|status| status.code()), self.logs())
     }
 }
 
@@ -138,7 +170,7 @@ impl Drop for Running {
 
 /// Waits until `what` is so.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + DEADLINE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
         thread::sleep(Duration::from_millis(10));

@@ -14,10 +14,10 @@ use weir_wire::messages;
 use crate::running::{Running, answer, report, run, try_answer, until};
 
 /// An authority.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as PEM.
-struct Certificate {
+pub(crate) struct Certificate {
     cert: String,
     key: String,
 }
@@ -43,7 +43,7 @@ impl Authority {
 }
 
 /// A client that trusts `authority`, and shows `certificate` if there is one.
-fn client(authority: &Authority, certificate: Option<&Certificate>) -> Arc<ClientConfig> {
+pub(crate) fn client(authority: &Authority, certificate: Option<&Certificate>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.0.der().clone()).unwrap();
     let builder = ClientConfig::builder().with_root_certificates(roots);
@@ -59,14 +59,14 @@ fn client(authority: &Authority, certificate: Option<&Certificate>) -> Arc<Clien
 }
 
 /// A weir-sync with TLS, whose certificate, and whose clients', are of one authority.
-struct Secured {
-    authority: Authority,
+pub(crate) struct Secured {
+    pub(crate) authority: Authority,
     folder: TempDir,
-    running: Running,
+    pub(crate) running: Running,
 }
 
 impl Secured {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
         write(&folder, &authority.certificate(&["localhost"]));
         std::fs::write(folder.path().join("ca.pem"), authority.0.pem()).unwrap();

@@ -1,6 +1,7 @@
 //! Tokens: read again at SIGHUP and when their files change, so that they can be replaced without a refusal.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use crate::running::{Running, file, until};
 
@@ -101,6 +102,23 @@ fn a_token_file_that_changes_is_read_again_without_a_signal() {
     std::fs::write(other.path(), first).unwrap();
     std::fs::rename(other.path(), file.path()).unwrap();
     until("the first token is taken again", || running.takes_reports_with(first));
+}
+
+#[test]
+fn a_token_file_that_cannot_be_read_now_holds_up_nothing() {
+    let token = "a-token-of-the-tests";
+    let (file, path) = file(token);
+    let running = Running::start(&["--token-file", &path]);
+    // Reading a FIFO waits for a writer, as reading a file on a server that is gone waits for that.
+    let fifo = file.path().with_extension("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    std::fs::rename(&fifo, file.path()).unwrap();
+    running.send("HUP");
+    until("the signal is taken", || running.logs().contains("SIGHUP"));
+    for _ in 0..20 {
+        assert!(running.takes_reports_with(token));
+    }
+    assert_eq!(running.signal("TERM").0, Some(0));
 }
 
 #[test]

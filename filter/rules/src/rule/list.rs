@@ -41,8 +41,9 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     }
     let mut rules: Vec<Rule> = Vec::with_capacity(written);
     let mut names: Vec<String> = Vec::with_capacity(written);
+    let mut found = 0;
     for (group, item) in (0..).zip(list.items()) {
-        for mut rule in rule(&item, reader).unwrap_or_default() {
+        for mut rule in rule(&item, reader, &mut found).unwrap_or_default() {
             match names.binary_search(&rule.name) {
                 Ok(_) => item.note_at("name", format!("another rule has the name {:?}", rule.name)),
                 Err(at) => names.insert(at, rule.name.clone()),
@@ -51,8 +52,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
             rules.push(rule);
         }
     }
-    if rules.len() > RULES_MAX {
-        let found = rules.len();
+    if found > RULES_MAX {
         list.note(format!(
             "expected at most {RULES_MAX} rules with those that tiers and wider make, found {found}"
         ));
@@ -60,8 +60,9 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     Some(rules)
 }
 
-/// A rule's tiers, then the rule, each followed by the rules that `wider` makes of it.
-fn rule(item: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
+/// A rule's tiers, then the rule, each followed by the rules that `wider` makes of it. Adds their number to `found`; those
+/// beyond the maximum are not made.
+fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
     let name = rule_name(&mut fields, "the rule's name");
     let matches = match fields.take("match") {
@@ -117,6 +118,10 @@ fn rule(item: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
         when_unsynced,
         response: response?,
     };
+    *found += (tiers.len() + 1) * (wider.len() + 1);
+    if *found > RULES_MAX {
+        return None;
+    }
     let variants = variants(&rule, tiers, item);
     Some(variants.iter().flat_map(|rule| expanded(rule, &wider, item)).collect())
 }

@@ -1,0 +1,312 @@
+//! docs/operating.md, tried as a newcomer would: its commands are run as they stand there, with real servers. Only
+//! addresses, folders and passwords are others.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::running::{BINARY, Running, program, until};
+
+const PAGE: &str = include_str!("../../../docs/operating.md");
+
+/// The blocks of code below a heading of the page.
+fn blocks(heading: &str) -> Vec<&'static str> {
+    let start =
+        PAGE.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no heading `{heading}`")).1;
+    let mut section = start.split("\n```");
+    let mut blocks = Vec::new();
+    // Text and blocks in turn; a heading in the text ends the section.
+    while let Some(text) = section.next() {
+        if text.lines().any(|line| line.starts_with("##")) {
+            break;
+        }
+        blocks.extend(section.next().and_then(|block| Some(block.split_once('\n')?.1)));
+    }
+    blocks
+}
+
+/// The only block of a section that has `mark` in it.
+fn block(heading: &str, mark: &str) -> &'static str {
+    let found: Vec<_> = blocks(heading).into_iter().filter(|block| block.contains(mark)).collect();
+    let [block] = found[..] else { panic!("`{heading}` has {} blocks with `{mark}`", found.len()) };
+    block
+}
+
+/// Where a recipe is tried: a folder for its files, and a network of its own on this machine.
+struct Place {
+    folder: TempDir,
+    network: &'static str,
+    others: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    fn new(network: &'static str) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), network, others: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A text of the page with what is other here.
+    fn here(&self, text: &str) -> String {
+        let folder = format!("{}/", self.folder.path().display());
+        let mut text = text
+            .replace("/etc/weir/", &folder)
+            .replace("/run/secrets/", &folder)
+            .replace("10.0.0.", self.network)
+            .replace(">PASSWORD", ">correct-horse");
+        for (from, to) in &self.others {
+            text = text.replace(from, to);
+        }
+        text
+    }
+
+    /// A program in the folder, with the binary among the programs that it finds.
+    fn command(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut path = vec![Path::new(BINARY).parent().unwrap().to_owned()];
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut command = program(name, arguments);
+        command.current_dir(self.folder.path()).env("PATH", std::env::join_paths(path).unwrap());
+        command
+    }
+
+    /// Runs lines of the page to their end; what they print.
+    fn run(&self, lines: &str) -> String {
+        let lines = self.here(lines);
+        let output = self.command("sh", &["-ec", &lines]).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{lines}\n{said}");
+        said
+    }
+
+    /// Starts the weir-sync of a line of the page, after it has checked the same configuration, and waits until it is ready.
+    fn start(&self, line: &str) -> Running {
+        let line = self.here(line.trim());
+        let has_address = line.contains("--listen");
+        let checked = self.run(&format!("{line} --check"));
+        assert!(checked.contains("the configuration is good"), "{checked}");
+        let mut command = self.command("sh", &["-c", &format!("exec {line}")]);
+        if !has_address {
+            command.env("WEIR_SYNC_LISTEN", "127.0.0.1:0");
+        }
+        Running::started(&mut command)
+    }
+
+    /// A Redis with these settings at an address of the network, or at a port of 127.0.0.1.
+    fn redis(&self, address: &str, port: u16, settings: &str, more: &[&str]) -> Redis {
+        let name = format!("redis-{address}-{port}");
+        std::fs::create_dir_all(self.path(&name)).unwrap();
+        let port = port.to_string();
+        // On one machine a server's messages would come from 127.0.0.1, where other nodes of a cluster would answer them.
+        let own =
+            ["--bind", address, "--bind-source-addr", address, "--dir", self.path(&name).to_str().unwrap()]
+                .map(str::to_owned);
+        self.write(&format!("{name}/redis.conf"), &self.here(settings));
+        let mut command =
+            self.command("redis-server", &[self.path(&name).join("redis.conf").to_str().unwrap()]);
+        command.args(more).args(own).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().expect("redis-server (Debian: apt-get install redis-server)");
+        until("Redis to listen", || TcpStream::connect(format!("{address}:{port}")).is_ok());
+        Redis(child)
+    }
+
+    /// Makes weir-sync's user at a server.
+    fn add_user(&self, redis_cli: &str) {
+        self.write("acl.txt", &self.here(block("## Redis", "ACL SETUSER")));
+        self.write("redis-password", "correct-horse\n");
+        let said = self.run(&format!("{redis_cli} < acl.txt"));
+        assert_eq!(said.trim(), "OK");
+    }
+}
+
+/// A Redis. Dropping it ends it.
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until it reaches its store.
+fn is_ready(running: &Running) {
+    until("it is ready", || running.status("GET /readyz", "") == 200);
+}
+
+#[test]
+fn a_cluster_comes_up_from_the_page() {
+    let place = Place::new("127.0.81.");
+    let settings = block("### Cluster", "cluster-enabled");
+    let addresses: Vec<_> = (1..=6).map(|n| format!("127.0.81.{n}")).collect();
+    let _servers: Vec<_> =
+        addresses.iter().map(|address| place.redis(address, 6_379, settings, &["--save", ""])).collect();
+    for address in &addresses {
+        place.add_user(&format!("redis-cli -h {address}"));
+    }
+    let commands = block("### Cluster", "--cluster create");
+    let (create, start) = commands.split_once("weir-sync ").unwrap();
+    place.run(&create.replace("--cluster-replicas 1", "--cluster-replicas 1 --cluster-yes"));
+    // The nodes tell one another for a moment.
+    let is_up = |address: &String| {
+        place.run(&format!("redis-cli -h {address} cluster info")).contains("cluster_state:ok")
+    };
+    until("the cluster to be up", || addresses.iter().all(is_up));
+    let running = place.start(&format!("weir-sync {start}"));
+    is_ready(&running);
+    assert_eq!(running.report("fra1", "").0, 200);
+}
+
+#[test]
+fn sentinels_are_asked_as_the_page_says() {
+    let place = Place::new("127.0.82.");
+    let _master = place.redis("127.0.82.4", 6_379, "", &["--save", ""]);
+    place.add_user("redis-cli -h 10.0.0.4");
+    let settings = block("### Sentinel", "sentinel monitor");
+    let _sentinels: Vec<_> = (1..=3)
+        .map(|n| place.redis(&format!("127.0.82.{n}"), 26_379, settings, &["--sentinel", "--port", "26379"]))
+        .collect();
+    let running = place.start(block("### Sentinel", "weir-sync --store"));
+    is_ready(&running);
+    assert_eq!(running.report("fra1", "").0, 200);
+}
+
+/// Makes the certificates of the page, with `localhost` in place of `name`.
+fn make_certificates(place: &mut Place, name: &'static str) {
+    place.others.push((name, "localhost".into()));
+    place.run(block("### Certificates", "openssl req"));
+}
+
+#[test]
+fn redis_is_reached_over_tls_as_the_page_says() {
+    let mut place = Place::new("127.0.83.");
+    make_certificates(&mut place, "redis.internal");
+    let port = free_port();
+    let tls = format!(
+        "port 0\ntls-port {port}\ntls-ca-cert-file /etc/weir/ca.crt\ntls-cert-file /etc/weir/localhost.crt\n\
+         tls-key-file /etc/weir/localhost.key\n"
+    );
+    let _redis = place.redis("127.0.0.1", port, &tls, &["--save", ""]);
+    let keys = "--tls --cacert ca.crt --cert localhost.crt --key localhost.key";
+    place.add_user(&format!("redis-cli -h localhost -p {port} {keys}"));
+    place.others.insert(0, ("@redis.internal", format!("@localhost:{port}")));
+    let running = place.start(block("### TLS to Redis", "rediss://"));
+    is_ready(&running);
+}
+
+#[test]
+fn pops_show_certificates_to_weir_sync_as_the_page_says() {
+    let mut place = Place::new("127.0.84.");
+    make_certificates(&mut place, "weir-sync.internal");
+    place.write("pops.token", "fra-2026 fra* the-token-of-frankfurt\n");
+    place.write("admin.token", "the-token-of-operators\n");
+    let running = place.start(block("### TLS", "--tls-cert-file"));
+    let (_, port) = running.address.rsplit_once(':').unwrap();
+    let status = |more: &str| {
+        let say = "curl -s -o /dev/null -w '%{http_code}' --cacert ca.crt";
+        place.run(&format!("{say} {more} https://localhost:{port}/v1/rules"))
+    };
+    assert_eq!(status("--cert fra1.crt --key fra1.key"), "404", "a POP with a certificate: nothing was put");
+    assert_eq!(status("-H 'authorization: Bearer the-token-of-frankfurt'"), "404", "a POP with a token");
+    assert_eq!(status(""), "401", "neither");
+}
+
+#[test]
+fn two_weir_syncs_serve_a_region_as_the_page_says() {
+    let place = Place::new("127.0.85.");
+    let _redis = place.redis("127.0.85.9", 6_379, "", &["--save", ""]);
+    place.add_user("redis-cli -h 10.0.0.9");
+    place.write("pops.token", "the-token-of-all-pops\n");
+    place.write("admin.token", "the-token-of-operators\n");
+    let lines = block("## Several weir-syncs", "--replica").replace("\\\n", " ");
+    let mut replicas: Vec<_> = lines.trim().lines().map(|line| place.start(line)).collect();
+    assert_eq!(replicas.len(), 2);
+    for replica in &replicas {
+        is_ready(replica);
+        assert_eq!(replica.report("fra1", "the-token-of-all-pops").0, 200);
+    }
+    for replica in &replicas {
+        until("both know of the POP", || {
+            replica.ask("GET /v1/fleet", "the-token-of-operators", "", b"").1.contains(r#""name":"fra1""#)
+        });
+    }
+    replicas.remove(0).signal("KILL");
+    assert_eq!(replicas[0].report("fra1", "the-token-of-all-pops").0, 200);
+}
+
+#[test]
+fn tokens_are_told_apart_and_replaced_as_the_page_says() {
+    let place = Place::new("127.0.86.");
+    let pops = block("### A token for each POP", "fra-2026");
+    let operators = block("### A token for each operator", "alice");
+    place.write("pops.token", pops);
+    place.write("admin.token", operators);
+    place.run("chmod 600 pops.token admin.token");
+    let running = place.start("weir-sync --token-file pops.token --admin-token-file admin.token");
+    let token = |file: &'static str, name: &str| {
+        let line = file.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().last().unwrap()
+    };
+    let (fra, ams) = (token(pops, "fra-2026"), token(pops, "ams"));
+    assert_eq!(running.report("fra1", fra).0, 200);
+    assert_eq!(running.report("ams2", ams).0, 200);
+    assert_eq!(running.report("fra1", ams).0, 403);
+    // The log line that the page shows, but for its address.
+    let shown = block("### A token for each POP", "WARN").replace('\n', " ");
+    let shown = shown.trim().split(" peer=").next().unwrap();
+    until("it is logged", || running.logs().contains(shown));
+
+    let status = |line: &str, name: &str| running.status(line, token(operators, name));
+    assert_eq!(status("GET /v1/fleet", "dashboard"), 200);
+    assert_eq!(status("PUT /v1/rules", "dashboard"), 403);
+    assert_eq!([status("PUT /v1/rules", "alice"), status("PUT /v1/rules", "deploy-ci")], [415, 415]);
+
+    // Another token beside the old one, then without it.
+    let new = "9f1c5a7e3b2d4f6a8c0e1b3d5f7a9c2e";
+    place.write("pops.token", &format!("{pops}\nfra-2027 fra* {new}\n"));
+    until("the new token is taken", || running.report("fra1", new).0 == 200);
+    assert_eq!(running.report("fra1", fra).0, 200);
+    place.write("pops.token", &format!("fra-2027 fra* {new}\n"));
+    until("the old token is refused", || running.report("fra1", fra).0 == 401);
+    assert_eq!(running.report("fra1", new).0, 200);
+}
+
+#[test]
+fn rules_are_changed_as_the_page_says() {
+    let mut place = Place::new("127.0.87.");
+    let _redis = place.redis("127.0.87.1", 6_379, "", &["--save", ""]);
+    place.write("pops.token", "the-token-of-all-pops\n");
+    place.write("admin.token", "the-token-of-operators\n");
+    place.write("rules.yaml", "rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    let heading = "## Changing rules in a running fleet";
+    let commands = block(heading, "weir-sync explain").replace("redis://127.0.0.1", "redis://10.0.0.1");
+    let (start, rest) = commands.split_once(" &\n").unwrap();
+    let running = place.start(start);
+    is_ready(&running);
+    place.others.push(("http://127.0.0.1:7878", format!("http://{}", running.address)));
+    let (shorthands, rest) = rest.split_once('\n').unwrap();
+    let mut version = String::new();
+    for line in rest.lines().filter(|line| !line.is_empty()) {
+        let line = line.replace("\"N\"", &format!("\"{version}\"")).replace("=N", &format!("={version}"));
+        let line =
+            line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
+        let said = place.run(&format!("{shorthands}\n{line}"));
+        if let Some((_, number)) = said.rsplit_once("{\"version\":").filter(|_| !line.contains("fleet")) {
+            version = number.trim_end_matches(['}', '\n']).to_owned();
+        }
+    }
+    let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
+    assert!(kept.contains("too many false alarms") && kept.contains("rollback"), "{kept}");
+}
+
+/// A port of 127.0.0.1 that is free now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
