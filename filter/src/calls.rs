@@ -7,6 +7,7 @@ use weir_rules::config::SyncConfig;
 use weir_wire::messages::CONTENT_TYPE;
 
 use crate::host::{self, Buffer, Headers};
+use crate::http;
 
 /// The most calls that one VM waits for; beyond this, the oldest is forgotten.
 const CALLS_MAX: usize = 4_096;
@@ -72,10 +73,10 @@ pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
     if headers == 0 {
         return Err(Unread::Failed("weir-sync did not answer (no connection, or too late)".into()));
     }
-    let status = host::header(Headers::CallResponse, ":status").unwrap_or_default();
-    if status != b"200" {
-        let status = String::from_utf8_lossy(&status);
-        return Err(Unread::Failed(format!("weir-sync refused what it was asked: status {status}")));
+    let status = http::status(Headers::CallResponse);
+    if status != 200 {
+        let trouble = format!("weir-sync refused what it was asked: status {status}");
+        return Err(if status == 400 { Unread::NotRead(trouble) } else { Unread::Failed(trouble) });
     }
     if body_size > ANSWER_BYTES_MAX {
         return Err(Unread::TooLarge(body_size));

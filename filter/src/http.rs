@@ -52,8 +52,7 @@ pub(crate) struct HostResponse;
 
 impl Response for HostResponse {
     fn status(&mut self) -> u16 {
-        let status = host::header(Headers::Response, ":status").ok();
-        status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
+        status(Headers::Response)
     }
 
     fn header(&mut self, name: &str) -> Option<Vec<u8>> {
@@ -64,6 +63,13 @@ impl Response for HostResponse {
         // If the host does not take a header, the response goes on without it.
         let _ = host::add_header(Headers::Response, name, value);
     }
+}
+
+/// A response's status; 0 if the host does not say.
+#[inline(never)]
+pub(crate) fn status(of: Headers) -> u16 {
+    let status = host::header(of, ":status").ok();
+    status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// The size in bytes of the response in the host's current context, once it is complete.

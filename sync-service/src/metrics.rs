@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use weir_wire::messages;
+use weir_wire::messages::Version;
 
 /// A number that goes up and down and may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
@@ -35,9 +35,16 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Outcome {
-    /// `answered`, `unsettled` (the store was out of reach: granted out of the region's own share), `malformed` or
+    /// `answered`, `unsettled` (the store was out of reach for some keys at least: granted out of the region's own share), `malformed` or
     /// `forbidden` (its token is for other POPs).
     pub outcome: &'static str,
+}
+
+/// Which version of the messages.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Wire {
+    /// The byte that they begin with.
+    pub wire: u16,
 }
 
 /// What went wrong with the store.
@@ -97,6 +104,8 @@ macro_rules! metrics {
 metrics! {
     /// Reports, by outcome.
     reports: Family<Outcome, Counter>;
+    /// Reports read, by the version of their messages.
+    reports_wire: Family<Wire, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
     /// Keys charged.
@@ -176,7 +185,8 @@ impl Metrics {
         let mut registry = Registry::with_labels(iter::once(region));
         process::register(&mut registry);
         let own = registry.sub_registry_with_prefix("weir_sync");
-        let built = [("version", env!("CARGO_PKG_VERSION").into()), ("wire", messages::VERSION.to_string())];
+        let wire = Version::Latest.byte().to_string();
+        let built = [("version", env!("CARGO_PKG_VERSION").into()), ("wire", wire)];
         let help = "Which weir-sync this is, and which messages it speaks";
         own.register("build", help, Info::new(Vec::from(built)));
         (Self::register(own), registry)
@@ -185,6 +195,11 @@ impl Metrics {
     /// Counts a report.
     pub fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a report of this version.
+    pub fn count_wire(&self, version: Version) {
+        self.reports_wire.get_or_create(&Wire { wire: version.byte().into() }).inc();
     }
 
     /// Counts a request that was let in by the token of this name.
@@ -226,6 +241,7 @@ mod tests {
         let (metrics, registry) = Metrics::new("eu");
         // One that has labels is shown once it has some.
         let _ = metrics.reports.get_or_create(&Outcome { outcome: "answered" });
+        metrics.count_wire(Version::Latest);
         let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
         metrics.count_use("fra-2026");

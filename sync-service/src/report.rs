@@ -1,7 +1,8 @@
 //! Drives the [`Hub`]: gives it the reports, the time and what the store answers, and counts what becomes of them.
 //!
-//! With the store out of reach a reply's grants come out of the region's own share (see [`weir_budget::alone`]), and
-//! nothing is confirmed: what is admitted meanwhile is charged by the next report that reaches the store.
+//! For a key whose budget is out of reach the reply's grant comes out of the region's own share (see
+//! [`weir_budget::alone`]), and nothing is confirmed: what is admitted meanwhile is charged by the next report that
+//! reaches the budget.
 //!
 //! The hub's lock is held for a moment each, and never while something is awaited.
 
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
-use weir_wire::messages::{Message, Report};
+use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
 
 use crate::figures;
@@ -54,8 +55,9 @@ impl Exchange {
         }
     }
 
-    /// The reply to `report`, as bytes.
-    pub async fn answer(&self, report: Report) -> Vec<u8> {
+    /// The reply to `report`, as bytes of the `version` that it was made in.
+    pub async fn answer(&self, version: Version, report: Report) -> Vec<u8> {
+        self.metrics.count_wire(version);
         let pending = self.hub().report(self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();
@@ -65,7 +67,7 @@ impl Exchange {
         let took = asked_at.elapsed();
         let settled = self.hub().settle(self.now(), self.rules.version(), pending, answers);
         self.observe(&settled, took);
-        settled.reply.encode()
+        settled.reply.encode_as(version)
     }
 
     /// Asks the store all that a report needs, at once: over Redis it is one round trip.

@@ -10,7 +10,7 @@ use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
 use weir_rules::config::Config;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Allowance, Message as _, Reply, Report};
+use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
 use weir_wire::time::Time;
 
 const SECOND_US: u64 = 1_000_000;
@@ -68,13 +68,14 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
         .map(|key| Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead })
         .collect();
     let Some(rule) = report.rules.first() else {
-        return Reply { sequence: report.sequence, pops: 2, settled: true, ..Reply::default() }.encode();
+        return Reply { sequence: report.sequence, pops: 2, settled: Settled::All, ..Reply::default() }
+            .encode();
     };
     let id = BudgetId { rule: "login".into(), value: vec![1] };
     let draw = Draw { id, quota: rule.quota, lease_us: 2 * SECOND_US, law: Law::Steady, claims };
     let drawn = escrow.draw(us, &report.pop, &draw);
     let grants = drawn.leases.into_iter().map(Allowance::Leased).collect();
-    Reply { sequence: report.sequence, pops: 2, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence: report.sequence, pops: 2, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 /// A request that waits: which worker's, what it sent and when the answer is there, if ever.

@@ -29,8 +29,8 @@ pub enum Event {
     Reported,
     /// A report was answered, and its counts are charged.
     Answered,
-    /// A report was answered by a weir-sync that cannot reach its store: nothing is charged, and its grants
-    /// come out of its region's own share.
+    /// A report was answered by a weir-sync that cannot reach its store, or not all of it: of the keys that are not
+    /// charged, the grants come out of its region's own share.
     Ungranted,
     /// A report was not answered, or the answer could not be read.
     SyncFailed,

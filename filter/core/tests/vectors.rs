@@ -14,6 +14,7 @@ use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{
     AdmitRatio, Allowance, Ban, Grant, Key, Leased, Message, Pushed, Replies, Reply, Report, Rule, Running,
+    Settled,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -124,7 +125,7 @@ fn messages() {
         sequence: 300,
         pops: 3,
         is_guess: false,
-        settled: true,
+        settled: Settled::All,
         grants: vec![Allowance::Hot(grant)],
         rules: vec!["r".into()],
         pushed: vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
@@ -192,7 +193,7 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
     let reply = Reply {
         sequence: report.sequence,
         pops: 4,
-        settled: true,
+        settled: Settled::All,
         grants: grants.collect(),
         rules: vec![],
         pushed: vec![],

@@ -6,8 +6,13 @@
 //! **Counts are cumulative.** A report says how much a bucket has admitted and been asked for since
 //! the bucket's epoch began, not since the last report. A report that is lost, repeated, overtaken
 //! by the next one or sent by two workers is therefore harmless: the receiver takes the maximum per
-//! `(pop, epoch)`. A settled reply confirms the counts of the report it answers; any other reply confirms
-//! nothing. The sequence number only tells a stale report from a fresh one.
+//! `(pop, epoch)`. A reply confirms the counts of those keys that it says are settled, and no others. The sequence
+//! number only tells a stale report from a fresh one.
+//!
+//! **Versions.** Each end reads the latest version and the one before ([`Version`]), and weir-sync answers in the one
+//! that it was asked in. So weir-syncs are upgraded first, and POPs after them; a POP that meets an older weir-sync
+//! speaks the version before. What differs between the two: in the version before, a reply is settled as a whole or
+//! not at all.
 //!
 //! **Push rides on replies.** A POP reports every interval, even with nothing to say but that it is up. So
 //! pushed news reaches it within one interval, and no connection is held open for that.
@@ -22,8 +27,42 @@ use serde::{Deserialize, Serialize};
 use crate::quota::Quota;
 use crate::sharing::Sharing;
 
-/// The version of the messages; a receiver refuses any other.
-pub const VERSION: u8 = 5;
+/// A version of the messages; a receiver refuses any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// The one before.
+    Before = 5,
+    /// The latest.
+    #[default]
+    Latest = 6,
+}
+
+impl Version {
+    /// Every version that is read, the latest first.
+    pub const ALL: [Self; 2] = [Self::Latest, Self::Before];
+
+    /// The byte that a message of this version begins with.
+    pub const fn byte(self) -> u8 {
+        self as u8
+    }
+
+    /// Makes an encoded message one of this version: a report in any case, a reply if [`Settled::But`] is not in it. They
+    /// have the same form in both.
+    pub fn put(self, message: &mut [u8]) {
+        if let Some(first) = message.first_mut() {
+            *first = self.byte();
+        }
+    }
+
+    const fn of(byte: u8) -> Result<Self, WireError> {
+        match byte {
+            5 => Ok(Self::Before),
+            6 => Ok(Self::Latest),
+            other => Err(WireError::Version(other)),
+        }
+    }
+}
+
 /// The media type both messages travel as.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// The path a report is sent to, by POST.
@@ -172,9 +211,9 @@ pub struct Reply {
     pub pops: u32,
     /// Whether `pops` is a guess: the sender knows of no POPs but those that report to it.
     pub is_guess: bool,
-    /// Whether all counts of the report are charged. If not, nothing is confirmed, and what is granted for keys whose
-    /// budgets are out of reach comes out of the region's own share.
-    pub settled: bool,
+    /// Which of the report's keys are charged: their counts are confirmed. What is granted for the others, whose budgets
+    /// are out of reach, comes out of the region's own share.
+    pub settled: Settled,
     /// An allowance for each key of the report, in the report's order. Empty if there is nothing to say
     /// about them; then nothing changes.
     pub grants: Vec<Allowance>,
@@ -189,6 +228,64 @@ pub struct Reply {
     pub bans: Vec<Ban>,
     /// How many workers of the POP report keys, and so share what it may report; 0 if unknown.
     pub workers: u32,
+}
+
+/// Which keys of a report are charged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Settled {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// A part: a bit for each key, in the report's order and from the lowest bit of each byte, says that it is not. A part
+    /// of the store is out of reach.
+    But(Vec<u8>),
+}
+
+impl Settled {
+    /// What is to be said of these keys, in the report's order: whether each is charged.
+    pub fn of(charged: impl ExactSizeIterator<Item = bool>) -> Self {
+        let keys = charged.len();
+        let (mut but, mut failed) = (alloc::vec![0; keys.div_ceil(8)], 0);
+        for (place, _) in charged.enumerate().filter(|(_, is_charged)| !is_charged) {
+            if let Some(bits) = but.get_mut(place / 8) {
+                *bits |= 1 << (place % 8);
+                failed += 1;
+            }
+        }
+        match failed {
+            0 => Self::All,
+            failed if failed == keys => Self::None,
+            _ => Self::But(but),
+        }
+    }
+
+    /// Whether all keys are charged.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Whether the key at this place in the report is charged.
+    pub fn covers(&self, place: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::But(but) => but.get(place / 8).is_some_and(|bits| bits >> (place % 8) & 1 == 0),
+        }
+    }
+}
+
+impl Reply {
+    /// The reply's bytes in this version. The one before has no word for a part of the keys, and is told of none.
+    pub fn encode_as(mut self, version: Version) -> Vec<u8> {
+        if version == Version::Before && matches!(self.settled, Settled::But(_)) {
+            self.settled = Settled::None;
+        }
+        let mut bytes = self.encode();
+        version.put(&mut bytes);
+        bytes
+    }
 }
 
 /// A grant for a key that a POP did not ask about.
@@ -314,7 +411,7 @@ impl TryFrom<u32> for AdmitRatio {
 pub enum WireError {
     /// No bytes at all.
     Empty,
-    /// A version other than [`VERSION`].
+    /// A version that is none of [`Version::ALL`].
     Version(u8),
     /// Larger than [`MESSAGE_BYTES_MAX`].
     TooLarge(usize),
@@ -328,7 +425,7 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("the message is empty: expected a version byte and a body"),
-            Self::Version(v) => write!(f, "the message has version {v}, expected {VERSION}"),
+            Self::Version(v) => write!(f, "the message has version {v}, expected 6 or 5"),
             Self::TooLarge(n) => {
                 write!(f, "the message has {n} bytes, expected at most {MESSAGE_BYTES_MAX}")
             }
@@ -345,11 +442,11 @@ pub trait Message: Serialize + DeserializeOwned {
     /// Checks what decoding does not: that every field is within its limits.
     fn validate(&self) -> Result<(), WireError>;
 
-    /// The message's bytes.
+    /// The message's bytes, in the latest version.
     fn encode(&self) -> Vec<u8> {
         // Neither message holds anything postcard cannot write (no sequence of unknown length);
         // should that change, the receiver refuses the lone version byte.
-        postcard::to_extend(self, alloc::vec![VERSION]).unwrap_or_default()
+        postcard::to_extend(self, alloc::vec![Version::Latest.byte()]).unwrap_or_default()
     }
 
     /// The message in `bytes`, checked.
@@ -357,16 +454,20 @@ pub trait Message: Serialize + DeserializeOwned {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(WireError::TooLarge(bytes.len()));
         }
-        let (&version, body) = bytes.split_first().ok_or(WireError::Empty)?;
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
+        let (&first, body) = bytes.split_first().ok_or(WireError::Empty)?;
+        Version::of(first)?;
         let (message, rest) = postcard::take_from_bytes::<Self>(body).map_err(|_| WireError::Malformed)?;
         if !rest.is_empty() {
             return Err(WireError::Malformed);
         }
         message.validate()?;
         Ok(message)
+    }
+
+    /// The message in `bytes`, checked, and its version.
+    fn read(bytes: &[u8]) -> Result<(Version, Self), WireError> {
+        let message = Self::decode(bytes)?;
+        Ok((Version::of(bytes.first().copied().unwrap_or_default())?, message))
     }
 }
 
@@ -395,6 +496,8 @@ impl Message for Reply {
     fn validate(&self) -> Result<(), WireError> {
         expect("pops", (1..=POPS_MAX).contains(&self.pops))?;
         expect("grants", self.grants.len() <= KEYS_MAX)?;
+        let bits = if let Settled::But(but) = &self.settled { Some(but.len()) } else { None };
+        expect("settled", bits.is_none_or(|bytes| bytes == self.grants.len().div_ceil(8)))?;
         expect("rules", self.rules.len() <= RULES_MAX)?;
         expect("pushed", self.pushed.len() <= KEYS_MAX)?;
         let is_named = |pushed: &Pushed| usize::from(pushed.rule) < self.rules.len();

@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report};
+use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled as Charged};
 use weir_wire::time::Time;
 
 use crate::alone::Share;
@@ -91,7 +91,7 @@ pub struct Settled<E> {
     pub reply: Reply,
     /// What there is to count.
     pub facts: Facts,
-    /// Why the report's counts are not charged, if they are not.
+    /// Why some of the report's counts are not charged, if they are not.
     pub error: Option<E>,
 }
 
@@ -195,6 +195,9 @@ impl Hub {
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
         let grants = plan.of_keys(&allowances, &drawn);
+        // A report without keys asks the store for no more than to note its POP.
+        let charged =
+            if plan.is_empty() && error.is_some() { Charged::None } else { plan.settled(&accounts, &drawn) };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
         let (mut rules, pushed) = self.region.pushes(now, &report, is_repeated);
@@ -203,7 +206,7 @@ impl Hub {
             sequence: report.sequence,
             pops: share.fleet(),
             is_guess: share.is_guess(),
-            settled: error.is_none(),
+            settled: charged,
             grants,
             rule_set,
             rules,

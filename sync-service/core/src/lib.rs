@@ -37,7 +37,7 @@
 //! let answers: Answers<()> = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
 //! let settled = hub.settle(now, 0, pending, answers);
 //! let grant = settled.reply.grants[0].grant().expect("a key that is close to its quota");
-//! assert!(settled.reply.settled && grant.level_milli == 30_000);
+//! assert!(settled.reply.settled.is_all() && grant.level_milli == 30_000);
 //! # Ok::<(), weir_wire::quota::QuotaError>(())
 //! ```
 //!

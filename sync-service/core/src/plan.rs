@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use weir_wire::calendar::Window;
-use weir_wire::messages::{Allowance, Rule};
+use weir_wire::messages::{Allowance, Rule, Settled};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
-use crate::budget::{BudgetId, Charge, Count, Demand};
+use crate::budget::{Account, BudgetId, Charge, Count, Demand};
 use crate::escrow::{Claim, Draw, Drawn, Law, NO_LEASE};
 
 /// What one report says about one budget.
@@ -110,6 +110,15 @@ impl Plan {
     /// Whether there is nothing to charge or draw.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.draws.is_empty()
+    }
+
+    /// Which keys of the report are charged: those whose entry has an account, or whose draw was made.
+    pub fn settled<E>(&self, accounts: &[Result<Account, E>], drawn: &[Result<Drawn, E>]) -> Settled {
+        let is_charged = |answer: &Answer| match *answer {
+            Answer::Entry(at) => accounts.get(at).is_some_and(Result::is_ok),
+            Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
+        };
+        Settled::of(self.answers.iter().map(is_charged))
     }
 
     /// Turns the entries' allowances and what was drawn into allowances of the report's keys, in its order. Where nothing

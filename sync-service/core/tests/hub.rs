@@ -3,10 +3,12 @@
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::divide::Terms;
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotList;
 use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
+use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Ban, Key, Replies, Report, Rule, Running};
+use weir_wire::messages::{Allowance, Ban, Key, Leased, Replies, Report, Rule, Running, Settled as Charged};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -60,7 +62,7 @@ fn a_report_is_charged_answered_and_counted() {
     let mut hub = hub("eu");
     let Settled { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
     assert_eq!((pop.as_str(), error), ("fra1", None));
-    assert!(reply.settled && !reply.is_guess);
+    assert!(reply.settled.is_all() && !reply.is_guess);
     assert_eq!((reply.sequence, reply.pops, reply.rule_set, reply.workers), (1, 3, 7, 1));
     assert!(reply.grants[0].grant().is_some());
     assert_eq!((facts.tokens, facts.unconfirmed_ms, facts.is_stale), (70, Some(250), false));
@@ -76,7 +78,7 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
     let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
     let answers = Answers::failed(&pending, "gone");
     let Settled { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
-    assert_eq!((error, reply.settled, reply.pops), (Some("gone"), false, 2));
+    assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
     assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
     assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
     assert_eq!(hub.figures(at(1_000)).store_silence_ns, SECOND_NS);
@@ -104,7 +106,8 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
         };
         let answers = Answers { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
         let Settled { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
-        assert_eq!((error, reply.settled), (is_down.then_some("down"), !is_down));
+        let charged = if is_down { Charged::But(vec![0b10]) } else { Charged::All };
+        assert_eq!((error, reply.settled), (is_down.then_some("down"), charged));
         let bursts = reply.grants.iter().map(|allowance| allowance.grant().unwrap().burst);
         (bursts.collect::<Vec<_>>(), facts.deficits.len(), facts.tokens, hub.figures(at(ms)).store_silence_ns)
     };
@@ -114,16 +117,53 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
     assert_eq!(settle(750, 60, false), (vec![100, 100], 2, 79, 0));
 }
 
+/// Keys share an entry if one budget's bucket was made anew, or a draw if the rule is strict.
+#[test]
+fn each_key_is_settled_if_what_it_shares_with_others_is() {
+    let mut hub = hub("eu");
+    let mut said = report("fra1", 1, 40);
+    let strict = Sharing { strict: true, ..said.rules[0].sharing.clone() };
+    said.rules.push(Rule { name: "strict".into(), sharing: strict, ..said.rules[0].clone() });
+    let first = said.keys[0].clone();
+    let key = |rule, value: u8, epoch| Key { rule, value: vec![value], epoch, ..first.clone() };
+    said.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
+    let mut settled = |dead: &[u8]| {
+        let pending = hub.report(at(0), NOW_US, said.clone());
+        let is_dead = |id: &BudgetId| dead.contains(&id.value[0]);
+        let account =
+            |(entry, account): (&Entry, Account)| if is_dead(&entry.id) { Err("down") } else { Ok(account) };
+        let drawn = |draw: &Draw| {
+            let leases = vec![Leased::NONE; draw.claims.len()];
+            if is_dead(&draw.id) {
+                Err("down")
+            } else {
+                Ok(Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: NOW_US, leases })
+            }
+        };
+        let answers = Answers {
+            accounts: pending.entries().iter().zip(accounts(&pending)).map(account).collect(),
+            drawn: pending.draws().iter().map(drawn).collect(),
+            pops: Ok(1),
+        };
+        hub.settle(at(0), 0, pending, answers).reply.settled
+    };
+    assert_eq!(settled(&[]), Charged::All);
+    assert_eq!(settled(&[1]), Charged::But(vec![0b11_0011]));
+    assert_eq!(settled(&[2]), Charged::But(vec![0b1100]));
+    assert_eq!(settled(&[1, 2]), Charged::None);
+}
+
 #[test]
 fn charged_is_charged_even_if_the_pop_was_not_registered() {
     let mut hub = hub("eu");
     let pending = hub.report(at(0), NOW_US, report("fra1", 1, 40));
     let answers = Answers { pops: Err("no POPs"), ..answers(&pending, 1) };
-    assert!(hub.settle(at(0), 0, pending, answers).reply.settled);
+    assert!(hub.settle(at(0), 0, pending, answers).reply.settled.is_all());
     let pending = hub.report(at(0), NOW_US, greeting("fra1", 2));
     let answers = Answers { pops: Err("no POPs"), ..self::answers(&pending, 1) };
     let greeted = hub.settle(at(0), 0, pending, answers);
     assert_eq!(greeted.error, Some("no POPs"), "there was nothing else to do");
+    assert_eq!(greeted.reply.settled, Charged::None);
 }
 
 #[test]
@@ -133,7 +173,7 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
         let pending = hub.report(at(ms), NOW_US, report);
         let answers = Answers::failed(&pending, ());
         let Settled { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
-        assert!(!reply.settled);
+        assert!(!reply.settled.is_all());
         (reply.is_guess, facts.guess)
     };
     assert_eq!(guess(0, greeting("fra1", 1)), (true, Some(1)));

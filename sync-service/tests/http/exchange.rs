@@ -7,10 +7,10 @@ use tokio::net::TcpListener;
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::RunError;
-use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply};
+use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled, Version};
 
 use crate::Server;
-use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};
+use crate::client::{Answer, Client, ask, get, greeting, media_type, one_key, post, report};
 
 /// The reply in `answer`, which must hold one.
 pub(crate) fn reply(answer: &Answer) -> Reply {
@@ -93,6 +93,20 @@ async fn keys_of_one_budget_are_answered_each() {
 }
 
 #[tokio::test]
+async fn a_report_is_answered_in_the_version_that_it_was_made_in() {
+    let server = Server::start(Config::default()).await;
+    for (sequence, version) in (1..).zip(Version::ALL) {
+        let mut body = one_key("fra1", sequence, 1, 1, 1).encode();
+        version.put(&mut body);
+        let answer = ask(server.address, &post("/v1/report", &media_type(), &body)).await;
+        let (answered_in, reply) = Reply::read(&answer.body).unwrap();
+        assert_eq!((answer.status, answered_in, reply.sequence), (200, version, sequence));
+        let counted = format!(r#"weir_sync_reports_wire_total{{wire="{}"}}"#, version.byte());
+        assert!((metric(&server, &counted).await - 1.0).abs() < 0.5, "{counted}");
+    }
+}
+
+#[tokio::test]
 async fn a_greeting_counts_the_pop() {
     let server = Server::start(Config::default()).await;
     let greeting = greeting("fra1");
@@ -102,7 +116,7 @@ async fn a_greeting_counts_the_pop() {
         Reply {
             sequence: greeting.sequence,
             pops: 1,
-            settled: true,
+            settled: Settled::All,
             grants: vec![],
             rules: vec![],
             pushed: vec![],
@@ -143,7 +157,7 @@ async fn the_pages_tell_how_it_is() {
 async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     let server = Server::start(gone().await).await;
     let answered = reply(&report(server.address, "", &one_key("fra1", 3, 40, 40, 50)).await);
-    assert_eq!((answered.sequence, answered.pops, answered.settled), (3, 1, false));
+    assert_eq!((answered.sequence, answered.pops, answered.settled.is_all()), (3, 1, false));
     let grant = answered.grants[0].grant().expect("out of its own share: the whole, as far as it knows");
     assert_eq!((answered.grants.len(), grant.level_milli, grant.burst), (1, 60_000, 100));
     let ready = get(server.address, "/readyz").await;

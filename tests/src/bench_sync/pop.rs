@@ -94,7 +94,7 @@ impl Pop {
         let reply = Reply::decode(&answer.body).unwrap_or_else(|e| panic!("no reply: {e}"));
         assert_eq!(reply.sequence, self.report.sequence, "the reply to another report");
         self.hear(&reply);
-        Outcome { took, is_settled: reply.settled, bytes: (said, answer.body.len() as u64) }
+        Outcome { took, is_settled: reply.settled.is_all(), bytes: (said, answer.body.len() as u64) }
     }
 
     /// Reports no key, only that it is there; panics where there is no answer.
@@ -130,11 +130,11 @@ impl Pop {
         }
         for (key, held) in self.report.keys.iter().zip(&mut self.held) {
             held.answered = key.asked;
-            if reply.settled {
+            if reply.settled.is_all() {
                 held.confirmed = key.admitted;
             }
         }
-        if reply.settled {
+        if reply.settled.is_all() {
             self.settled_ms = self.report.made_ms;
         }
     }

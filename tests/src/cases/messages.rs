@@ -5,7 +5,7 @@ use std::hint::black_box;
 use weir_rules::address::{Prefixes, parse};
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{
-    AdmitRatio, Allowance, Grant, Key, Message, Replies, Reply, Report, Rule, Running,
+    AdmitRatio, Allowance, Grant, Key, Message, Replies, Reply, Report, Rule, Running, Settled,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -85,7 +85,7 @@ fn reply() -> Reply {
         sequence: 4_321,
         pops: 330,
         is_guess: false,
-        settled: true,
+        settled: Settled::All,
         grants: (0..KEYS).map(grant).collect(),
         rule_set: 3,
         rules: Vec::new(),

@@ -1,7 +1,7 @@
 //! Configurations and weir-sync's answers, as bytes.
 
 use serde_json::Value;
-use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
+use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
@@ -17,7 +17,7 @@ pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
 /// A reply to report `sequence`, in a fleet of so many POPs.
 pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
     let grants = grants.into_iter().map(Allowance::Hot).collect();
-    Reply { sequence, pops, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
+    Reply { sequence, pops, settled: Settled::All, grants, rules: vec![], pushed: vec![], ..Reply::default() }
         .encode()
 }
 
@@ -73,7 +73,7 @@ fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use weir_wire::messages::VERSION;
+    use weir_wire::messages::Version;
 
     use super::*;
 
@@ -81,9 +81,10 @@ mod tests {
     fn a_module_of_another_version_is_told_what_to_do() {
         let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
         assert_eq!((foreign(&report), foreign(b"")), (None, None));
-        let of_before = [&[VERSION - 1], report.get(1..).unwrap()].concat();
-        let said = foreign(&of_before).unwrap();
-        let versions = format!("version {}, expected {VERSION}", VERSION - 1);
+        let [latest, before] = Version::ALL.map(Version::byte);
+        let older = [&[before - 1], report.get(1..).unwrap()].concat();
+        let said = foreign(&older).unwrap();
+        let versions = format!("version {}, expected {latest} or {before}", before - 1);
         assert!(said.contains(&versions) && said.contains("make wasm wasm-nginx"), "{said}");
         assert!(foreign(&[report, vec![0]].concat()).is_some(), "another form under the same version");
     }

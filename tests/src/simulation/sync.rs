@@ -159,7 +159,7 @@ impl Sync {
                     _ => Answers::failed(&pending, ()),
                 };
                 let reply = self.hub.settle(time, self.rule_set.version, pending, answers).reply;
-                return Next::Reply(call, reply.encode(), reply.settled);
+                return Next::Reply(call, reply.encode(), reply.settled.is_all());
             }
             (Question::Tick(tick), Some(Answer::Tick(fleet, rule_set))) => {
                 self.rule_set = rule_set;

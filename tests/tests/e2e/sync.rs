@@ -14,7 +14,9 @@ use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
 use weir_tests::server::{Asked, Say, Server};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::messages::{AdmitRatio, Allowance, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report};
+use weir_wire::messages::{
+    AdmitRatio, Allowance, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report, Settled,
+};
 
 use crate::plugin::{one, rule, rules, with};
 
@@ -111,7 +113,7 @@ fn grant_all(asked: &Asked, ratio: AdmitRatio, level_milli: i64) -> Say {
     let reply = Reply {
         sequence: report.sequence,
         pops: 2,
-        settled: true,
+        settled: Settled::All,
         grants: vec![Allowance::Hot(grant); report.keys.len()],
         rules: vec![],
         pushed: vec![],
@@ -145,7 +147,7 @@ fn another_conversation(_: &Asked) -> Say {
         Reply {
             sequence: u64::MAX,
             pops: u32::MAX,
-            settled: true,
+            settled: Settled::All,
             grants: vec![Allowance::Hot(grant); 999],
             rules: vec![],
             pushed: vec![],

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
-use weir_wire::messages::{CONTENT_TYPE, Message, Pushed, Reply, Report};
+use weir_wire::messages::{CONTENT_TYPE, Message, Pushed, Reply, Report, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 
 use crate::harness::{client, exchange, plugin, report, rule, shared, synced};
@@ -89,7 +89,7 @@ fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
         let reply = Reply {
             sequence: report.sequence,
             pops: 2,
-            settled: true,
+            settled: Settled::All,
             grants: Vec::new(),
             rules,
             pushed,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_tests::mock_host::{Ask, CallAnswer, Host, SharedData, WhenFull, Worker, ZeroCas};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use crate::harness::{client, exchange, plugin, rule, synced, with};
 
@@ -26,7 +26,7 @@ fn refusal(configuration: &Value) -> String {
 /// The reply to `report` of a fleet that is to run `version`.
 fn word(report: &Report, version: u64) -> CallAnswer {
     let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
-    let (sequence, pops, settled, rule_set) = (report.sequence, 1, true, version);
+    let (sequence, pops, settled, rule_set) = (report.sequence, 1, Settled::All, version);
     CallAnswer::new("200", Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() }.encode())
 }
 
@@ -47,7 +47,8 @@ fn a_strict_rules_request_waits_and_goes_on_in_its_own_answer() {
         let waiting = worker.answer_and_hold(&first, CallAnswer::timeout());
         let report = Report::decode(&waiting.call.body).unwrap();
         let grants = vec![Allowance::Leased(Leased::of(charged, 2_000)); report.keys.len()];
-        let reply = Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() };
+        let reply =
+            Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
         let served = worker.answer_waiting(&waiting, CallAnswer::new("200", reply.encode()));
         assert_eq!(served.allowed(), goes_on);
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 use weir_tests::mock_host::{
     Answer, Ask, Begun, CallAnswer, Host, HttpCall, Script, SharedData, Trap, Waiting, Worker, ZeroCas, grant,
 };
-use weir_wire::messages::{Allowance, Message, RULES_PATH, Reply, Report};
+use weir_wire::messages::{Allowance, Message, RULES_PATH, Reply, Report, Settled};
 
 use crate::harness::{plugin, rule, synced};
 
@@ -180,7 +180,7 @@ impl World {
                     let report = Report::decode(&call.body).expect("weir-sync could not read this report");
                     let allow = |_| Allowance::Hot(grant(*ratio, level / 1_000, 3_000));
                     let (grants, pops) = (report.keys.iter().map(allow).collect(), *pops);
-                    let (sequence, settled) = (report.sequence, true);
+                    let (sequence, settled) = (report.sequence, Settled::All);
                     let reply = Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() };
                     CallAnswer::new("200", reply.encode())
                 });

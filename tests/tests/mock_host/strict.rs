@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_tests::mock_host::{Begun, CallAnswer, Waiting, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use crate::harness::{client, exchange, rule, shared, synced, with};
 
@@ -21,7 +21,8 @@ fn leased(report: &Report, charged: u64) -> CallAnswer {
     let (sequence, rules, pushed) = (report.sequence, vec![], vec![]);
     CallAnswer::new(
         "200",
-        Reply { sequence, pops: 1, settled: true, grants, rules, pushed, ..Reply::default() }.encode(),
+        Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed, ..Reply::default() }
+            .encode(),
     )
 }
 
@@ -56,7 +57,7 @@ fn a_client_is_told_what_weir_sync_says_of_the_next_token() {
     let waiting = workers[0].held(&client(1));
     let lease = Allowance::Leased(Leased { wait_ms: 9_500, ..Leased::of(0, 2_000) });
     let (sequence, grants) = (told(&waiting).sequence, vec![lease]);
-    let reply = Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() };
+    let reply = Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
     let served = workers[0].answer_waiting(&waiting, CallAnswer::new("200", reply.encode()));
     assert_eq!((served.answer().status, served.answer().header("retry-after")), (429, "10"));
     for worker in &mut workers {

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use weir_budget::budget::BudgetId;
 use weir_budget::plan::Entry;
 use weir_sync::store::redis::{Redis as RedisStore, budget_key};
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::wait::until;
+use weir_wire::messages::{Key, Report, Rule, Settled};
+use weir_wire::sharing::Sharing;
 
+use crate::server::Server;
 use crate::suite::CALM_MS;
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, slow};
 
@@ -93,6 +97,54 @@ async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
     })
     .await;
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
+}
+
+/// A POP's report, answered by a weir-sync over HTTP.
+#[tokio::test]
+async fn of_a_report_the_keys_of_living_masters_are_settled_each_by_itself() {
+    let (mut cluster, _store) = with_a_store(CALM_MS).await;
+    let weir_sync = Server::start("fra", &cluster.url()).await;
+    weir_sync.ready().await;
+    let report = |sequence| {
+        let strict = Sharing { strict: true, ..Sharing::of(slow()) };
+        let rule = |name: &str, sharing| Rule { name: name.into(), quota: slow(), sharing };
+        let rules = vec![rule("bounded", Sharing::of(slow())), rule("strict", strict)];
+        let key = |rule| {
+            move |value| Key {
+                rule,
+                value: vec![value],
+                epoch: 1,
+                admitted: sequence,
+                unconfirmed: sequence,
+                asked: sequence,
+                ..Key::default()
+            }
+        };
+        let keys = (0..KEYS).map(key(0)).chain((0..KEYS).map(key(1))).collect();
+        Report { pop: "fra1".into(), worker: 1, sequence, table: 1, rules, keys, ..Report::default() }
+    };
+    until("a whole report to settle", async || {
+        (weir_sync.report(&report(1)).await.settled == Settled::All).then_some(())
+    })
+    .await;
+    cluster.servers[0].kill();
+    // Its keys under both rules: a budget's key in Redis names its rule, too.
+    let mut living = Vec::new();
+    for key in &report(2).keys {
+        let id =
+            BudgetId { rule: report(2).rules[usize::from(key.rule)].name.clone(), value: key.value.clone() };
+        living.push(cluster.master_of(&budget_key(&id), 1).await != Some(0));
+    }
+    let expected = Settled::of(living.into_iter());
+    assert!(matches!(expected, Settled::But(_)), "{expected:?}");
+    for sequence in 2..10 {
+        assert_eq!(weir_sync.report(&report(sequence)).await.settled, expected);
+    }
+    cluster.servers[0].restart().await;
+    until("a whole report to settle again", async || {
+        (weir_sync.report(&report(10)).await.settled == Settled::All).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

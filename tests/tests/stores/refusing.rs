@@ -123,7 +123,7 @@ async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
     // It tries again and again.
     let refused = r#"weir_sync_store_errors_total{region="fra",kind="refused"} 5"#;
     until("some reports to be refused", async || {
-        assert!(!server.greet("fra1").await.settled);
+        assert!(!server.greet("fra1").await.settled.is_all());
         server.page("/metrics").await.text().contains(refused).then_some(())
     })
     .await;

@@ -55,7 +55,11 @@ impl Limiter {
         if terms.is_strict && hit.is_shadow {
             return Some(WhenUnsynced::Local);
         }
-        let is_lost = if terms.is_strict { self.touch.is_lost_for_strict } else { self.touch.is_lost };
+        let is_lost = if terms.is_strict {
+            self.touch.is_lost_for_strict || self.in_vain.contains(&hit.tag)
+        } else {
+            self.touch.is_lost
+        };
         is_lost.then_some(terms.when_unsynced)
     }
 

@@ -59,6 +59,7 @@ impl Limiter {
         if !self.in_hand.is_empty() {
             self.end_in_hand(&scratch.hits, is_allowed, slots, now);
         }
+        self.in_vain.clear();
         let Ruling { outcome, strictest, hold_ns } = ruling;
         let decision = match (outcome, strictest) {
             (Outcome::Allow, _) => {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::site::Site;
 use crate::counters::Counters;
-use weir_wire::messages::{REPORT_PATH, Running};
+use weir_wire::messages::Running;
 use weir_wire::time::Time;
 
 /// What to do with a request, and what to note about it.
@@ -67,16 +67,11 @@ pub struct Call {
     pub timeout_ms: u32,
 }
 
-impl Call {
-    /// Sends the report of this number, encoded.
-    pub(super) fn of_report(number: u64, body: Vec<u8>, timeout_ms: u32) -> Self {
-        Self { number, path: REPORT_PATH.into(), body, timeout_ms }
-    }
-}
-
 /// Why a call brought no usable body.
 #[derive(Debug)]
 pub enum Unread {
+    /// weir-sync could not read what it was sent (status 400); this says so.
+    NotRead(String),
     /// There was no good answer; this says why.
     Failed(String),
     /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].

@@ -11,7 +11,7 @@ use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
 use weir_wire::time::Time;
 
 impl Edge {
@@ -25,7 +25,15 @@ impl Edge {
         }
         let greet = site.is_my_turn_to_greet(u64::from(sync.interval_ms) * 1_000_000, now);
         let Some(report) = self.limiter.report(site, greet, now) else { return };
-        turn.call(Call::of_report(report.sequence, report.encode(), sync.timeout_ms));
+        let timeout_ms = sync.timeout_ms;
+        turn.call(self.call(report.sequence, report.encode(), timeout_ms, now));
+    }
+
+    /// Sends the report of this number, encoded, in the version that is spoken at `now`.
+    #[inline(never)]
+    pub(super) fn call(&self, number: u64, mut body: Vec<u8>, timeout_ms: u32, now: Time) -> Call {
+        self.limiter.version(now).put(&mut body);
+        Call { number, path: REPORT_PATH.into(), body, timeout_ms }
     }
 
     /// The answer to call `number`, or why there is none; ignored if the call is not under way.
@@ -43,6 +51,9 @@ impl Edge {
     }
 
     fn reported(&mut self, sequence: u64, answer: Answered, turn: &mut Turn<'_>) {
+        if matches!(answer, Err(Unread::NotRead(_))) && self.limiter.speak_version_before(turn.now) {
+            return self.limiter.end_failed(sequence, false);
+        }
         let taken_in = reply(answer).and_then(|body| {
             let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);
             applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
@@ -117,7 +128,7 @@ pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
         Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),
         Ok(body) => body.len(),
         Err(Unread::TooLarge(size)) => size,
-        Err(Unread::Failed(trouble)) => return Err(trouble),
+        Err(Unread::Failed(trouble) | Unread::NotRead(trouble)) => return Err(trouble),
     };
     Err(too_large(size, MESSAGE_BYTES_MAX))
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::answers::unix_ns_for;
-use super::effect::{Answered, Call, Decided, Note, Step};
+use super::effect::{Answered, Decided, Note, Step, Unread};
 use super::reports;
 use super::site::Site;
 use super::state::Edge;
@@ -111,6 +111,9 @@ impl Edge {
     ) -> Option<Decided<'_>> {
         let draw = open.draw.take_if(|draw| draw.number == number)?;
         let has_other_rules = draw.generation != self.limiter.generation();
+        if matches!(answer, Err(Unread::NotRead(_))) {
+            self.limiter.speak_version_before(now);
+        }
         let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
         let answered = if let Some(Ok(answered)) = drawn {
             self.share_what_was_heard(site);
@@ -246,7 +249,7 @@ impl Edge {
         let (number, body) = (report.sequence, report.encode());
         let again = Some((until, body.clone()));
         open.draw = Some(UnderWay { number, generation: self.limiter.generation(), again });
-        Decided { step: Step::Call(Call::of_report(number, body, first_ms)), note: None }
+        Decided { step: Step::Call(self.call(number, body, first_ms, now)), note: None }
     }
 
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
@@ -256,7 +259,7 @@ impl Edge {
         let left_ms =
             u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
         self.limiter.draw_sent_again(draw.number);
-        let call = Call::of_report(draw.number, body, left_ms);
+        let call = self.call(draw.number, body, left_ms, now);
         open.draw = Some(draw);
         Some(Decided { step: Step::Call(call), note: None })
     }

@@ -22,7 +22,7 @@ use crate::limiter::{Drawn, Limiter};
 use crate::table::slot::{Cold, Unheard, Watched};
 use crate::table::{Slots, Updated};
 use weir_rules::request::Request;
-use weir_wire::messages::{Message, Reply, Report, WireError};
+use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The most ended epochs of requests without a place that wait to be reported. The budget counts an epoch that is not
@@ -141,8 +141,8 @@ impl Limiter {
         self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 
-    /// Applies the answer to draw `number`. Returns whether the budgets were asked; if not, the request is to be decided
-    /// as unanswered. On an error nothing changed, and the draw is still under way.
+    /// Applies the answer to draw `number`. Returns whether any budget was asked; if not, the request is to be decided as
+    /// unanswered. On an error nothing changed, and the draw is still under way.
     pub fn drawn(
         &mut self,
         number: u64,
@@ -157,12 +157,15 @@ impl Limiter {
             exchange.took(now.nanos_since(draw.sent_at));
         }
         self.hear(&reply, &draw.told, draw.sent_at, slots, now);
-        for told in &draw.told {
+        for (at, told) in draw.told.iter().enumerate() {
             if !self.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
                 self.end_waiting(told, slots, now);
             }
+            if !reply.settled.covers(at) && told.rule != RuleIndex::NONE {
+                self.in_vain.push(told.place.tag);
+            }
         }
-        Ok(reply.settled)
+        Ok(reply.settled != Settled::None)
     }
 
     /// Draw `number` failed, and its report is sent once more. The first answer may still have been sent, so what it

@@ -38,6 +38,8 @@ pub(crate) struct Exchange {
     known_pops: u32,
     pub(crate) ladder: Ladder,
     pub(crate) versions: Versions,
+    /// Until when the version of the messages before the latest is spoken, because a weir-sync did not know the latest.
+    pub(crate) version_before_until: Time,
     pub(crate) calls: Calls,
     /// The number of the latest report or draw that was given up.
     pub(crate) lost: u64,
@@ -65,6 +67,7 @@ impl Exchange {
             known_pops: 0,
             ladder,
             versions: Versions::default(),
+            version_before_until: Time::ZERO,
             calls: Calls::default(),
             lost: 0,
             workers: 1,

@@ -37,8 +37,6 @@ impl Limiter {
         self.hear(&reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
             take_back(&mut self.watch, &sent.told);
-        } else if !reply.settled {
-            unsay(&mut self.watch, &sent.told);
         }
         Ok(())
     }
@@ -70,19 +68,20 @@ impl Limiter {
             exchange.hear_of_workers(reply.workers);
             exchange.versions.hear(reply.rule_set, reply.sequence, now);
         }
-        self.counters.add(if reply.settled { Event::Answered } else { Event::Ungranted }, 1);
+        self.counters.add(if reply.settled.is_all() { Event::Answered } else { Event::Ungranted }, 1);
         for pushed in &reply.pushed {
             if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
                 self.learn(rule, pushed, slots, now);
             }
         }
         self.apply_bans(reply, slots, now);
-        let said = told.iter().zip(&reply.grants);
-        for (told, allowance) in said.filter(|(told, _)| told.rule != RuleIndex::NONE) {
+        let said = told.iter().zip(&reply.grants).enumerate();
+        for (at, (told, allowance)) in said.filter(|(_, (told, _))| told.rule != RuleIndex::NONE) {
+            let is_settled = reply.settled.covers(at);
             match allowance {
-                Allowance::Hot(grant) => self.hold(told, Some(grant), reply.settled, sent_at, slots, now),
-                Allowance::Warm => self.hold(told, None, reply.settled, sent_at, slots, now),
-                Allowance::Leased(leased) if reply.settled => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Hot(grant) => self.hold(told, Some(grant), is_settled, sent_at, slots, now),
+                Allowance::Warm => self.hold(told, None, is_settled, sent_at, slots, now),
+                Allowance::Leased(leased) if is_settled => self.lease(told, leased, sent_at, slots, now),
                 Allowance::Leased(_) => {}
             }
             if told.is_unplaced {
@@ -96,6 +95,9 @@ impl Limiter {
                     key.reported(told.asked);
                 }
                 key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
+                if is_report && !is_settled {
+                    key.soil(told.dirty_since);
+                }
             }
         }
     }
@@ -235,9 +237,16 @@ impl Limiter {
 
     /// Report `sequence` failed: what it said is reported again.
     pub fn report_failed(&mut self, sequence: u64) {
+        self.end_failed(sequence, true);
+    }
+
+    /// Report `sequence` failed. Unless it `is_missed`, this says nothing about whether weir-sync is there.
+    pub(crate) fn end_failed(&mut self, sequence: u64, is_missed: bool) {
         let Some(exchange) = &mut self.exchange else { return };
         if let Some(sent) = exchange.give_up(sequence, Purpose::Report) {
-            exchange.ladder.miss();
+            if is_missed {
+                exchange.ladder.miss();
+            }
             self.counters.add(Event::SyncFailed, 1);
             take_back(&mut self.watch, &sent.told);
         }

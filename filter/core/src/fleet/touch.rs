@@ -5,7 +5,11 @@ use alloc::vec::Vec;
 use super::calls::{Purpose, UnderWay};
 use crate::fleet::ladder::Ladder;
 use crate::limiter::Limiter;
-use weir_wire::time::Time;
+use weir_wire::messages::Version;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// How long the version before is spoken until the latest is tried again, in nanoseconds.
+const VERSION_BEFORE_NS: u64 = 10 * SECOND_NS;
 
 impl Limiter {
     /// Falls back to each rule's `when_unsynced` after `fallback_ns` nanoseconds without word from weir-sync,
@@ -36,6 +40,19 @@ impl Limiter {
         if let Some(exchange) = &mut self.exchange {
             exchange.hear(pops, is_guess, at);
         }
+    }
+
+    /// The version of the messages that is spoken at `now`.
+    pub fn version(&self, now: Time) -> Version {
+        let is_before = self.exchange.as_ref().is_some_and(|exchange| now < exchange.version_before_until);
+        if is_before { Version::Before } else { Version::Latest }
+    }
+
+    /// weir-sync could not read what it was sent. Returns whether that may be for its version: for a while the version
+    /// before is spoken, if it is not already.
+    pub fn speak_version_before(&mut self, now: Time) -> bool {
+        let exchange = self.exchange.as_mut().filter(|exchange| exchange.version_before_until <= now);
+        exchange.map(|exchange| exchange.version_before_until = now + VERSION_BEFORE_NS).is_some()
     }
 
     /// What call `number` is for, if it is under way.

@@ -10,6 +10,7 @@ use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
 use crate::fleet::{Ended, Exchange, InHand};
 use crate::key::Secret;
 use crate::local::{DenyCache, WatchList};
+use crate::table::slot::Tag;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::{Rule, RuleSet};
 
@@ -32,6 +33,8 @@ pub struct Limiter {
     pub(crate) touch: Touch,
     /// What the last draw brought for its own request.
     pub(crate) in_hand: Vec<InHand>,
+    /// Keys that the store did not answer for in the last draw: for its own request, they are decided as unanswered.
+    pub(crate) in_vain: Vec<Tag>,
     /// Epochs drawn for one request that are over, but not reported as over yet.
     pub(crate) ended: Vec<Ended>,
     pub(crate) counters: Counters,
@@ -81,6 +84,7 @@ impl Limiter {
             exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
             touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
             in_hand: Vec::new(),
+            in_vain: Vec::new(),
             ended: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,

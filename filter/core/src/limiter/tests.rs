@@ -36,7 +36,7 @@ use weir_rules::RuleSet;
 use weir_rules::reading::Errors;
 use weir_rules::request::Attribute;
 use weir_rules::request::Request;
-use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report};
+use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 use weir_wire::time::SECOND_NS;
 use weir_wire::time::Time;
 
@@ -231,7 +231,7 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
     let reply = Reply {
         sequence: report.sequence,
         pops,
-        settled: true,
+        settled: Settled::All,
         grants,
         rules: vec![],
         pushed: vec![],

@@ -5,7 +5,7 @@ mod switch;
 
 use serde_json::{Value, json};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, HttpCall, Script, SharedData, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Running};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Running, Settled};
 
 use crate::harness::{client, rule, shared, synced, with};
 
@@ -24,7 +24,7 @@ fn word(report: &Report, version: u64) -> CallAnswer {
         if report.rules[usize::from(key.rule)].sharing.strict { leased } else { Allowance::Warm }
     };
     let grants = report.keys.iter().map(allowance).collect();
-    let (sequence, pops, settled, rule_set) = (report.sequence, 1, true, version);
+    let (sequence, pops, settled, rule_set) = (report.sequence, 1, Settled::All, version);
     CallAnswer::new("200", Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() }.encode())
 }
 

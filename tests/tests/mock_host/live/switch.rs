@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use weir_tests::mock_host::{CallAnswer, Decision, HttpCall, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use super::{fetch, named, push, running, set, word, worker};
 use crate::harness::{client, plugin, rule, shared, synced, with};
@@ -43,7 +43,8 @@ fn requests_that_wait_across_the_switch_are_decided() {
         let report = Report::decode(&call.body).expect("weir-sync could not read this report");
         let lease = Allowance::Leased(Leased::of(charged, 2_000));
         let (sequence, grants) = (report.sequence, vec![lease; report.keys.len()]);
-        let reply = Reply { sequence, pops: 1, settled: true, grants, rule_set: 7, ..Reply::default() };
+        let reply =
+            Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set: 7, ..Reply::default() };
         CallAnswer::new("200", reply.encode())
     };
     // It waits across the switch; its rule is unchanged, and moved: the token that came is spent.

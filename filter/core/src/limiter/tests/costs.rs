@@ -141,7 +141,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     let reply = Reply {
         sequence: second.sequence,
         pops: 1,
-        settled: true,
+        settled: Settled::All,
         grants: vec![Allowance::Leased(leased)],
         ..Reply::default()
     };

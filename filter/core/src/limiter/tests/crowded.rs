@@ -25,7 +25,7 @@ fn answer_all(report: &Report) -> Vec<u8> {
         ahead => Leased::of(key.admitted + u64::from(ahead), LEASE_MS),
     };
     let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
-    Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 /// Asks once; if the request has to wait, weir-sync answers with a token.
@@ -75,7 +75,7 @@ fn leased(report: &Report, charged: u64) -> Vec<u8> {
         _ => Leased::of(charged, LEASE_MS),
     };
     let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
-    Reply { sequence: report.sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 #[test]
@@ -146,7 +146,8 @@ fn what_one_request_did_not_get_refuses_none_that_got_it() {
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
     let grants = vec![Allowance::Warm; report.keys.len()];
-    let reply = Reply { sequence: report.sequence, pops: 5, settled: true, grants, ..Reply::default() };
+    let reply =
+        Reply { sequence: report.sequence, pops: 5, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
     let value = weir_rules::key::KeyValue::of_address(
         core::net::Ipv4Addr::from_bits(n).into(),

@@ -5,7 +5,7 @@ use crate::buckets::Take;
 use crate::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::POPS_MAX;
+use weir_wire::messages::{self, POPS_MAX};
 
 /// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
@@ -21,7 +21,7 @@ fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, n
     let reply = Reply {
         sequence: report.sequence,
         pops: 4,
-        settled: true,
+        settled: Settled::All,
         grants,
         rules: vec![],
         pushed: vec![],
@@ -65,11 +65,11 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
     let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
     let quota = limiter.rules().rules()[0].quota;
     let grant = grant(1, 1, 50_000);
-    let pushed = weir_wire::messages::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
+    let pushed = messages::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
     let reply = Reply {
         sequence: greeting.sequence,
         pops: 1_000,
-        settled: true,
+        settled: Settled::All,
         grants: vec![],
         rules: vec!["r".into()],
         pushed: vec![pushed],
@@ -112,7 +112,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let reply = Reply {
         sequence: report.sequence,
         pops: 2,
-        settled: false,
+        settled: Settled::None,
         grants,
         rules: vec![],
         pushed: vec![],
@@ -125,6 +125,32 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
 }
 
+/// A part of weir-sync's store is out of reach.
+#[test]
+fn of_a_report_those_keys_are_confirmed_that_are_charged_and_the_others_are_said_again() {
+    let (mut limiter, mut slots) = watching();
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 5, T0), 4);
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    let settled = Settled::But(vec![0b10]);
+    let grants = vec![Allowance::Hot(grant(1, 1, 0)); 2];
+    let reply = Reply { sequence: report.sequence, pops: 2, settled, grants, ..Reply::default() };
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
+    let again = limiter.report(&mut slots, false, T0 + 10 * MS).unwrap();
+    let said: Vec<_> = again.keys.iter().map(|key| (&key.value, key.admitted, key.unconfirmed)).collect();
+    assert_eq!(said, [(&report.keys[1].value, 4, 4)]);
+    // The charged one has something new to say.
+    assert!(allows(&mut limiter, &mut slots, address_of(&report.keys[0]), T0 + 500 * MS));
+    let later = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
+    let said = later.keys.iter().find(|key| key.value == report.keys[0].value).unwrap();
+    assert_eq!((said.admitted, said.unconfirmed), (5, 1));
+    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+}
+
+/// The client whose key this is.
+fn address_of(key: &messages::Key) -> &'static str {
+    if key.value.ends_with(&[1]) { "192.0.2.1" } else { "192.0.2.2" }
+}
+
 #[test]
 fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
     let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/m"}]);
@@ -132,7 +158,7 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
     let mut said_after = |limiter: &mut Limiter, pops, is_guess| {
         let report = limiter.report(&mut slots, true, T0).unwrap();
         let reply =
-            Reply { sequence: report.sequence, pops, is_guess, settled: !is_guess, ..Reply::default() };
+            Reply { sequence: report.sequence, pops, is_guess, settled: Settled::All, ..Reply::default() };
         limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
         limiter.report(&mut slots, true, T0).map(|next| {
             limiter.report_failed(next.sequence);

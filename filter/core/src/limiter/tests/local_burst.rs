@@ -16,7 +16,7 @@ fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {
 
 fn reply(report: &Report, grants: Vec<Allowance>, pushed: Vec<Pushed>) -> Vec<u8> {
     let (sequence, rules) = (report.sequence, vec!["r".into()]);
-    Reply { sequence, pops: 3, settled: true, grants, rules, pushed, ..Reply::default() }.encode()
+    Reply { sequence, pops: 3, settled: Settled::All, grants, rules, pushed, ..Reply::default() }.encode()
 }
 
 #[test]

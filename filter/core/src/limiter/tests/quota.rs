@@ -14,7 +14,7 @@ fn daily(rate: &str) -> (Limiter, LocalSlots) {
 
 fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
     let grants = vec![Allowance::Leased(leased)];
-    Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 /// Asks once, expects the request to wait, and answers it with this lease.

@@ -20,7 +20,7 @@ fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
 }
 
 fn answer(sequence: u64, grants: Vec<Allowance>) -> Vec<u8> {
-    Reply { sequence, pops: 101, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence, pops: 101, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 fn nothing() -> Allowance {
@@ -183,7 +183,7 @@ fn reports_say_what_runs_and_answers_what_is_to_run() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
     let report = limiter.report(&mut slots, true, T0).unwrap();
     assert_eq!((report.running, limiter.rule_set_wanted()), (Running::default(), 0));
-    let reply = Reply { sequence: 1, pops: 1, settled: true, rule_set: 7, ..Reply::default() };
+    let reply = Reply { sequence: 1, pops: 1, settled: Settled::All, rule_set: 7, ..Reply::default() };
     limiter.apply(1, &reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.rule_set_wanted(), 7);
     let running = Running { version: 7, refused: 6 };
@@ -202,7 +202,7 @@ fn a_push_names_a_rule_of_those_in_force() {
     let reply = Reply {
         sequence: report.sequence,
         pops: 1,
-        settled: true,
+        settled: Settled::All,
         rules: vec!["a".into(), "b".into()],
         pushed: vec![Pushed { rule: 0, value: value.clone(), quota, grant }],
         ..Reply::default()
@@ -228,7 +228,8 @@ fn a_push_of_another_quota_means_nothing() {
         let pushed = vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }];
         let (sequence, rules) = (report.sequence, vec!["a".into()]);
         let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
-        let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed, ..Reply::default() };
+        let reply =
+            Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed, ..Reply::default() };
         limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
         assert_eq!(allows(&mut limiter, &mut slots, "192.0.2.1", T0), !is_held, "{quota:?}");
     }

@@ -32,7 +32,8 @@ fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [6; 6]);
     // The others are charged, and make room.
     let grants = vec![Allowance::Warm; 6];
-    let reply = Reply { sequence: report.sequence, pops: 4, settled: true, grants, ..Reply::default() };
+    let reply =
+        Reply { sequence: report.sequence, pops: 4, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     let later = T0 + 61 * SECOND_NS;
     limiter.note_heard(4, false, later);
@@ -53,7 +54,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let reply = Reply {
         sequence: 2,
         pops: 1,
-        settled: false,
+        settled: Settled::None,
         grants: vec![],
         rules: vec![],
         pushed: vec![],
@@ -103,7 +104,7 @@ fn the_workers_of_a_pop_share_what_it_may_report() {
         let report = limiter.report(&mut slots, true, at).unwrap();
         let grants = vec![Allowance::Warm; report.keys.len()];
         let (sequence, pops) = (report.sequence, 101);
-        let reply = Reply { sequence, pops, settled: true, grants, workers, ..Reply::default() };
+        let reply = Reply { sequence, pops, settled: Settled::All, grants, workers, ..Reply::default() };
         limiter.apply(sequence, &reply.encode(), &mut slots, at).unwrap();
         report.keys.len()
     };
@@ -128,7 +129,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     let too_many = Reply {
         sequence: again.sequence,
         pops: 1,
-        settled: true,
+        settled: Settled::All,
         grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
         rules: vec![],
         pushed: vec![],

@@ -187,7 +187,7 @@ fn a_client_limited_again_and_again_is_banned() {
     limiter.report_failed(first.sequence);
     let second = limiter.report(&mut slots, true, T0 + 6 * SECOND_NS).unwrap();
     assert_eq!(second.bans.len(), 1);
-    let reply = Reply { sequence: second.sequence, pops: 1, settled: true, ..Reply::default() };
+    let reply = Reply { sequence: second.sequence, pops: 1, settled: Settled::All, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0 + 6 * SECOND_NS).unwrap();
     let third = limiter.report(&mut slots, true, T0 + 7 * SECOND_NS).unwrap();
     assert!(third.bans.is_empty());
@@ -203,8 +203,14 @@ fn a_client_banned_elsewhere_is_banned_here() {
         Ban { rule: 1, value: vec![4, 32, 192, 0, 2, 2], for_ms: 60_000 },
     ];
     let names = vec!["r".into(), "unknown".into()];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: true, rules: names, bans, ..Reply::default() };
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 1,
+        settled: Settled::All,
+        rules: names,
+        bans,
+        ..Reply::default()
+    };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 59 * SECOND_NS));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0));

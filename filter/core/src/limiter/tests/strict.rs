@@ -12,8 +12,16 @@ fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
 
 fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
     let grants = vec![Allowance::Leased(Leased::of(charged, lease_ms))];
-    Reply { sequence, pops: 1, settled: true, grants, rules: vec![], pushed: vec![], ..Reply::default() }
-        .encode()
+    Reply {
+        sequence,
+        pops: 1,
+        settled: Settled::All,
+        grants,
+        rules: vec![],
+        pushed: vec![],
+        ..Reply::default()
+    }
+    .encode()
 }
 
 /// Asks, and expects to have to wait.
@@ -58,7 +66,7 @@ fn hourly(rate: &str, burst: u32, when_unsynced: &str) -> (Limiter, LocalSlots) 
 /// Nothing was debited, and nothing will be for so long.
 fn none_for(sequence: u64, charged: u64, wait_ms: u64) -> Vec<u8> {
     let grants = vec![Allowance::Leased(Leased { wait_ms, ..Leased::of(charged, 2_000) })];
-    Reply { sequence, pops: 1, settled: true, grants, ..Reply::default() }.encode()
+    Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 /// Asks, and answers that there will be no token for so long; returns how the request is refused.
@@ -288,10 +296,46 @@ fn a_weir_sync_without_its_store_has_not_answered() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let grants = vec![Allowance::Leased(Leased::of(0, 0))];
     let (sequence, rules) = (report.sequence, vec![]);
-    let reply =
-        Reply { sequence, pops: 1, settled: false, grants, rules, pushed: vec![], ..Reply::default() };
+    let reply = Reply {
+        sequence,
+        pops: 1,
+        settled: Settled::None,
+        grants,
+        rules,
+        pushed: vec![],
+        ..Reply::default()
+    };
     assert!(!limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     assert_eq!(again(&mut limiter, false, &mut slots, T0), Outcome::Deny);
+}
+
+/// A request counts by two rules, and the budget of one of them is out of reach: its own `when_unsynced` decides about
+/// it, and nothing else.
+#[test]
+fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
+    let rule = |name, when_unsynced| {
+        json!({"name": name, "key": ["client_address"], "rate": "5/m", "strict": true,
+               "when_unsynced": when_unsynced})
+    };
+    let paid = Leased::of(1, 2_000);
+    for (when_unsynced, lease, expected) in [
+        ("local", paid, Outcome::Allow),
+        ("deny", paid, Outcome::Deny),
+        ("local", Leased::of(0, 2_000), Outcome::Limit),
+    ] {
+        let rules = rules(&json!([rule("living", "local"), rule("dead", when_unsynced)]));
+        let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
+        let (report, draw) = wait(&mut limiter, &mut slots, T0);
+        let dead =
+            report.keys.iter().position(|key| report.rules[usize::from(key.rule)].name == "dead").unwrap();
+        let settled = Settled::But(vec![1 << dead]);
+        let mut grants = vec![Allowance::Leased(lease); 2];
+        grants[dead] = Allowance::Leased(Leased::NONE);
+        let reply = Reply { sequence: report.sequence, pops: 1, settled, grants, ..Reply::default() };
+        assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
+        assert_eq!(again(&mut limiter, true, &mut slots, T0), expected, "{when_unsynced}, {lease:?}");
+        assert!(limiter.in_vain.is_empty(), "the next request asks again");
+    }
 }
 
 #[test]
@@ -314,7 +358,8 @@ fn grants_of_the_other_kind_change_nothing() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let grants = vec![Allowance::Hot(grant(1, 1, 100_000))];
     let (sequence, rules) = (report.sequence, vec![]);
-    let reply = Reply { sequence, pops: 1, settled: true, grants, rules, pushed: vec![], ..Reply::default() };
+    let reply =
+        Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed: vec![], ..Reply::default() };
     assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
     // And a bounded rule's key is not paid for in advance.

@@ -1,0 +1,67 @@
+//! The two versions of the messages that each end reads.
+
+use weir_wire::messages::{Allowance, Key, Message, Reply, Report, Rule, Settled, Version, WireError};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+
+fn report() -> Report {
+    let quota = Quota::from_token_ns(100_000_000, 100).unwrap();
+    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let key =
+        Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 7, unconfirmed: 7, asked: 7, ..Key::default() };
+    Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key; 3], ..Report::default() }
+}
+
+fn reply(settled: Settled) -> Reply {
+    Reply { sequence: 1, pops: 1, settled, grants: vec![Allowance::Warm; 3], ..Reply::default() }
+}
+
+fn encoded(version: Version) -> Vec<u8> {
+    let mut bytes = report().encode();
+    version.put(&mut bytes);
+    bytes
+}
+
+#[test]
+fn both_are_read_and_the_version_is_told() {
+    for version in Version::ALL {
+        assert_eq!(Report::read(&encoded(version)), Ok((version, report())));
+        for settled in [Settled::None, Settled::All] {
+            let reply = reply(settled);
+            assert_eq!(Reply::read(&reply.clone().encode_as(version)), Ok((version, reply)));
+        }
+    }
+    let mut later = report().encode();
+    later[0] += 1;
+    assert_eq!(Report::decode(&later), Err(WireError::Version(7)));
+    assert_eq!(WireError::Version(7).to_string(), "the message has version 7, expected 6 or 5");
+}
+
+/// As the last version that was out wrote and read them.
+#[test]
+fn messages_of_the_version_before_have_the_bytes_that_they_always_had() {
+    let said = encoded(Version::Before);
+    assert_eq!(&said[..7], b"\x05\x04fra1\x00");
+    assert_eq!(said[1..], report().encode()[1..], "reports have not changed");
+    for (settled, byte) in [(Settled::None, 0), (Settled::All, 1), (Settled::But(vec![0b10]), 0)] {
+        // Version, sequence, POPs, no guess; a bool; a count of grants, all warm; all else is nothing.
+        let expected = [5, 1, 1, 0, byte, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(reply(settled).encode_as(Version::Before), expected);
+    }
+}
+
+#[test]
+fn settled_says_it_of_each_key() {
+    for charged in [[true, false, true], [false, true, false], [false, false, false], [true, true, true]] {
+        let settled = Settled::of(charged.into_iter());
+        let read = Reply::decode(&reply(settled.clone()).encode()).unwrap().settled;
+        assert_eq!((&read, [0, 1, 2].map(|place| read.covers(place))), (&settled, charged));
+    }
+    let many = Settled::of((0..20).map(|place| place != 11));
+    assert_eq!(many, Settled::But(vec![0, 0b1000, 0]));
+    assert!((0..24).all(|place| many.covers(place) == (place != 11)) && !many.covers(24));
+    for bytes in [0, 2, 1_000] {
+        let wrong = reply(Settled::But(vec![0; bytes])).encode();
+        assert_eq!(Reply::decode(&wrong), Err(WireError::Limit("settled")), "{bytes}");
+    }
+}
