@@ -7,7 +7,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
+use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
@@ -123,9 +125,40 @@ impl Redis {
         self.signal("CONT");
     }
 
-    /// A connection of the user that may do everything (see [`in_a_group`]).
+    /// What stands behind `row` in a section of what it says of itself (`INFO`), up to a comma.
+    pub async fn info<T: FromStr>(&self, section: &str, row: &str) -> T {
+        let info = self.section(section).await;
+        let value =
+            info.lines().find_map(|line| line.strip_prefix(row)?.split(',').next()?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("no `{row}` in: {info}"))
+    }
+
+    /// A section of what it says of itself.
+    pub async fn section(&self, section: &str) -> String {
+        // Others may not ask.
+        let mut connection = match self.setup.user {
+            Some(_) => self.operator().await,
+            None => self.connection().await,
+        };
+        let info: RedisResult<String> = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
+        info.unwrap_or_else(|e| panic!("Redis says nothing of itself: {e}"))
+    }
+
+    /// What redis-cli needs to reach it over TLS, if it speaks that.
+    pub fn tls_options(&self) -> Vec<String> {
+        if self.setup.tls.is_none() {
+            return Vec::new();
+        }
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        ["--tls", "--cert", &file("certificate.pem"), "--key", &file("key.pem"), "--cacert", &file("ca.pem")]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    /// A connection of the user that may do everything (see [`in_a_group`]), at the socket, where there is no TLS.
     pub async fn operator(&self) -> MultiplexedConnection {
-        let url = format!("redis://{OPERATOR}:{OPERATOR}@127.0.0.1:{}", self.port);
+        let socket = self.folder.path().join(SOCKET);
+        let url = format!("unix://{}?user={OPERATOR}&pass={OPERATOR}", socket.display());
         let client = redis::Client::open(url).unwrap_or_else(|e| panic!("{}: {e}", self.port));
         let connection = client.get_multiplexed_async_connection().await;
         connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))

@@ -62,13 +62,7 @@ async fn round(
 async fn calls(cluster: &Cluster) -> Vec<f64> {
     let mut calls = Vec::new();
     for server in cluster.masters() {
-        let mut connection = server.operator().await;
-        let info: redis::RedisResult<String> =
-            redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await;
-        let info = info.unwrap_or_else(|e| panic!("Redis does not say what it was asked: {e}"));
-        let row = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        let number = row.and_then(|row| row.split(',').next()?.parse().ok());
-        calls.push(number.unwrap_or_else(|| panic!("no calls of scripts in: {info}")));
+        calls.push(server.info("commandstats", "cmdstat_evalsha:calls=").await);
     }
     calls
 }

@@ -21,6 +21,9 @@ const OF_A_REPORT: u64 = 1_000;
 /// For how many intervals each POP reports.
 const INTERVALS: usize = 12;
 
+/// What Redis says that it uses, in bytes.
+const USED: &str = "used_memory:";
+
 /// Measures both.
 pub(super) async fn run(figures: &mut Figures) {
     progress("memory of hot keys");
@@ -39,9 +42,9 @@ pub(super) async fn run(figures: &mut Figures) {
 
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("bench", &redis.url()).await;
-    let before = used(&redis).await;
+    let before = redis.info::<f64>("memory", USED).await;
     let grown = self::grown(&weir_sync, HOT, POPS).await;
-    let in_redis = (used(&redis).await - before) / float(HOT);
+    let in_redis = (redis.info::<f64>("memory", USED).await - before) / float(HOT);
     figures.row(
         "memory of the same hot key over Redis: in weir-sync, and in Redis",
         &format!("{} B, {} B", thousands(grown), thousands(in_redis)),
@@ -88,16 +91,4 @@ async fn grown_once(weir_sync: &WeirSync) -> f64 {
         }
     }
     float((weir_sync.resident_kib() - before) * 1_024) / float(MANY)
-}
-
-/// What Redis says that it uses, in bytes.
-async fn used(redis: &Redis) -> f64 {
-    let mut connection = redis.connection().await;
-    let info: String = redis::cmd("INFO")
-        .arg("memory")
-        .query_async(&mut connection)
-        .await
-        .unwrap_or_else(|e| panic!("Redis does not say what it uses: {e}"));
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
-    used.unwrap_or_else(|| panic!("no used_memory in: {info}"))
 }

@@ -30,6 +30,9 @@ const BANNED: u64 = 1_000;
 /// POPs of the fleet.
 const POPS: u64 = 1_000;
 
+/// What Redis says that it has sent, in bytes.
+const SENT: &str = "total_net_output_bytes:";
+
 /// What a region asks for.
 #[derive(Clone, Copy, Debug)]
 enum List {
@@ -72,10 +75,11 @@ async fn one(plan: Plan, list: List) -> (f64, f64) {
         regions.spawn(async move { region(&url, list, n, ends).await });
     }
     tokio::time::sleep_until(began + Duration::from_secs(2)).await;
-    let (from, before, sent) = (Instant::now(), cpu::time(redis.id()), sent(&redis).await);
+    let (from, before, sent) =
+        (Instant::now(), cpu::time(redis.id()), redis.info::<f64>("stats", SENT).await);
     tokio::time::sleep_until(ends).await;
     let cpu = cpu::time(redis.id()).saturating_sub(before).as_secs_f64() / from.elapsed().as_secs_f64();
-    let sent = (self::sent(&redis).await - sent) / from.elapsed().as_secs_f64();
+    let sent = (redis.info::<f64>("stats", SENT).await - sent) / from.elapsed().as_secs_f64();
     let mut answered = 0;
     while let Some(done) = regions.join_next().await {
         answered += done.unwrap_or_else(|e| panic!("a region failed: {e}"));
@@ -140,14 +144,4 @@ fn ban(n: u64) -> BannedKey {
 
 fn note(n: u64) -> PopNote {
     PopNote { pop: format!("pop-{n}"), version: 1, refused: 0 }
-}
-
-/// The bytes that Redis has sent.
-async fn sent(redis: &Redis) -> f64 {
-    let mut connection = redis.connection().await;
-    let info: redis::RedisResult<String> = redis::cmd("INFO").arg("stats").query_async(&mut connection).await;
-    let info = info.unwrap_or_else(|e| panic!("Redis does not say what it sent: {e}"));
-    let sent =
-        info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")?.trim().parse().ok());
-    sent.unwrap_or_else(|| panic!("no total_net_output_bytes in: {info}"))
 }
