@@ -119,7 +119,9 @@ impl From<Refused> for Problem {
                 "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
             }
             Refused::ReadOnly(name) => {
-                format!("the token `{name}` may only read: expected one with the role `write` in admin_token_file")
+                format!(
+                    "the token `{name}` may only read: expected one with the role `write` in admin_token_file"
+                )
             }
         };
         Self::new(StatusCode::FORBIDDEN, detail)

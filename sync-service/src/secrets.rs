@@ -20,8 +20,9 @@ pub struct Secrets {
     pub tls: Option<Tls>,
     /// What was refused lately.
     pub refusals: Refusals,
-    /// The files that nobody else should read; all files.
+    /// The files that nobody else should read, those of the store with them.
     secret_paths: Vec<String>,
+    /// The files that are read here.
     paths: Vec<String>,
     /// What was in the files when they were read first.
     first: Vec<Option<Vec<u8>>>,
@@ -40,9 +41,16 @@ impl Secrets {
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
         let secret = [config.token.path(), config.admin_token.path(), config.tls_key_file.as_deref()];
         let public = [config.tls_cert_file.as_deref(), config.tls_client_ca_file.as_deref()];
-        let all = |paths: &[Option<&str>]| paths.iter().flatten().map(|path| (*path).to_owned()).collect();
-        let secret_paths: Vec<String> = all(&secret);
-        let paths = [secret_paths.clone(), all(&public)].concat();
+        let all = |paths: &[Option<&str>]| -> Vec<String> {
+            paths.iter().flatten().map(|path| (*path).to_owned()).collect()
+        };
+        let of_the_store = [
+            config.store_password_file.as_deref(),
+            config.store_sentinel_password_file.as_deref(),
+            config.store_client_key_file.as_deref(),
+        ];
+        let paths = [all(&secret), all(&public)].concat();
+        let secret_paths = [all(&secret), all(&of_the_store)].concat();
         let first = contents(&paths);
         let has_certificates = config.tls_client_ca_file.is_some();
         let access = Access::read(&config.token, &config.admin_token, has_certificates);

@@ -222,6 +222,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     };
     let files = Files {
         password: config.store_password_file.clone(),
+        sentinel_password: config.store_sentinel_password_file.clone(),
+        sentinel_user: config.store_sentinel_user.clone(),
         ca: config.store_ca_file.clone(),
         client_cert: config.store_client_cert_file.clone(),
         client_key: config.store_client_key_file.clone(),

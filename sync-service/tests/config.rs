@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
@@ -372,6 +373,45 @@ fn certificates_are_refused_where_nothing_would_look_at_them() {
         let said = errors(&["--store", "rediss://redis.internal", one, "/etc/weir/weir.pem"], &[]);
         assert!(said.contains("expected both a certificate and store_client_key_file"), "{said}");
     }
+}
+
+#[test]
+fn sentinels_may_have_a_password_of_their_own() {
+    let file = ["--store-sentinel-password-file", "/run/secrets/sentinel", "--store"];
+    for plain in ["redis://redis.internal", "redis+cluster://a,b", "memory"] {
+        let said = errors(&[&file[..], &[plain]].concat(), &[]);
+        assert!(said.starts_with("store_sentinel_password_file: expected redis+sentinel://"), "{said}");
+    }
+    let sentinels = [&file[..], &["redis+sentinel://weir@a,b/main"]].concat();
+    assert!(read(&sentinels, &[]).is_ok());
+    let user = ["--store-sentinel-user", "weir", "--store", "redis+sentinel://weir@a,b/main"];
+    assert!(errors(&user, &[]).contains("expected store_sentinel_password_file too"));
+    assert!(read(&[&user[..], &file[..2]].concat(), &[]).is_ok());
+}
+
+#[test]
+fn every_file_of_secrets_that_anybody_can_read_is_named() {
+    let files: Vec<_> = (0..3).map(|_| file("a secret")).collect();
+    let path = |n: usize| files[n].1.as_str();
+    let flags = [
+        "--store",
+        "rediss+sentinel://weir@a,b/main",
+        "--store-password-file",
+        path(0),
+        "--store-sentinel-password-file",
+        path(1),
+        "--store-client-key-file",
+        path(2),
+        "--store-client-cert-file",
+        "/etc/weir/redis-client.pem",
+    ];
+    assert!(loaded(&flags, &[]).unwrap().warnings.is_empty(), "they are private");
+    for (_, path) in &files {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let warnings = loaded(&flags, &[]).unwrap().warnings;
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!((0..3).all(|n| warnings.iter().any(|warning| warning.starts_with(path(n)))), "{warnings:?}");
 }
 
 #[test]

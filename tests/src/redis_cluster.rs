@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
 use crate::port;
-use crate::redis::{OPERATOR, Redis, in_a_group};
+use crate::redis::{OPERATOR, Redis, Setup, in_a_group};
 use crate::wait::until;
 
 const MASTERS: usize = 3;
@@ -24,20 +24,26 @@ impl Cluster {
     /// Starts one whose replicas take over about `timeout_ms` after a master fell silent, and waits until it serves every
     /// slot and the replicas are in step.
     pub async fn start(timeout_ms: u32) -> Self {
-        let cluster = Self::create(2 * MASTERS, timeout_ms).await;
+        let cluster = Self::create(2 * MASTERS, timeout_ms, &Setup::default()).await;
         cluster.in_step().await;
         cluster
     }
 
     /// Starts one without replicas, and waits until it serves every slot.
     pub async fn start_masters() -> Self {
-        let cluster = Self::create(MASTERS, 5_000).await;
+        Self::start_masters_with(&Setup::default()).await
+    }
+
+    /// The same, with the certificates of `tls`.
+    pub async fn start_masters_with(tls: &Setup) -> Self {
+        let cluster = Self::create(MASTERS, 5_000, tls).await;
         cluster.is_up().await;
         cluster
     }
 
-    async fn create(count: usize, timeout_ms: u32) -> Self {
+    async fn create(count: usize, timeout_ms: u32, tls: &Setup) -> Self {
         let mut servers = Vec::with_capacity(count);
+        let is_tls = if tls.tls.is_some() { "yes" } else { "no" };
         for _ in 0..count {
             let (bus, timeout) = (port::free().to_string(), timeout_ms.to_string());
             let settings = [
@@ -51,8 +57,11 @@ impl Cluster {
                 "no",
                 "--cluster-replica-validity-factor",
                 "0",
+                "--tls-cluster",
+                is_tls,
             ];
-            servers.push(Redis::start_with(in_a_group(&settings)).await);
+            let Setup { tls, client_ca, .. } = tls.clone();
+            servers.push(Redis::start_with(Setup { tls, client_ca, ..in_a_group(&settings) }).await);
         }
         let cluster = Self { servers };
         let addresses = cluster.servers.iter().map(|server| server.address().to_string());
@@ -60,6 +69,7 @@ impl Cluster {
         create.extend(addresses);
         let replicas = (count / MASTERS - 1).to_string();
         create.extend(["--cluster-yes", "--cluster-replicas", &replicas].map(str::to_owned));
+        create.extend(cluster.servers[0].tls_options());
         operate(&create);
         cluster
     }
@@ -99,7 +109,8 @@ impl Cluster {
     /// Where weir-sync finds it: two of its nodes.
     pub fn url(&self) -> String {
         let seeds: Vec<_> = self.servers[1..3].iter().map(|server| server.address().to_string()).collect();
-        format!("redis+cluster://weir-user:correct-horse@{}", seeds.join(","))
+        let scheme = if self.servers[0].tls_options().is_empty() { "redis" } else { "rediss" };
+        format!("{scheme}+cluster://weir-user:correct-horse@{}", seeds.join(","))
     }
 
     /// Drops all that is stored, and the scripts with it.

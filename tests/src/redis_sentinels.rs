@@ -1,5 +1,6 @@
 //! Three sentinels, and a master and replicas that they watch.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -15,23 +16,44 @@ use crate::wait::until;
 pub const MASTER: &str = "main";
 const SENTINELS: usize = 3;
 
+/// What docs/operating.md lets weir-sync's user do at sentinels: the rules in its line `ACL SETUSER`.
+pub fn acl() -> &'static str {
+    let page = include_str!("../../docs/operating.md");
+    let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >SENTINEL-PASSWORD "));
+    rules.unwrap_or_else(|| panic!("docs/operating.md has no line that makes weir-sync's user at sentinels"))
+}
+
+/// The user that guarded sentinels know beside [`OPERATOR`], under [`acl`], and its password.
+pub const WATCHER: (&str, &str) = ("watcher", "tower-of-babel");
+
 /// A master and its replicas, and who says which is which. Dropping it ends all.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The servers; the first is the master at first.
     pub servers: Vec<Redis>,
     watchers: Vec<(u16, Process)>,
+    /// Whether the sentinels have users of their own.
+    is_guarded: bool,
     _folder: TempDir,
 }
 
 impl Sentinels {
     /// Starts all, with one replica, and waits until the sentinels know one another and it is in step.
     pub async fn start() -> Self {
-        Self::start_with(1).await
+        Self::start_all(1, false).await
     }
 
-    /// The same with so many replicas.
+    /// The same with sentinels that know nobody but users of their own (see [`WATCHER`]).
+    pub async fn start_guarded() -> Self {
+        Self::start_all(1, true).await
+    }
+
+    /// As [`Sentinels::start`], with so many replicas.
     pub async fn start_with(replicas: usize) -> Self {
+        Self::start_all(replicas, false).await
+    }
+
+    async fn start_all(replicas: usize, is_guarded: bool) -> Self {
         let master = Redis::start_with(in_a_group(&[])).await;
         let port = master.port().to_string();
         let mut servers = vec![master];
@@ -40,9 +62,9 @@ impl Sentinels {
         }
         let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let watchers = (0..SENTINELS)
-            .map(|number| sentinel(&folder.path().join(number.to_string()), servers[0].port()))
+            .map(|number| sentinel(&folder.path().join(number.to_string()), servers[0].port(), is_guarded))
             .collect();
-        let group = Self { servers, watchers, _folder: folder };
+        let group = Self { servers, watchers, is_guarded, _folder: folder };
         for (port, _) in &group.watchers {
             until("the sentinels to know all", async || group.knows_all(*port).await.then_some(())).await;
         }
@@ -51,8 +73,18 @@ impl Sentinels {
 
     /// Where weir-sync finds them.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.watchers.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
+        Self::url_at(&self.addresses())
+    }
+
+    /// The same if the sentinels are reached at these addresses.
+    pub fn url_at(sentinels: &[SocketAddr]) -> String {
+        let hosts: Vec<_> = sentinels.iter().map(SocketAddr::to_string).collect();
         format!("redis+sentinel://weir-user:correct-horse@{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Where the sentinels listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.watchers.iter().map(|(port, _)| (Ipv4Addr::LOCALHOST, *port).into()).collect()
     }
 
     /// Ends one of the sentinels.
@@ -66,7 +98,7 @@ impl Sentinels {
     pub async fn master(&self) -> Option<usize> {
         let mut said = Vec::new();
         for (port, _) in &self.watchers {
-            let Ok(mut connection) = connect(*port).await else { continue };
+            let Ok(mut connection) = self.connect(*port).await else { continue };
             let mut command = redis::cmd("SENTINEL");
             command.arg("GET-MASTER-ADDR-BY-NAME").arg(MASTER);
             let Ok((_, port)) = command.query_async::<(String, u16)>(&mut connection).await else { continue };
@@ -81,15 +113,22 @@ impl Sentinels {
         let (port, _) = &self.watchers[sentinel];
         // It takes no replica that it has not heard from of late.
         until("the sentinel to begin a fail-over", async || {
-            let mut connection = connect(*port).await.ok()?;
+            let mut connection = self.connect(*port).await.ok()?;
             let mut command = redis::cmd("SENTINEL");
             command.arg("FAILOVER").arg(MASTER).query_async::<()>(&mut connection).await.ok()
         })
         .await;
     }
 
+    async fn connect(&self, port: u16) -> redis::RedisResult<MultiplexedConnection> {
+        let user = if self.is_guarded { format!("{OPERATOR}:{OPERATOR}@") } else { String::new() };
+        redis::Client::open(format!("redis://{user}127.0.0.1:{port}"))?
+            .get_multiplexed_async_connection()
+            .await
+    }
+
     async fn knows_all(&self, port: u16) -> bool {
-        let Ok(mut connection) = connect(port).await else { return false };
+        let Ok(mut connection) = self.connect(port).await else { return false };
         let mut command = redis::cmd("INFO");
         let Ok(info) = command.arg("sentinel").query_async::<String>(&mut connection).await else {
             return false;
@@ -99,17 +138,20 @@ impl Sentinels {
     }
 }
 
-async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
-    redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_multiplexed_async_connection().await
-}
-
-fn sentinel(folder: &Path, master: u16) -> (u16, Process) {
+fn sentinel(folder: &Path, master: u16, is_guarded: bool) -> (u16, Process) {
     let port = port::free();
+    let (watcher, password) = WATCHER;
+    let users = format!(
+        "user default off\nuser {OPERATOR} on >{OPERATOR} ~* &* +@all\nuser {watcher} on >{password} {}\n\
+         sentinel sentinel-user {OPERATOR}\nsentinel sentinel-pass {OPERATOR}\n",
+        acl()
+    );
     let settings = format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
          sentinel auth-user {MASTER} {OPERATOR}\nsentinel auth-pass {MASTER} {OPERATOR}\n\
-         sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 3000\n",
-        folder.display()
+         sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 3000\n{}",
+        folder.display(),
+        if is_guarded { users.as_str() } else { "" }
     );
     let file = folder.join("sentinel.conf");
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, settings));

@@ -29,6 +29,10 @@ pub struct Config {
     pub store_nodes: NodeMap,
     /// A file that holds the store's password, instead of one in its address.
     pub store_password_file: Option<String>,
+    /// A file that holds the password of the store's sentinels, if they have one of their own, ...
+    pub store_sentinel_password_file: Option<String>,
+    /// ... and the user whom it is of; their default user unless said.
+    pub store_sentinel_user: Option<String>,
     /// A file of certificates (PEM) to trust for a store over TLS, instead of the system's.
     pub store_ca_file: Option<String>,
     /// A file with the certificate (PEM) to show to a store over TLS, ...
@@ -129,6 +133,8 @@ impl Default for Config {
             store_wait: Duration::ZERO,
             store_nodes: NodeMap::default(),
             store_password_file: None,
+            store_sentinel_password_file: None,
+            store_sentinel_user: None,
             store_ca_file: None,
             store_client_cert_file: None,
             store_client_key_file: None,

@@ -161,6 +161,13 @@ fn check_store(config: &Config, errors: &mut Errors) {
             "expected both a certificate and store_client_key_file, or neither",
         );
     }
+    let (password, user) = (&config.store_sentinel_password_file, &config.store_sentinel_user);
+    if password.is_some() && !address.as_ref().is_some_and(Address::has_sentinels) {
+        errors.add("store_sentinel_password_file", "expected redis+sentinel://... in `store`");
+    }
+    if user.is_some() && password.is_none() {
+        errors.add("store_sentinel_user", "expected store_sentinel_password_file too");
+    }
     let Some(_) = &config.store_password_file else { return };
     match address {
         None => errors.add("store_password_file", "expected a Redis in `store`, found memory"),

@@ -116,6 +116,20 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::path(text).map(Some)
     ),
     setting!(
+        store_sentinel_password_file,
+        "FILE",
+        "",
+        "A file that holds the sentinels' password. Without one, a sentinel that asks for a password is given the store's. Read each time",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
+        store_sentinel_user,
+        "NAME",
+        "",
+        "The user at the sentinels whom that password is of; their default user unless set",
+        |text| values::text(text).map(Some)
+    ),
+    setting!(
         store_ca_file,
         "FILE",
         "",

@@ -124,6 +124,11 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{expected} `{text}`"))
 }
 
+/// Anything.
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("expected a text, found nothing".into()) } else { Ok(text.to_owned()) }
+}
+
 /// A path; whether something is there shows when it is read.
 pub(super) fn path(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }

@@ -154,6 +154,11 @@ impl Address {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
+    /// Whether sentinels know where it is.
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.kind, Kind::Sentinel(_))
+    }
+
     /// Whether it holds a password.
     pub fn has_password(&self) -> bool {
         self.info.redis_settings().password().is_some()

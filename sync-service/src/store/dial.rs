@@ -1,11 +1,11 @@
 //! Opening connections: to one server, to the one that sentinels name, to each of a cluster.
 //!
-//! The files with the password and the certificates are read for each connection. So what is put in their place is used
+//! The files with the passwords and the certificates are read for each connection. So what is put in their place is used
 //! from the next connection on.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{
@@ -13,20 +13,25 @@ use redis::{
     RedisError, RedisResult, TlsCertificates,
 };
 use thiserror::Error;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
 
 use super::StoreError;
 use super::address::{Address, Kind, Node, NodeMap};
+use super::trouble::explain;
 
-/// How long a sentinel may take to answer.
-const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often sentinels are asked whether the master is still the one.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The files that a connection takes.
+/// What a connection begins with, beside the address: files, by their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// The password, instead of one in the URL.
     pub password: Option<String>,
+    /// The password of the sentinels, if it is another, ...
+    pub sentinel_password: Option<String>,
+    /// ... and the name (no file) of the user it is of; without one, of their default user.
+    pub sentinel_user: Option<String>,
     /// Certificates (PEM) to trust, instead of the system's.
     pub ca: Option<String>,
     /// The client's certificate (PEM), ...
@@ -50,6 +55,9 @@ pub enum DialError {
     /// The client refuses the settings.
     #[error("store: {0}")]
     Client(#[from] RedisError),
+    /// This process ends.
+    #[error("store: weir-sync is stopping")]
+    Stopping,
 }
 
 /// Opens connections.
@@ -60,12 +68,35 @@ pub struct Dialer {
     map: NodeMap,
 }
 
+/// A server that can be connected to.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) client: Client,
+    /// Where it is.
+    pub(super) server: String,
+    /// The same as sentinels named it, if they did.
+    pub(super) named: Option<Node>,
+}
+
+/// Who a connection says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Login {
+    /// Nobody: most sentinels have no passwords.
+    Nobody,
+    /// The user of the servers.
+    Server,
+    /// The user of the sentinels, which is that of the servers if there is no other.
+    Sentinel,
+}
+
 impl Dialer {
     /// Fails if the URL or a file cannot be used.
     pub fn new(url: &str, files: Files, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
         let dialer = Self { address, files, map };
-        dialer.client(dialer.address.info().clone())?;
+        for login in [Login::Server, Login::Sentinel] {
+            dialer.open(dialer.address.info().clone(), login)?;
+        }
         Ok(dialer)
     }
 
@@ -74,34 +105,71 @@ impl Dialer {
     }
 
     /// A client of one of a cluster's nodes.
-    pub(super) fn client_of(&self, node: &Node) -> Result<Client, DialError> {
+    pub(super) async fn client_of(self: &Arc<Self>, node: &Node) -> Result<Client, DialError> {
         let mapped = self.map.get(node).unwrap_or(node);
-        self.client(self.address.info_of(mapped))
+        self.client(self.address.info_of(mapped), Login::Server).await
     }
 
     /// Whether the one server may be another each time.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(self.address.kind(), Kind::Sentinel(_))
+        self.address.has_sentinels()
     }
 
-    /// A client of the one server there is, and where it is.
-    pub(super) async fn find(&self) -> Result<(Client, String), StoreError> {
+    /// The one server there is; sentinels may take `limit` to name it.
+    pub(super) async fn find(self: &Arc<Self>, limit: Duration) -> Result<Found, StoreError> {
         if let Kind::Sentinel(master) = self.address.kind() {
-            let node = self.ask_sentinels(master).await?;
-            return Ok((self.client_of(&node)?, node.to_string()));
+            let (node, _) = self.ask_sentinels(master, limit).await?;
+            let client = self.client_of(&node).await?;
+            return Ok(Found { client, server: node.to_string(), named: Some(node) });
         }
-        Ok((self.client(self.address.info().clone())?, self.address.to_string()))
+        let client = self.client(self.address.info().clone(), Login::Server).await?;
+        Ok(Found { client, server: self.address.to_string(), named: None })
     }
 
-    /// A client that gives the user and the password of `info`, or the password of the file.
-    fn client(&self, info: ConnectionInfo) -> Result<Client, DialError> {
-        let Some(path) = &self.files.password else { return self.secured(info) };
-        let text = String::from_utf8(read("store_password_file", path)?).unwrap_or_default();
-        let password = text.trim_end_matches(['\r', '\n']);
-        if password.is_empty() {
-            return Err(DialError::Content("store_password_file", path.clone(), "a password"));
+    /// Why the master that sentinels `named` is not to be used any longer, as soon as most of all sentinels name another:
+    /// it may be cut off from them, and still answer here. Each question may take `limit`.
+    pub(super) async fn replaced(self: &Arc<Self>, named: &Node, limit: Duration) -> StoreError {
+        let Kind::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
+        loop {
+            sleep(ASK_INTERVAL).await;
+            match self.ask_sentinels(master, limit).await {
+                Ok((node, true)) if node != *named => {
+                    return StoreError::Unreachable(format!(
+                        "the sentinels' master is {node}, and no longer {named}"
+                    ));
+                }
+                // A few sentinels may be cut off themselves.
+                _ => {}
+            }
         }
-        let settings = info.redis_settings().clone().set_password(password);
+    }
+
+    /// A client, made where reading files holds up nobody.
+    async fn client(self: &Arc<Self>, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
+        let dialer = Arc::clone(self);
+        let made = spawn_blocking(move || dialer.open(info, login)).await;
+        made.unwrap_or(Err(DialError::Stopping))
+    }
+
+    /// A client that gives a user and a password: those of `info`, or of the files.
+    fn open(&self, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
+        let settings = match (login, &self.files.password, &self.files.sentinel_password) {
+            (Login::Nobody, ..) => RedisConnectionInfo::default(),
+            (Login::Sentinel, _, Some(path)) => {
+                let own = RedisConnectionInfo::default();
+                let own = match &self.files.sentinel_user {
+                    Some(user) => own.set_username(user),
+                    None => own,
+                };
+                own.set_password(read_password("store_sentinel_password_file", path)?)
+            }
+            (_, Some(path), _) => {
+                info.redis_settings().clone().set_password(read_password("store_password_file", path)?)
+            }
+            _ => info.redis_settings().clone(),
+        };
+        // Sentinels have no databases.
+        let settings = if login == Login::Server { settings } else { settings.set_db(0) };
         self.secured(info.set_redis_settings(settings))
     }
 
@@ -125,62 +193,87 @@ impl Dialer {
         Ok(Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })?)
     }
 
-    /// The master that most sentinels name. All are asked at once: one that is cut off may name that of long ago.
-    async fn ask_sentinels(&self, master: &str) -> Result<Node, StoreError> {
+    /// The master that most sentinels name within `limit`, and whether these are most of all. All are asked at once: one
+    /// that is cut off may name that of long ago.
+    async fn ask_sentinels(
+        self: &Arc<Self>,
+        master: &str,
+        limit: Duration,
+    ) -> Result<(Node, bool), StoreError> {
         let sentinels = self.address.nodes();
         let mut asked = JoinSet::new();
-        for sentinel in sentinels {
-            let info = self.address.info_of(sentinel);
-            let settings = info.redis_settings().clone().set_db(0);
-            let stranger = self.secured(info.clone().set_redis_settings(RedisConnectionInfo::default()))?;
-            let known = self.client(info.set_redis_settings(settings))?;
-            asked.spawn(ask_sentinel(stranger, known, sentinel.clone(), master.to_owned()));
+        for (at, sentinel) in sentinels.iter().cloned().enumerate() {
+            let (dialer, master) = (Arc::clone(self), master.to_owned());
+            asked.spawn(async move {
+                let answer = timeout(limit, dialer.ask_sentinel(&sentinel, &master)).await;
+                let slow = format!("the sentinel {sentinel} does not answer");
+                (at, answer.unwrap_or(Err(StoreError::Unreachable(slow))))
+            });
         }
-        let (mut named, mut reason) = (HashMap::<Node, usize>::new(), String::new());
+        let (mut named, mut reasons) = (Vec::new(), Vec::new());
         while let Some(answer) = asked.join_next().await {
             match answer {
-                Ok(Ok(node)) => {
-                    let times = named.entry(node.clone()).or_default();
-                    *times += 1;
-                    if *times > sentinels.len() / 2 {
-                        return Ok(node);
-                    }
-                }
-                Ok(Err(why)) => reason = why,
+                Ok((at, Ok(node))) => named.push((at, node)),
+                Ok((at, Err(reason))) => reasons.push((at, reason)),
                 // It cannot panic, and nobody aborts it.
                 Err(_) => {}
             }
+            if let Some((node, times)) = most(&named)
+                && times > sentinels.len() / 2
+            {
+                return Ok((node.clone(), true));
+            }
         }
-        let most = named.into_iter().max_by_key(|(_, times)| *times);
-        most.map(|(node, _)| node).ok_or(StoreError::Unreachable(reason))
+        // The first sentinel's reason, lest each try gives another.
+        reasons.sort_by_key(|(at, _)| *at);
+        let reason = reasons.into_iter().next().map_or(StoreError::Connecting, |(_, reason)| reason);
+        most(&named).map(|(node, _)| (node.clone(), false)).ok_or(reason)
     }
+
+    /// The master as one sentinel names it, or why it does not. Without a password of the sentinels' own, none is given;
+    /// a sentinel that then asks for one gets the servers'.
+    async fn ask_sentinel(self: &Arc<Self>, sentinel: &Node, master: &str) -> Result<Node, StoreError> {
+        let info = self.address.info_of(sentinel);
+        let with = async |login| {
+            let client = self.client(info.clone(), login).await?;
+            Ok::<_, DialError>(ask(&client, master).await)
+        };
+        let answer = match self.files.sentinel_password {
+            Some(_) => with(Login::Sentinel).await?,
+            None => match with(Login::Nobody).await? {
+                Err(error) if error.kind() != ErrorKind::Io => with(Login::Sentinel).await?,
+                answer => answer,
+            },
+        };
+        match answer {
+            Ok(Some((host, port))) => Ok(Node::new(host, port)),
+            Ok(None) => {
+                Err(StoreError::Unreachable(format!("the sentinel {sentinel} knows no master `{master}`")))
+            }
+            Err(error) => Err(match explain(&error, Duration::ZERO) {
+                StoreError::Refused(said) => StoreError::Refused(format!(
+                    "the sentinel {sentinel}: {said}; store_sentinel_password_file is for sentinels with a password of \
+                     their own"
+                )),
+                StoreError::Unreachable(said) => {
+                    StoreError::Unreachable(format!("the sentinel {sentinel}: {said}"))
+                }
+                other => other,
+            }),
+        }
+    }
+}
+
+/// The node that was named most often, and how often; of several, that which the sentinel listed first has named.
+fn most(named: &[(usize, Node)]) -> Option<(&Node, usize)> {
+    let times = |node: &Node| named.iter().filter(|(_, other)| other == node).count();
+    let rank = |(at, node): &&(usize, Node)| (times(node), std::cmp::Reverse(*at));
+    named.iter().max_by_key(rank).map(|(_, node)| (node, times(node)))
 }
 
 impl From<DialError> for StoreError {
     fn from(error: DialError) -> Self {
         Self::Unreachable(error.to_string())
-    }
-}
-
-/// The master as one sentinel names it, or why it does not. Most sentinels have no password; one that asks for it gets
-/// the servers'.
-async fn ask_sentinel(
-    stranger: Client,
-    known: Client,
-    sentinel: Node,
-    master: String,
-) -> Result<Node, String> {
-    let asking = async {
-        match ask(&stranger, &master).await {
-            Err(error) if error.kind() != ErrorKind::Io => ask(&known, &master).await,
-            answer => answer,
-        }
-    };
-    match timeout(SENTINEL_TIMEOUT, asking).await {
-        Ok(Ok(Some((host, port)))) => Ok(Node::new(host, port)),
-        Ok(Ok(None)) => Err(format!("the sentinel {sentinel} knows no master `{master}`")),
-        Ok(Err(error)) => Err(format!("the sentinel {sentinel}: {error}")),
-        Err(_) => Err(format!("the sentinel {sentinel} does not answer")),
     }
 }
 
@@ -194,6 +287,14 @@ fn read(setting: &'static str, path: &str) -> Result<Vec<u8>, DialError> {
     fs::read(path).map_err(|error| DialError::File(setting, path.to_owned(), error))
 }
 
+/// A file that has nothing but a password in it.
+fn read_password(setting: &'static str, path: &str) -> Result<String, DialError> {
+    let other = |expected| DialError::Content(setting, path.to_owned(), expected);
+    let text = String::from_utf8(read(setting, path)?).map_err(|_| other("UTF-8"))?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() { Err(other("a password")) } else { Ok(password.to_owned()) }
+}
+
 /// A file that has `label` in it; the client would take one without for one of no certificates.
 fn read_pem(
     setting: &'static str,
@@ -204,4 +305,19 @@ fn read_pem(
     let text = read(setting, path)?;
     let has_label = text.windows(label.len()).any(|part| part == label.as_bytes());
     has_label.then_some(text).ok_or_else(|| DialError::Content(setting, path.to_owned(), expected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentinels_that_disagree_in_equal_parts_are_taken_in_the_order_of_the_list() {
+        let node = |port| Node::new("a", port);
+        let named = [(2, node(1)), (0, node(2)), (3, node(2)), (1, node(1))];
+        assert_eq!(most(&named), Some((&node(2), 2)));
+        let named = [(2, node(1)), (0, node(2)), (1, node(1))];
+        assert_eq!(most(&named), Some((&node(1), 2)));
+        assert_eq!(most(&[]), None);
+    }
 }

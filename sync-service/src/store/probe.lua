@@ -1,7 +1,8 @@
 -- Calls what the other scripts call, on keys of its own: a Redis that refuses any of it is of no use.
 --
 -- KEYS[1]   a hash
--- KEYS[2]   a sorted set, in another slot of a cluster: the keys of the other scripts lie in any slot
+-- KEYS[2]   a sorted set. At one server that is no cluster it is named so that the two would be in different slots: a
+--           node of a cluster refuses that. At a node of a cluster, both are in a slot of this node.
 --
 -- Returns   OK, or the first error, with the command that it is about
 

@@ -14,6 +14,8 @@ mod draw;
 mod exchange;
 mod fleet;
 mod keys;
+mod nodes;
+mod reach;
 mod rules;
 mod script;
 mod servers;
@@ -31,6 +33,7 @@ use weir_wire::messages::POPS_MAX;
 
 use self::exchange::Call;
 pub use self::keys::{budget_key, escrow_key};
+use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
 use super::address::NodeMap;
@@ -93,8 +96,10 @@ impl Redis {
         let [charge, draw, register, hot, bans, rules, fleet] =
             texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
-        let servers =
-            |wait| Servers::new(Arc::clone(&dialer), options.response_timeout, Arc::clone(&scripts), wait);
+        let servers = |wait| {
+            let (dialer, scripts) = (Arc::clone(&dialer), Arc::clone(&scripts));
+            Servers::new(Reach { dialer, response_timeout: options.response_timeout, scripts, wait })
+        };
         Ok(Self {
             servers: servers(None),
             patient: options.wait.map(|wait| servers(Some(wait))),

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
 use weir_budget::plan::Entry;
+use weir_sync::store::address::NodeMap;
 use weir_sync::store::redis::{Redis as RedisStore, budget_key};
 use weir_sync::store::{Batch, Store, StoreError};
+use weir_tests::link::Link;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::wait::until;
 use weir_wire::messages::{Key, Report, Rule, Settled};
@@ -59,13 +61,9 @@ async fn a_report_goes_to_every_master_in_one_trip_each() {
     assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(5)));
     assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(0)), "once");
     for server in &cluster.servers[..3] {
-        let stats: String =
-            redis::cmd("INFO").arg("commandstats").query_async(&mut server.operator().await).await.unwrap();
-        let calls =
-            stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next());
-        let calls: u32 = calls.unwrap().parse().unwrap();
+        let calls: u32 = server.info("commandstats", "cmdstat_evalsha:calls=").await;
         assert!(calls > u32::from(KEYS) / 3, "a third of two reports: {calls}");
-        assert!(!stats.contains("cmdstat_eval:"), "{stats}");
+        assert!(!server.section("commandstats").await.contains("cmdstat_eval:"), "no text was sent");
     }
 }
 
@@ -223,6 +221,109 @@ async fn slots_that_move_are_followed_and_nothing_is_lost() {
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
 }
 
+/// A master was replaced and has not heard of it: it still takes itself for one that serves its keys, and answers. Its
+/// replacement may have a later epoch, or one that all have heard of.
+#[tokio::test]
+async fn a_master_that_was_replaced_unawares_is_not_believed() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    // Links are asked in the order of their addresses: the first one is the one not to be believed.
+    let old = (0..3).min_by_key(|server| cluster.servers[*server].port()).unwrap();
+    let other = (old + 1) % 3;
+    let keys = keys_of(&cluster, old, other).await;
+    let node = async |server: usize, words: &[&str]| {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg(words).query_async::<String>(&mut cluster.servers[server].operator().await).await.unwrap()
+    };
+    let id = node(old, &["MYID"]).await;
+    let (nodes, replica) = until("the other to hear of the replica", async || {
+        let nodes = node(other, &["NODES"]).await;
+        let line = nodes.lines().find(|line| line.contains("slave") && line.contains(&id))?;
+        let port = line.split([':', '@']).nth(1)?.parse::<u16>().ok()?;
+        Some((nodes.clone(), cluster.servers.iter().position(|server| server.port() == port)?))
+    })
+    .await;
+    for line in nodes.lines().filter(|line| !line.starts_with(&id)) {
+        node(old, &["FORGET", line.split(' ').next().unwrap()]).await;
+    }
+    node(replica, &["FAILOVER", "TAKEOVER"]).await;
+    until("the others to follow", async || (keys_of(&cluster, replica, other).await == keys).then_some(()))
+        .await;
+    assert!(node(old, &["INFO"]).await.contains("cluster_state:ok"));
+    assert_eq!(keys_of(&cluster, old, old).await, keys, "it takes itself for their master");
+    let mut admitted = 0;
+    let mut report = async || {
+        admitted += 1;
+        charge_all(&store, admitted).await
+    };
+    until("the new master to be charged", async || {
+        let charged = report().await;
+        let stats = cluster.servers[replica].section("commandstats").await;
+        (charged.iter().all(Result::is_ok) && stats.contains("cmdstat_evalsha:")).then_some(())
+    })
+    .await;
+    // It makes good what the old one was charged meanwhile.
+    assert!(report().await.iter().all(Result::is_ok));
+    let at_the_old: u32 = cluster.servers[old].info("commandstats", "cmdstat_evalsha:calls=").await;
+    let began = Instant::now();
+    // Several looks long.
+    while began.elapsed() < Duration::from_secs(3) {
+        let charged = report().await;
+        assert!(charged.iter().all(|charged| *charged == Ok(1)), "{charged:?}");
+    }
+    let after: u32 = cluster.servers[old].info("commandstats", "cmdstat_evalsha:calls=").await;
+    assert_eq!(after, at_the_old, "nobody goes by what it says");
+}
+
+/// Opening a connection takes a while here, and the answer another one.
+#[tokio::test]
+async fn a_call_takes_no_longer_than_its_time_over_a_connection_that_is_being_opened() {
+    let cluster = Cluster::start(CALM_MS).await;
+    let limit = TIMEOUT * 4;
+    // Opening takes two trips there and back.
+    let link = Link::start(cluster.servers[0].address(), limit * 2 / 9).await;
+    let nodes = NodeMap::read(&format!("{}={}", cluster.servers[0].address(), link.address())).unwrap();
+    let options = crate::Options { nodes, response_timeout: limit, ..crate::options() };
+    let store = RedisStore::new(&cluster.url(), options).unwrap();
+    let mut asked_at = Instant::now();
+    until("the slots to be known", async || {
+        asked_at = Instant::now();
+        charge_all(&store, 1)
+            .await
+            .iter()
+            .any(|charged| *charged != Err(StoreError::Connecting))
+            .then_some(())
+    })
+    .await;
+    let took = asked_at.elapsed();
+    assert!(took > limit * 8 / 10 && took < limit * 11 / 10, "{took:?}");
+}
+
+/// Each of two masters says that the other has the key.
+#[tokio::test]
+async fn a_key_that_no_master_takes_is_refused_by_itself() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    let key = budget_key(&id(b"lost"));
+    let (one, other) = match cluster.master_of(&key, 0).await.unwrap() {
+        0 => (0, 1),
+        master => (master, 0),
+    };
+    let cluster_at = async |server: usize, words: &[&str]| -> redis::Value {
+        let mut connection = cluster.servers[server].operator().await;
+        redis::cmd("CLUSTER").arg(words).query_async(&mut connection).await.unwrap()
+    };
+    let text = |value: redis::Value| -> String { redis::from_redis_value(value).unwrap() };
+    let other_id = text(cluster_at(other, &["MYID"]).await);
+    let slot: i64 = redis::from_redis_value(cluster_at(one, &["KEYSLOT", &key]).await).unwrap();
+    cluster_at(one, &["SETSLOT", &slot.to_string(), "NODE", &other_id]).await;
+    let refused = until("the refusal", async || {
+        charge(&store, entry(b"lost", slow(), vec![count(1, 1, 1)])).await.err()
+    })
+    .await;
+    let said = refused.to_string();
+    assert!(said.contains("moving this key") && !said.contains("redis+cluster://"), "{said}");
+    assert!(charge_all(&store, 1).await.into_iter().all(|charged| charged == Ok(1)), "no master is to blame");
+}
+
 #[tokio::test]
 async fn nodes_that_are_announced_elsewhere_are_reached() {
     let cluster = Cluster::start(CALM_MS).await;
@@ -233,7 +334,7 @@ async fn nodes_that_are_announced_elsewhere_are_reached() {
     }
     let pairs: Vec<_> =
         cluster.servers.iter().map(|server| format!("192.0.2.1:{0}=127.0.0.1:{0}", server.port())).collect();
-    let nodes = weir_sync::store::address::NodeMap::read(&pairs.join(",")).unwrap();
+    let nodes = NodeMap::read(&pairs.join(",")).unwrap();
     let store = RedisStore::new(&cluster.url(), crate::Options { nodes, ..crate::options() }).unwrap();
     until("every key to be charged", async || {
         charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())

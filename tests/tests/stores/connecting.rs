@@ -7,8 +7,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tempfile::TempDir;
 use weir_sync::store::dial::{DialError, Files};
 use weir_sync::store::redis::Redis as RedisStore;
-use weir_sync::store::{Store, StoreError};
+use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
 
 use crate::failing::{with_a_password, with_a_user};
@@ -146,7 +147,7 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
         ca: ca.clone(),
         client_cert: Some(folder.file(&format!("{name}.pem"), &cert)),
         client_key: Some(folder.file(&format!("{name}.key"), &key)),
-        password: None,
+        ..Files::default()
     };
     works(&open_with(&redis.url(), &shown("weir", issuer.sign("weir-sync")))).await;
     let none = Files { ca: ca.clone(), ..Files::default() };
@@ -154,6 +155,36 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
     assert!(error.contains("store_client_cert_file"), "{error}");
     let error = refusal(&open_with(&redis.url(), &shown("other", other.sign("weir-sync")))).await.to_string();
     assert!(error.contains("store_client_cert_file"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_over_tls_is_shown_a_client_certificate() {
+    let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
+    let tls = Some(issuer.sign("127.0.0.1"));
+    let setup = Setup { tls, client_ca: Some(issuer.pem()), ..Setup::default() };
+    let cluster = Cluster::start_masters_with(&setup).await;
+    let (cert, key) = issuer.sign("weir-sync");
+    let ca = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
+    let files = Files {
+        client_cert: Some(folder.file("weir.pem", &cert)),
+        client_key: Some(folder.file("weir.key", &key)),
+        ..ca.clone()
+    };
+    let store = open_with(&cluster.url(), &files);
+    let entries: Vec<_> = (0..60).map(|key| entry(&[key], slow(), vec![count(1, 5, 5)])).collect();
+    until("every key to be charged", async || {
+        let batch = Batch { member: "fra", pop: "fra1", entries: &entries };
+        store.charge(&batch).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+    for server in cluster.masters() {
+        let calls: u32 = server.info("commandstats", "cmdstat_evalsha:calls=").await;
+        assert!(calls > 10, "each has its part: {calls}");
+    }
+    let error = refusal(&open_with(&cluster.url(), &ca)).await.to_string();
+    assert!(error.contains("store_client_cert_file"), "{error}");
+    let plain = cluster.url().replace("rediss+", "redis+");
+    refusal(&open(&plain)).await;
 }
 
 #[tokio::test]
@@ -187,6 +218,10 @@ async fn files_of_no_use_are_named_at_the_start() {
     };
     let swapped = refused(swapped).to_string();
     assert!(swapped.starts_with("store_client_cert_file: expected certificates"), "{swapped}");
+    let path = folder.file("d", "");
+    fs::write(&path, [0xff, 0xfe, b'p']).unwrap();
+    let binary = refused(Files { password: Some(path), ..Files::default() }).to_string();
+    assert!(binary.starts_with("store_password_file: expected UTF-8"), "{binary}");
     let empty = refused(Files { password: Some(folder.file("c", "\n")), ..Files::default() }).to_string();
     assert!(empty.starts_with("store_password_file: expected a password"), "{empty}");
 }

@@ -45,8 +45,13 @@ impl Log {
 
     /// The warnings with `text` in them.
     fn warnings(&self, text: &str) -> usize {
+        self.lines(" WARN ", text).len()
+    }
+
+    /// The lines of a level with `text` in them.
+    fn lines(&self, level: &str, text: &str) -> Vec<String> {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        log.lines().filter(|line| line.contains(" WARN ") && line.contains(text)).count()
+        log.lines().filter(|line| line.contains(level) && line.contains(text)).map(str::to_owned).collect()
     }
 }
 
@@ -198,4 +203,30 @@ async fn a_redis_that_may_drop_keys_is_warned_of_once() {
     assert_eq!(warned_of("allkeys-lru").await, 1);
     assert_eq!(warned_of("volatile-ttl").await, 1);
     assert_eq!(warned_of("noeviction").await, 0);
+}
+
+#[tokio::test]
+async fn a_redis_that_comes_and_goes_is_logged_once_with_its_address() {
+    let (log, _guard) = Log::start();
+    let mut redis = Redis::start().await;
+    let store = open(&redis.url());
+    in_reach(&store).await;
+    for _ in 0..3 {
+        redis.kill();
+        until("no connection to be taken", async || {
+            let error = store.ping().await.err()?;
+            error.to_string().contains("Connection refused").then_some(())
+        })
+        .await;
+        redis.restart().await;
+        in_reach(&store).await;
+    }
+    let refused = log.lines(" WARN ", "Connection refused");
+    assert!(refused.len() == 1 && refused[0].contains(&redis.address().to_string()), "{refused:#?}");
+    let connected = log.lines(" INFO ", "connected to the store");
+    assert!(connected.len() == 1 && connected[0].contains(&redis.address().to_string()), "{connected:#?}");
+    until("it to be said that all is well again", async || {
+        (log.lines(" INFO ", "answers again").len() == 1).then_some(())
+    })
+    .await;
 }

@@ -1,13 +1,18 @@
 //! A Redis whose master sentinels name.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
-use weir_sync::store::Store;
-use weir_sync::store::redis::Redis as RedisStore;
-use weir_tests::redis_sentinels::{MASTER, Sentinels};
+use redis::AsyncCommands;
+use weir_sync::store::dial::Files;
+use weir_sync::store::redis::{Redis as RedisStore, budget_key};
+use weir_sync::store::{Store, StoreError};
+use weir_tests::link::Link;
+use weir_tests::redis::OPERATOR;
+use weir_tests::redis_sentinels::{MASTER, Sentinels, WATCHER};
 use weir_tests::wait::until;
 
-use crate::{charge, count, entry, in_reach, open, slow};
+use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, open_with, slow};
 
 /// How long a charge that is tried again and again goes unanswered; what was charged stays charged.
 async fn outage(store: &RedisStore) -> Duration {
@@ -83,4 +88,69 @@ async fn sentinels_that_know_no_such_master_are_quoted() {
         error.contains("knows no master `other`").then_some(())
     })
     .await;
+}
+
+/// The sentinels cannot ask the old master any more, and weir-sync still can.
+#[tokio::test]
+async fn a_master_that_the_sentinels_have_lost_is_left_though_it_answers() {
+    let group = Sentinels::start().await;
+    let store = open(&group.url());
+    in_reach(&store).await;
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap().charged, 10);
+    in_step(&group).await;
+    let mut old = group.servers[0].operator().await;
+    let mut command = redis::cmd("ACL");
+    command.arg(&["SETUSER", OPERATOR, "-@all"]).query_async::<()>(&mut old).await.unwrap();
+    until("the sentinels to name the other", async || (group.master().await == Some(1)).then_some(())).await;
+    let (began, mut new) = (Instant::now(), group.servers[1].operator().await);
+    until("the other to be charged", async || {
+        // It would do for the old one.
+        let account = charge(&store, entry(b"b", slow(), vec![count(1, 1, 1)])).await;
+        let is_there: bool = new.exists(budget_key(&id(b"b"))).await.unwrap();
+        (account.is_ok() && is_there).then_some(())
+    })
+    .await;
+    println!("the other was charged {:?} after the sentinels named it", began.elapsed());
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.unwrap().charged, 2);
+}
+
+#[tokio::test]
+async fn sentinels_with_users_of_their_own_are_asked_as_one_of_those() {
+    let group = Sentinels::start_guarded().await;
+    let (user, password) = WATCHER;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let files = Files {
+        sentinel_user: Some(user.into()),
+        sentinel_password: Some(file.path().to_str().unwrap().into()),
+        ..Files::default()
+    };
+    fs::write(file.path(), format!("{password}\n")).unwrap();
+    in_reach(&open_with(&group.url(), &files)).await;
+    // What the servers know the sentinels need not.
+    let refused = async |store: RedisStore| {
+        until("the refusal", async || {
+            let error = store.ping().await.expect_err("it passes for a store");
+            (error != StoreError::Connecting).then_some(error)
+        })
+        .await
+    };
+    let without = refused(open(&group.url())).await;
+    let sentinel = group.addresses()[0].to_string();
+    let said = without.to_string();
+    assert_eq!(without.kind(), "refused", "{said}");
+    assert!(said.contains(&sentinel) && said.contains("store_sentinel_password_file"), "{said}");
+    fs::write(file.path(), "battery-staple").unwrap();
+    let wrong = refused(open_with(&group.url(), &files)).await.to_string();
+    assert!(wrong.contains("password") && !wrong.contains("battery"), "{wrong}");
+}
+
+#[tokio::test]
+async fn distant_sentinels_are_given_their_part_of_the_time() {
+    let group = Sentinels::start().await;
+    let mut links = Vec::new();
+    for sentinel in group.addresses() {
+        links.push(Link::start(sentinel, TIMEOUT * 3 / 10).await);
+    }
+    let addresses: Vec<_> = links.iter().map(Link::address).collect();
+    in_reach(&open(&Sentinels::url_at(&addresses))).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::script::Lua;
 use crate::store::StoreError;
@@ -39,8 +39,9 @@ impl Call {
 /// How calls are sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manner {
-    /// The most that the trip may take, if it is less than the link's own limit.
-    pub(super) within: Option<Duration>,
+    /// When all trips of the calls are to be over: until then a link that is being opened is waited for. Without this, the
+    /// link's own limit is all there is, and the link has to be open.
+    pub(super) until: Option<Instant>,
     /// The keys are being moved to this server, which is told that we know.
     pub(super) is_asking: bool,
     /// How long a replica may take to have it, too; without this it is not waited for.
@@ -55,9 +56,13 @@ pub(super) async fn exchange(
     script: &Lua,
     manner: Manner,
 ) -> Result<(Open, Vec<Value>), StoreError> {
-    let open = link.connection()?;
+    let open = match manner.until {
+        Some(until) => link.opened(until).await?,
+        None => link.connection()?,
+    };
     let longest = open.limit + manner.wait.unwrap_or_default();
-    let limit = manner.within.map_or(longest, |within| within.min(longest));
+    let left = manner.until.map_or(longest, |until| until.saturating_duration_since(Instant::now()));
+    let limit = left.min(longest);
     let asking = async {
         let mut first = pipeline(calls, manner.is_asking);
         let mut values = query(&mut first, &open, manner.wait).await?;
@@ -80,19 +85,31 @@ pub(super) async fn exchange(
     let answer = timeout(limit, asking).await;
     let values = match answer {
         Ok(values) => values,
-        Err(_) => Err(StoreError::Slow(limit.as_millis())),
+        Err(_) => Err(StoreError::Slow(longest.as_millis())),
     };
     match values {
         Ok(values) => Ok((open, values)),
-        Err(reason @ StoreError::Unconfirmed(_)) => Err(reason),
         Err(reason) => {
-            // A trip that was given less time says nothing of the server.
-            if limit == longest {
+            let is_its_own = match reason {
+                StoreError::Unconfirmed(_) => false,
+                // A server that was given little of its time may be in time.
+                StoreError::Slow(_) => limit >= longest / 2,
+                _ => true,
+            };
+            if is_its_own {
                 link.failed(&open, reason.clone());
             }
             Err(reason)
         }
     }
+}
+
+/// What `link` answered over `open`; the link hears of a refusal.
+pub(super) fn given(value: Value, link: &Link, open: &Open) -> Result<Value, StoreError> {
+    let Value::ServerError(error) = value else { return Ok(value) };
+    let reason = explain(&RedisError::from(error), open.limit);
+    link.failed(open, reason.clone());
+    Err(reason)
 }
 
 /// The kind of an answer that is an error.

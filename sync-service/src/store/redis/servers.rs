@@ -1,18 +1,16 @@
 //! One Redis, or a cluster of them: where calls go, and what they give.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::{FromRedisValue, RedisError, Value};
+use redis::{FromRedisValue, Value};
 
 use super::cluster::Cluster;
-use super::exchange::{Call, Manner, exchange};
+use super::exchange::{Call, Manner, exchange, given};
+use super::reach::Reach;
 use super::script::Lua;
 use crate::store::StoreError;
 use crate::store::address::Kind;
-use crate::store::dial::Dialer;
-use crate::store::link::{Link, Open, Place};
-use crate::store::trouble::explain;
+use crate::store::link::{Link, Place};
 
 /// The servers of a store.
 #[derive(Debug)]
@@ -22,20 +20,13 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// Starts connecting; `scripts` are loaded on each new connection. Each call waits for a replica if there is a `wait`.
-    pub(super) fn new(
-        dialer: Arc<Dialer>,
-        response_timeout: Duration,
-        scripts: Arc<[String]>,
-        wait: Option<Duration>,
-    ) -> Self {
-        match dialer.address().kind() {
-            Kind::Cluster => Self::Cluster(Cluster::new(dialer, response_timeout, scripts, wait)),
-            _ => Self::One(
-                Link::new(Place::Only(dialer), response_timeout, scripts),
-                Manner { wait, ..Manner::default() },
-            ),
+    /// Starts connecting. Must run inside tokio.
+    pub(super) fn new(reach: Reach) -> Self {
+        if *reach.dialer.address().kind() == Kind::Cluster {
+            return Self::Cluster(Cluster::new(reach));
         }
+        let manner = Manner { wait: reach.wait, ..Manner::default() };
+        Self::One(reach.link(Place::Only(Arc::clone(&reach.dialer))), manner)
     }
 
     /// What each of `calls` of `script` gave.
@@ -48,7 +39,9 @@ impl Servers {
             Self::One(link, manner) => {
                 let (count, commands) = (calls.len(), calls.into_iter().map(|call| call.command).collect());
                 match exchange(link, commands, script, *manner).await {
-                    Ok((open, values)) => values.into_iter().map(|value| given(value, link, &open)).collect(),
+                    Ok((open, values)) => {
+                        values.into_iter().map(|value| read(given(value, link, &open))).collect()
+                    }
                     Err(reason) => (0..count).map(|_| Err(reason.clone())).collect(),
                 }
             }
@@ -72,19 +65,6 @@ impl Servers {
             Self::Cluster(cluster) => cluster.ping(),
         }
     }
-}
-
-/// An answer of `link`, which hears of a refusal.
-fn given<T: FromRedisValue>(value: Value, link: &Link, open: &Open) -> Result<T, StoreError> {
-    let value = match value {
-        Value::ServerError(error) => {
-            let reason = explain(&RedisError::from(error), open.limit);
-            link.failed(open, reason.clone());
-            Err(reason)
-        }
-        value => Ok(value),
-    };
-    read(value)
 }
 
 fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, StoreError> {

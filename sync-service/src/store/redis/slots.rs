@@ -1,13 +1,44 @@
 //! Which node of a cluster serves which keys.
 
+use std::collections::BTreeMap;
+
 use redis::Value;
 
 use crate::store::address::Node;
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;
-/// The most names that are tried until one is in a slot of a node.
+/// The most names that are tried until each node has one in a slot of its own.
 const NAMES_MAX: u32 = 20_000;
+
+/// What one of a cluster's nodes says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    /// Whether the node serves keys: one that is cut off from most masters does not.
+    pub(super) is_ok: bool,
+    /// The latest change of a master that the node has heard of.
+    pub(super) epoch: u64,
+    /// Which slots are whose.
+    pub(super) slots: Slots,
+}
+
+impl View {
+    /// Reads the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`.
+    pub(super) fn read(info: &str, slots: &Value, host: &str) -> Option<Self> {
+        let row = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let epoch = row("cluster_current_epoch")?.trim().parse().ok()?;
+        let is_ok = row("cluster_state")?.trim() == "ok";
+        Some(Self { is_ok, epoch, slots: Slots::read(slots, host)? })
+    }
+
+    /// The one to go by: of a node that serves keys, rather than of one that does not; the latest; and what most say. A
+    /// master that was replaced while it was cut off, or hung, still takes itself for one.
+    pub(super) fn best(views: &[Self]) -> Option<&Self> {
+        let agree = |view: &Self| views.iter().filter(|other| other.slots == view.slots).count();
+        // Of several, the first, lest each look takes another.
+        views.iter().rev().max_by_key(|view| (view.is_ok, view.epoch, agree(view)))
+    }
+}
 
 /// The masters and their slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,15 +75,21 @@ impl Slots {
         self.0.get(at).filter(|range| range.first <= slot).map(|range| &range.node)
     }
 
-    /// The masters; some may come twice.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.0.iter().map(|range| &range.node)
-    }
-
-    /// A hash tag whose slot `node` serves.
-    pub(super) fn tag_of(&self, node: &Node) -> String {
-        let mut names = (0..NAMES_MAX).map(|number| format!("probe:{number}"));
-        names.find(|name| self.node_of(slot_of(name)) == Some(node)).unwrap_or_else(|| "probe".into())
+    /// The masters, and for each a hash tag whose slot it serves.
+    pub(super) fn tags(&self) -> BTreeMap<&Node, String> {
+        let mut tags: BTreeMap<_, _> = self.0.iter().map(|range| (&range.node, None)).collect();
+        let mut missing = tags.len();
+        for name in (0..NAMES_MAX).map(|number| format!("probe:{number}")) {
+            if missing == 0 {
+                break;
+            }
+            let node = self.node_of(slot_of(&name));
+            if let Some(tag @ None) = node.and_then(|node| tags.get_mut(node)) {
+                *tag = Some(name);
+                missing -= 1;
+            }
+        }
+        tags.into_iter().map(|(node, tag)| (node, tag.unwrap_or_else(|| "probe".into()))).collect()
     }
 }
 
@@ -103,10 +140,34 @@ mod tests {
                 "{slot}"
             );
         }
-        for node in [Node::new("a", 1), Node::new("b", 2), Node::new("c", 3)] {
-            assert_eq!(slots.node_of(slot_of(&slots.tag_of(&node))), Some(&node));
-        }
+        let tags = slots.tags();
+        assert_eq!(tags.keys().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(tags.iter().all(|(node, tag)| slots.node_of(slot_of(tag)) == Some(node)), "{tags:?}");
         assert_eq!(Slots::read(&Value::Array(vec![]), "a"), None);
         assert_eq!(Slots::read(&Value::Array(vec![Value::Nil]), "a"), None);
+    }
+
+    #[test]
+    fn a_node_that_serves_nothing_or_is_behind_is_not_believed() {
+        let view = |state: &str, epoch, node| {
+            let info = format!(
+                "cluster_state:{state}\r\ncluster_slots_ok:16384\r\ncluster_current_epoch:{epoch}\r\ncluster_my_epoch:1\r\n"
+            );
+            View::read(&info, &Value::Array(vec![row(0, 16_383, node, 1)]), "").unwrap()
+        };
+        let best = |views: &[View]| {
+            let best = View::best(views).unwrap();
+            best.slots.node_of(0).unwrap().host.clone()
+        };
+        assert_eq!(best(&[view("ok", 6, "old"), view("ok", 7, "new"), view("ok", 6, "old")]), "new");
+        assert_eq!(
+            best(&[view("fail", 9, "alone"), view("ok", 8, "most"), view("fail", 9, "alone")]),
+            "most"
+        );
+        assert_eq!(best(&[view("ok", 7, "alone"), view("ok", 7, "most"), view("ok", 7, "most")]), "most");
+        assert_eq!(best(&[view("ok", 7, "first"), view("ok", 7, "second")]), "first");
+        assert_eq!(best(&[view("fail", 1, "only")]), "only", "there is no other");
+        assert_eq!(View::best(&[]), None);
+        assert_eq!(View::read("cluster_state:ok\r\n", &Value::Array(vec![row(0, 1, "a", 1)]), ""), None);
     }
 }

@@ -1,0 +1,75 @@
+//! What is logged of a server: a reason once an episode of trouble, however many connections that takes.
+
+use std::mem::{discriminant, take};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::store::StoreError;
+
+/// An episode is over once everything was good for so long.
+const CALM: Duration = Duration::from_secs(10);
+/// The most reasons of an episode that are logged.
+const REASONS_MAX: usize = 8;
+
+/// An episode of trouble, or none.
+#[derive(Debug, Default)]
+pub struct Episode {
+    said: Vec<StoreError>,
+    good_since: Option<Instant>,
+}
+
+impl Episode {
+    /// Something failed; returns whether to log the reason.
+    pub fn is_news(&mut self, reason: &StoreError) -> bool {
+        self.good_since = None;
+        let is_news = self.said.len() < REASONS_MAX && !self.said.iter().any(|said| is_same(said, reason));
+        if is_news {
+            self.said.push(reason.clone());
+        }
+        is_news
+    }
+
+    /// Everything is good at `now`; returns whether to log that an episode is over.
+    pub fn is_over(&mut self, now: Instant) -> bool {
+        let since = *self.good_since.get_or_insert(now);
+        now.duration_since(since) >= CALM && !take(&mut self.said).is_empty()
+    }
+
+    /// Whether something failed lately.
+    pub fn is_on(&self) -> bool {
+        !self.said.is_empty()
+    }
+}
+
+/// A time-out is the same reason, however long it was.
+fn is_same(one: &StoreError, other: &StoreError) -> bool {
+    match one {
+        StoreError::Slow(_) | StoreError::Unconfirmed(_) => discriminant(one) == discriminant(other),
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_news_once_an_episode() {
+        let (mut episode, begin) = (Episode::default(), Instant::now());
+        let at = |s| begin + Duration::from_secs(s);
+        let refused = StoreError::Refused("no".into());
+        assert!(!episode.is_over(at(0)) && !episode.is_over(at(60)), "there was none");
+        assert!(episode.is_news(&StoreError::Slow(500)));
+        for s in 61..70 {
+            assert!(!episode.is_over(at(s)));
+            assert!(!episode.is_news(&StoreError::Slow(u128::from(s))), "in reach for a moment");
+        }
+        assert!(episode.is_news(&refused) && episode.is_on());
+        assert!(!episode.is_over(at(71)) && !episode.is_over(at(80)));
+        assert!(episode.is_over(at(81)) && !episode.is_over(at(90)) && !episode.is_on());
+        assert!(episode.is_news(&refused), "another episode");
+        let reasons = (0..100).map(|n| StoreError::Refused(format!("{n}")));
+        assert_eq!(reasons.filter(|reason| episode.is_news(reason)).count(), REASONS_MAX - 1);
+    }
+}

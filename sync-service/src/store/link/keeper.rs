@@ -1,0 +1,216 @@
+//! What keeps a connection: opens it, probes it, and opens another when it is no longer good.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::episode::Episode;
+use super::eviction;
+use super::place::Place;
+use super::probe::{judge, probe};
+use super::round_trips::RoundTrips;
+use super::state::{Open, State};
+use crate::store::StoreError;
+use crate::store::address::Node;
+use crate::store::trouble::explain;
+
+/// The first pause before connecting again.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// The longest pause before connecting again.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// The same where the server may be another one each time: somebody else may have taken over.
+const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
+/// How often an idle connection is probed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
+const OPEN_TIMEOUT_FACTOR: u32 = 4;
+/// The part of that which finding out where the server is may take.
+const FIND_PART: u32 = 2;
+/// The longest that opening a connection may take. What takes too long is tried again with twice the time.
+const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// The longest round trip that is added to an answer's time-out; what takes longer is no distance.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
+
+/// What runs in the background of a link.
+pub(super) struct Keeper {
+    place: Place,
+    response_timeout: Duration,
+    scripts: Arc<[String]>,
+    failed: Arc<Notify>,
+    state: Arc<watch::Sender<State>>,
+    /// Where the latest connection leads.
+    server: String,
+    episode: Episode,
+    round_trips: RoundTrips,
+    /// The number of the latest connection.
+    generation: u64,
+}
+
+/// A connection that was just opened.
+struct Opened {
+    connection: MultiplexedConnection,
+    /// How long the way there and back took.
+    round_trip: Duration,
+    /// The server as sentinels named it, if they did.
+    named: Option<Node>,
+}
+
+impl Keeper {
+    /// `scripts` are loaded on every new connection. An answer may take `response_timeout` beside the round trip. Tells
+    /// `state` how it goes; `failed` is notified when others made it so.
+    pub(super) fn new(
+        place: Place,
+        response_timeout: Duration,
+        scripts: Arc<[String]>,
+        failed: Arc<Notify>,
+        state: Arc<watch::Sender<State>>,
+    ) -> Self {
+        Self {
+            server: place.to_string(),
+            place,
+            response_timeout,
+            scripts,
+            failed,
+            state,
+            episode: Episode::default(),
+            round_trips: RoundTrips::default(),
+            generation: 0,
+        }
+    }
+
+    /// Keeps the connection until it is aborted.
+    pub(super) async fn run(mut self) {
+        let mut backoff = BACKOFF_MIN;
+        let (mut patience, mut is_memory_seen) = (self.patience(), false);
+        loop {
+            let tried_at = Instant::now();
+            let reason = match self.open(patience).await {
+                Ok(Opened { connection, round_trip, named }) => {
+                    if self.generation == 0 && !self.episode.is_on() {
+                        let round_trip_ms = round_trip.as_millis();
+                        tracing::info!(round_trip_ms, server = self.server, "connected to the store");
+                    }
+                    let opened = Instant::now();
+                    self.generation += 1;
+                    self.round_trips.note(round_trip, opened);
+                    self.rise(&connection);
+                    is_memory_seen = is_memory_seen || eviction::look(&connection, self.limit()).await;
+                    let reason = self.watch(connection, named).await;
+                    patience = self.patience();
+                    if opened.elapsed() > BACKOFF_MAX {
+                        backoff = BACKOFF_MIN;
+                    }
+                    reason
+                }
+                Err(reason) => {
+                    // Another server may be found next time, which answers sooner.
+                    if tried_at.elapsed() >= patience && !self.place.is_asking() {
+                        patience = (patience * 2).min(self.patience_max());
+                    }
+                    reason
+                }
+            };
+            self.say(&reason);
+            self.state.send_replace(State::Down(reason));
+            sleep(backoff).await;
+            let backoff_max = if self.place.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
+            backoff = (backoff * 2).min(backoff_max);
+        }
+    }
+
+    /// How long an answer may take: its time, and the way there and back.
+    fn limit(&self) -> Duration {
+        self.response_timeout + self.round_trips.shortest().min(ROUND_TRIP_MAX)
+    }
+
+    /// How long opening a connection may take.
+    fn patience(&self) -> Duration {
+        (self.limit() * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
+    }
+
+    fn patience_max(&self) -> Duration {
+        OPEN_TIMEOUT_MAX.max(self.response_timeout)
+    }
+
+    fn rise(&self, connection: &MultiplexedConnection) {
+        let (limit, generation) = (self.limit(), self.generation);
+        let open = Open { connection: connection.clone(), limit, generation };
+        self.state.send_replace(State::Up { open, refused: None });
+    }
+
+    fn say(&mut self, reason: &StoreError) {
+        if self.episode.is_news(reason) {
+            tracing::warn!(kind = reason.kind(), server = self.server, "{reason}");
+        }
+    }
+
+    /// A connection that works, or why there is none.
+    async fn open(&mut self, limit: Duration) -> Result<Opened, StoreError> {
+        // The limit of it all is below; exchanges have theirs where their answers are awaited.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        self.server = self.place.to_string();
+        let work = async {
+            let found = self.place.find(limit / FIND_PART).await?;
+            self.server = found.server;
+            let connection = found.client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut connection = connection.map_err(|error| explain(&error, limit))?;
+            let sent_at = Instant::now();
+            // All that it begins with, in one go: Redis may be far away.
+            let mut greeting = probe(&self.place);
+            for script in &*self.scripts {
+                greeting.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
+            }
+            let greeted = greeting.exec_async(&mut connection).await;
+            greeted.or_else(|error| judge(&self.place, &error, limit))?;
+            Ok(Opened { connection, round_trip: sent_at.elapsed(), named: found.named })
+        };
+        match timeout(limit, work).await {
+            Ok(result) => result,
+            // Without the limit, which changes from try to try.
+            Err(_) => Err(StoreError::Unreachable("it takes no connection, or does not answer on it".into())),
+        }
+    }
+
+    /// Returns why the connection is no longer good.
+    async fn watch(&mut self, mut connection: MultiplexedConnection, named: Option<Node>) -> StoreError {
+        let (place, limit) = (self.place.clone(), self.patience() / FIND_PART);
+        let mut replaced = pin!(place.replaced(named, limit));
+        loop {
+            let told = tokio::select! {
+                () = self.failed.notified() => true,
+                () = sleep(PROBE_INTERVAL) => false,
+                reason = &mut replaced => return reason,
+            };
+            let refused = match &*self.state.borrow() {
+                State::Up { refused, .. } => refused.clone(),
+                State::Opening | State::Down(_) => None,
+            };
+            let is_refused = refused.is_some();
+            if let Some(reason) = refused {
+                // Nobody else would hear of what the probe does not find.
+                self.say(&reason);
+            }
+            let (sent_at, limit) = (Instant::now(), self.limit());
+            let answer = match timeout(limit, probe(&self.place).exec_async(&mut connection)).await {
+                Ok(answer) => answer.or_else(|error| judge(&self.place, &error, limit)),
+                Err(_) => Err(StoreError::Slow(limit.as_millis())),
+            };
+            match answer {
+                Ok(()) => self.round_trips.note(sent_at.elapsed(), sent_at),
+                Err(reason) => return reason,
+            }
+            if !is_refused && self.episode.is_over(Instant::now()) {
+                tracing::info!(server = self.server, "the store answers again as it should");
+            }
+            // A connection that failed during this probe waits for the next.
+            if told || matches!(&*self.state.borrow(), State::Up { .. }) {
+                self.rise(&connection);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What shows whether a server can be used: a script that calls what the others call.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
+
+use super::place::Place;
+use crate::store::StoreError;
+use crate::store::trouble::explain;
+
+/// What a probe of the one server writes; it expires by itself. A node of a cluster refuses one or the other.
+const KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
+
+/// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
+pub(super) fn probe(place: &Place) -> Pipeline {
+    let (text, keys) = (include_str!("../probe.lua"), keys(place));
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+    pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(keys.len()).arg(&keys).ignore();
+    pipeline
+}
+
+fn keys(place: &Place) -> [String; 2] {
+    match place {
+        Place::Only(_) => KEYS.map(str::to_owned),
+        Place::Node(_, _, tag) => {
+            let tag = tag.get();
+            ["", ":set"].map(|end| format!("weir:{{{tag}}}{end}"))
+        }
+    }
+}
+
+/// What an error of a probe means. A slot that has just moved to another node is no trouble of this one.
+pub(super) fn judge(place: &Place, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+    let has_moved = matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
+    );
+    if has_moved && matches!(place, Place::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The commands that a script calls.
+    fn called(script: &str) -> BTreeSet<&str> {
+        let calls = script.split("call('").skip(1).chain(script.split("call, '").skip(1));
+        calls.filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    #[test]
+    fn the_probe_calls_what_the_scripts_call() {
+        let scripts = [
+            include_str!("../charge.lua"),
+            include_str!("../draw.lua"),
+            include_str!("../register.lua"),
+            include_str!("../hot.lua"),
+            include_str!("../bans.lua"),
+            include_str!("../rules.lua"),
+            include_str!("../fleet.lua"),
+        ];
+        let needed: BTreeSet<_> = scripts.into_iter().flat_map(called).collect();
+        assert!(needed.len() > 15, "{needed:?}");
+        let probe = include_str!("../probe.lua");
+        let tried: BTreeSet<_> =
+            probe.split("try('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        assert_eq!(tried, needed);
+    }
+}

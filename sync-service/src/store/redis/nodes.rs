@@ -1,0 +1,233 @@
+//! The masters of a cluster: a [`Link`] to each, and which keys are whose.
+//!
+//! Which slots are whose is asked every second, of all masters, and whenever an answer shows that it changed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{AsyncConnectionConfig, Value};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::reach::Reach;
+use super::slots::{Slots, View, slot_of};
+use crate::store::StoreError;
+use crate::store::address::Node;
+use crate::store::link::{Episode, Link, Open, Place, Tag};
+use crate::store::trouble::explain;
+
+/// How often to ask which slots are whose.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two such questions.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// How long a seed may take to answer, if no master is in reach.
+const SEED_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The masters of a cluster.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    reach: Reach,
+    shards: Mutex<Shards>,
+    /// Notified when an answer shows that slots have moved.
+    stale: Notify,
+}
+
+#[derive(Debug)]
+struct Shards {
+    slots: Slots,
+    links: BTreeMap<Node, Shard>,
+    /// Why nothing is known of the slots.
+    trouble: StoreError,
+}
+
+#[derive(Clone, Debug)]
+struct Shard {
+    link: Arc<Link>,
+    tag: Arc<Tag>,
+}
+
+impl Nodes {
+    pub(super) fn new(reach: Reach) -> Self {
+        let shards =
+            Shards { slots: Slots::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
+        Self { reach, shards: Mutex::new(shards), stale: Notify::new() }
+    }
+
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Whether a master is in reach; an error says why none is.
+    pub(super) fn ping(&self) -> Result<(), StoreError> {
+        let shards = self.shards();
+        let mut reason = shards.trouble.clone();
+        for shard in shards.links.values() {
+            match shard.link.connection() {
+                Ok(_) => return Ok(()),
+                Err(why) => reason = why,
+            }
+        }
+        Err(reason)
+    }
+
+    /// The master that serves `key`.
+    pub(super) fn master_of(&self, key: &str) -> Result<Node, StoreError> {
+        let shards = self.shards();
+        match shards.slots.node_of(slot_of(key)) {
+            Some(node) => Ok(node.clone()),
+            None if shards.links.is_empty() => Err(shards.trouble.clone()),
+            None => Err(StoreError::Unreachable("no node of the cluster serves this key".into())),
+        }
+    }
+
+    /// The link to `node`. One that took over is known by its answers before anybody says that slots are its own.
+    pub(super) fn link_to(&self, node: &Node) -> Arc<Link> {
+        let mut shards = self.shards();
+        Arc::clone(&shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe")).link)
+    }
+
+    /// Has it asked soon which slots are whose.
+    pub(super) fn look_soon(&self) {
+        self.stale.notify_one();
+    }
+
+    fn shards(&self) -> MutexGuard<'_, Shards> {
+        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the slots up to date.
+    pub(super) async fn follow(self: Arc<Self>) {
+        let mut episode = Episode::default();
+        loop {
+            match self.look().await {
+                Ok(view) => {
+                    self.take(view);
+                    // What was wrong with the nodes themselves their links say.
+                    episode.is_over(Instant::now());
+                }
+                Err(reason) => {
+                    if episode.is_news(&reason) {
+                        let (kind, server) = (reason.kind(), self.reach.dialer.address().to_string());
+                        tracing::warn!(
+                            kind,
+                            server,
+                            "which node of the cluster serves which keys is not known: {reason}"
+                        );
+                    }
+                    self.shards().trouble = reason;
+                }
+            }
+            sleep(LOOK_PAUSE).await;
+            // A timeout is a look that is due.
+            let _ = timeout(LOOK_INTERVAL, self.stale.notified()).await;
+        }
+    }
+
+    /// Which slots are whose, as the masters say that are in reach; the seeds are asked, too, if none of these serves keys.
+    async fn look(self: &Arc<Self>) -> Result<View, StoreError> {
+        let links: Vec<_> =
+            self.shards().links.iter().map(|(node, shard)| (node.clone(), Arc::clone(&shard.link))).collect();
+        let open = links.into_iter().filter_map(|(node, link)| Some((link.connection().ok()?, node, link)));
+        let said = all(open.map(|(open, node, link)| async move {
+            let said = ask_view(&open, &node.host).await;
+            said.inspect_err(|reason| link.failed(&open, reason.clone()))
+        }))
+        .await;
+        let (mut views, mut reason) = (Vec::new(), StoreError::Connecting);
+        let mut hear = |said: Vec<Result<View, StoreError>>| {
+            for said in said {
+                match said {
+                    Ok(view) => views.push(view),
+                    Err(why) => reason = why,
+                }
+            }
+            views.iter().any(|view| view.is_ok)
+        };
+        if !hear(said) {
+            let seeds = self.reach.dialer.address().nodes().to_vec();
+            let said = all(seeds.into_iter().map(|seed| {
+                let shared = Arc::clone(self);
+                async move { shared.ask_seed(&seed).await }
+            }));
+            hear(said.await);
+        }
+        View::best(&views).cloned().ok_or(reason)
+    }
+
+    async fn ask_seed(&self, seed: &Node) -> Result<View, StoreError> {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let asking = async {
+            let client = self.reach.dialer.client_of(seed).await?;
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+            let connection = connection.map_err(|error| explain(&error, SEED_TIMEOUT))?;
+            ask_view(&Open::new(connection, SEED_TIMEOUT), &seed.host).await
+        };
+        let slow =
+            || StoreError::Unreachable(format!("{seed} takes no connection, or does not answer on it"));
+        timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    /// Goes by `view` from now on: new masters are connected to, old ones left. A node that serves no keys changes nothing
+    /// of what is known.
+    fn take(&self, View { is_ok, slots, .. }: View) {
+        let is_news = {
+            let shards = self.shards();
+            shards.slots != slots && (is_ok || shards.links.is_empty())
+        };
+        if !is_news {
+            return;
+        }
+        let tags = slots.tags();
+        let mut shards = self.shards();
+        shards.links.retain(|node, _| tags.contains_key(node));
+        for (node, tag) in &tags {
+            shards.links.entry((*node).clone()).or_insert_with(|| self.connect(node, tag)).tag.set(tag);
+        }
+        drop(tags);
+        (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
+    }
+
+    fn connect(&self, node: &Node, tag: &str) -> Shard {
+        let tag = Arc::new(Tag::new(tag));
+        let place = Place::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
+        Shard { link: Arc::new(self.reach.link(place)), tag }
+    }
+
+    /// The most that calls may take together.
+    pub(super) fn limit(&self) -> Duration {
+        let shards = self.shards();
+        let limits =
+            shards.links.values().filter_map(|shard| shard.link.connection().ok()).map(|open| open.limit);
+        limits.max().unwrap_or(self.reach.response_timeout) + self.reach.wait.unwrap_or_default()
+    }
+}
+
+/// What each of `questions` gave, in their order.
+async fn all<T: Send + 'static>(
+    questions: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    let mut asked = JoinSet::new();
+    for (at, question) in questions.enumerate() {
+        asked.spawn(async move { (at, question.await) });
+    }
+    let mut answers = asked.join_all().await;
+    answers.sort_unstable_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// What the node at `host` says of its cluster.
+async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
+    let mut questions = redis::pipe();
+    questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+    let mut connection = open.connection.clone();
+    let asking = questions.query_async::<(String, Value)>(&mut connection);
+    let (info, slots) = match timeout(open.limit, asking).await {
+        Ok(answer) => answer.map_err(|error| explain(&error, open.limit))?,
+        Err(_) => return Err(StoreError::Slow(open.limit.as_millis())),
+    };
+    View::read(&info, &slots, host)
+        .ok_or_else(|| StoreError::Unreachable("it is no node of a cluster that serves any keys".into()))
+}
