@@ -6,7 +6,7 @@ use crate::running::{Running, file, limited, until};
 
 const ADMIN: &str = "the-token-of-operators";
 /// How long one may be looked at, without optimization and on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 /// The most memory that it may take, beyond what was used before.
 const MEMORY_KIB: u64 = 128 * 1_024;
 const GOOD: &str = "rules: [{name: a, key: [client_address], rate: 5/s}]\n";
@@ -97,7 +97,7 @@ fn a_watched_file_that_is_a_bomb_changes_nothing() {
 #[test]
 fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
     let ten_megabytes = ("10 MB", format!("{GOOD}#{}", "x".repeat(10_000_000)), false);
-    for (command, count) in [(&["check"][..], usize::MAX), (&["explain", "--address", "192.0.2.1"], 2)] {
+    for (command, count) in [(&["check"][..], 10), (&["explain", "--address", "192.0.2.1"], 2)] {
         for (name, text, _) in [ten_megabytes.clone()].into_iter().chain(bombs()).take(count) {
             let (_file, path) = file(&text);
             let (code, said) = judged(command, &path);
@@ -110,7 +110,6 @@ fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
 
 /// The exit code of `command` with the file at `path`, and what it says, within 600 MB of addresses and 20 s of CPU time.
 fn judged(command: &[&str], path: &str) -> (Option<i32>, String) {
-    let began = Instant::now();
     let output = limited("-v 600000 && ulimit -t 20", &[command, &[path]].concat()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
