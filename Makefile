@@ -28,7 +28,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server node valgrind envoy wasm-bindgen
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy wasm-bindgen
 .PHONY: $(PROGRAMS) help run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
 
 help: ## list the targets
@@ -37,7 +37,7 @@ help: ## list the targets
 # Before it builds anything, each target names the first program that it lacks, and only programs that it needs.
 needs = @command -v $(1) >/dev/null || { echo "weir: $(1) is missing: $(2), then try again." >&2; exit 1; }
 
-python3 valgrind redis-server:
+python3 valgrind redis-server curl openssl:
 	$(call needs,$@,install it (of Debian's packages: $@))
 cargo:
 	$(call needs,$@,install Rust with rustup (https://rustup.rs))
@@ -118,7 +118,7 @@ empty-filter: cargo cc wasm-opt ## build the filter that does nothing
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server envoy wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl envoy wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code

@@ -78,6 +78,18 @@ fn what_is_put_is_refused_soon_and_takes_little_memory() {
 }
 
 #[test]
+fn a_large_text_is_not_repeated_by_its_aliases() {
+    let running = Running::start(&["--admin-token", ADMIN]);
+    let headers = "content-type: application/yaml\r\nif-none-match: *\r\n";
+    let text = format!("- &a {}\n{}", "x".repeat(500_000), "- *a\n".repeat(100));
+    // 50 MB, or those that fit into what is kept.
+    let before = running.memory_kib("VmRSS");
+    assert_eq!(running.ask("PUT /v1/rules", ADMIN, headers, text.as_bytes()).0, 422);
+    let peak = running.memory_kib("VmHWM");
+    assert!(peak < before + 16 * 1_024, "{before} KiB before, {peak} at most");
+}
+
+#[test]
 fn a_watched_file_that_is_a_bomb_changes_nothing() {
     let (rules, path) = file(GOOD);
     let running = Running::start(&["--admin-token", ADMIN, "--rules-file", &path]);
@@ -104,7 +116,8 @@ fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
             assert_eq!(code, Some(2), "{name}: {said}");
             assert!(said.contains(&path) && said.contains("expected"), "{name}: {said}");
         }
-        assert_eq!(judged(command, "/dev/zero").0, Some(2));
+        let (code, said) = judged(command, "/dev/zero");
+        assert!(code == Some(2) && said.contains("expected at most 2097152 bytes"), "{said}");
     }
 }
 
