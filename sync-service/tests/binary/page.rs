@@ -148,15 +148,16 @@ fn a_cluster_comes_up_from_the_page() {
     let addresses: Vec<_> = (1..=6).map(|n| format!("127.0.81.{n}")).collect();
     let _servers: Vec<_> =
         addresses.iter().map(|address| place.redis(address, 6_379, settings, &["--save", ""])).collect();
-    for address in &addresses {
-        place.add_user(&format!("redis-cli -h {address}"));
-    }
     let commands = block("### Cluster", "--cluster create");
+    let (login, _) = commands.split_once('\n').unwrap();
+    for address in &addresses {
+        place.add_user(&format!("{login}\nredis-cli -h {address}"));
+    }
     let (create, start) = commands.split_once("weir-sync ").unwrap();
     place.run(&create.replace("--cluster-replicas 1", "--cluster-replicas 1 --cluster-yes"));
     // The nodes tell one another for a moment.
     let is_up = |address: &String| {
-        place.run(&format!("redis-cli -h {address} cluster info")).contains("cluster_state:ok")
+        place.run(&format!("{login}\nredis-cli -h {address} cluster info")).contains("cluster_state:ok")
     };
     until("the cluster to be up", || addresses.iter().all(is_up));
     let running = place.start(&format!("weir-sync {start}"));
@@ -167,8 +168,8 @@ fn a_cluster_comes_up_from_the_page() {
 #[test]
 fn sentinels_are_asked_as_the_page_says() {
     let place = Place::new("127.0.82.");
-    let _master = place.redis("127.0.82.4", 6_379, "", &["--save", ""]);
-    place.add_user("redis-cli -h 10.0.0.4");
+    let _master = place.redis("127.0.82.4", 6_379, "requirepass OPERATORS-PASSWORD", &["--save", ""]);
+    place.add_user("export REDISCLI_AUTH=OPERATORS-PASSWORD\nredis-cli -h 10.0.0.4");
     let settings = block("### Sentinel", "sentinel monitor");
     let _sentinels: Vec<_> = (1..=3)
         .map(|n| place.redis(&format!("127.0.82.{n}"), 26_379, settings, &["--sentinel", "--port", "26379"]))
