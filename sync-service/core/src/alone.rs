@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((third.token_ns(), third.burst()), (30_000_000, 33));
         let whole = quota(100, Period::Second, 100);
         assert_eq!(Share::new(3, 3).of(whole), whole);
-        // Nobody else is known, or the fleet is older news than the POPs here.
+        // The fleet is not known to have more POPs than this region, so the region has all of it.
         assert_eq!(Share::new(5, 1).of(whole), whole);
         assert_eq!(Share::new(0, 0).of(whole), whole);
     }
@@ -216,29 +216,33 @@ mod tests {
 
     #[test]
     fn begins_where_the_last_account_left_off() {
-        // Half empty at 10 s; half of the half has refilled since.
+        // At 10 s it lacked half of its burst; half of that has refilled since.
         let (whole, share) = (quota(10, Period::Second, 100), Share::new(1, 4));
         let part = share.of(whole);
         let last = Last { quota: whole, deficit_ns: whole.fill_ns() / 2, at: at(10_000) };
         let mut alone = Alone::default();
         let account = alone.charge(at(12_500), &entry(part, 1, 70, 0), Some(last), "eu/a", "fra1");
         assert_eq!((account.deficit_ns, account.charged), (whole.fill_ns() / 4, 0));
-        // A debt that is no whole number of tokens.
+        // What it lacked was not a whole number of tokens.
         let last = Last { quota: whole, deficit_ns: 12_345_678_000, at: at(10_000) };
         let account = alone.charge(at(12_000), &entry(part, 2, 70, 3), Some(last), "eu/a", "fra1");
         assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
         let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 5 * part.token_ns(), "unknown is full");
+        assert_eq!(
+            account.deficit_ns,
+            5 * part.token_ns(),
+            "a budget that nothing is known of counts as full"
+        );
     }
 
-    /// A weir-sync that has just started and does not reach its store.
+    /// As at a weir-sync that has just started and cannot reach its store.
     #[test]
     fn a_report_may_speak_of_the_time_before_this_process_began() {
         let part = quota(10, Period::Second, 10);
         let mut entry = entry(part, 1, 50, 50);
         entry.counts[0].span_us = 5_000_000;
         let account = Alone::default().charge(at(100), &entry, None, "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 0, "five seconds at the rate");
+        assert_eq!(account.deficit_ns, 0, "five seconds of refill pay for it");
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
         assert_eq!(account.deficit_ns, 20 * part.token_ns() - let_go_ns, "a second of refill has spilled");
         let last = Last { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
         let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
-        // A tenth of the second that the report speaks of is after that account.
+        // A tenth of the second that the report covers came after that account, and so did two of its 20 tokens.
         assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
     }
 
@@ -264,7 +268,7 @@ mod tests {
         let part = quota(1, Period::Day, 100);
         let (mut a, mut b) = (Alone::default(), Alone::default());
         let (mut at_a, mut at_b) = (0, 0);
-        // 10 more each time, and nobody confirms any.
+        // Each report counts ten tokens more, and none of them is confirmed.
         for n in 1..=6 {
             let report = entry(part, 1, 10 * n, 10 * n);
             if n % 2 == 0 {
@@ -289,7 +293,7 @@ mod tests {
                 assert!(alone.budgets_len() <= 2);
             }
         }
-        // Full again, and long enough for a retry to have come.
+        // The budgets are full again, and a report that is sent again would have come by now.
         alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
         assert_eq!(alone.budgets_len(), 1);
         alone.end(&entry(part, 3, 0, 0).id);

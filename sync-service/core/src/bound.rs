@@ -117,7 +117,7 @@ mod tests {
     use weir_wire::time::SECOND_NS;
 
     const MS: u64 = 1_000_000;
-    /// The setting of the design: 250 ms, a round trip of 100 ms.
+    /// Three POPs with an interval of 250 ms and a round trip of 100 ms.
     const FLEET: Fleet =
         Fleet { pops: 3, interval_ns: 250 * MS, trip_ns: 100 * MS, timeout_ns: SECOND_NS, failures: 0 };
 
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn the_formula_in_figures() {
         let quota = quota(100, 100);
-        // Two bursts beyond the first; 2 x 3 x 35 while the news travel; 100 of known debt.
+        // (N - 1) B, 2 N L R and L H.
         assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
-        // Two POPs may believe to be alone: 100 + 100 + 10 - 100.
+        // Two of the three may believe that they are alone, and hold a whole burst: 100 + 100 + 10, less one B.
         assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
         let failing = Fleet { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);

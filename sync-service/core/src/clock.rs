@@ -90,7 +90,8 @@ mod tests {
     const S: u64 = 1_000_000;
     const FILL: u64 = S;
 
-    /// A clock that showed [`AT`] last, and then tells `told_us` more to a budget so far from full.
+    /// How much time counts as passed if the last charge was at [`AT`] and the store's clock now shows `told_us` more; and
+    /// the budget's clock after that.
     fn told(told_us: i64, deficit_us: u64, word: Word) -> (u64, Clock) {
         let mut clock = Clock::default();
         let now_us = clock.tell(AT.saturating_add_signed(told_us), AT, deficit_us, FILL, word);
@@ -118,7 +119,7 @@ mod tests {
             "an hour of silence, as the POP says too"
         );
         assert_eq!(told(9_000_000, 10 * S, Word::Late(8_900_000)).0, 9 * S, "a report that was held up");
-        assert_eq!(told(hour, 10 * S, Word::New).0, 3_600 * S, "nobody knows better");
+        assert_eq!(told(hour, 10 * S, Word::New).0, 3_600 * S, "no POP's clock says otherwise");
     }
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
         let told_us = clock.own_us(AT + 3_601 * S);
         assert_eq!(told_us, AT + 2 * S);
         assert_eq!(clock.tell(told_us, AT + S, 99 * S, FILL, Word::Late(-59_000_000)), AT + 61 * S);
-        // What no POP confirmed by then was a step.
+        // The rest of the hour, which no POP's clock bears out, was a step.
         assert_eq!(clock.tell(AT + 62 * S, AT + 61 * S, 40 * S, FILL, Word::Late(-5_000)), AT + 62 * S);
         assert_eq!(clock.own_us(AT + 3_603 * S), AT + 63 * S);
     }

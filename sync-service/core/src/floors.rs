@@ -139,7 +139,7 @@ mod tests {
         Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000)
     }
 
-    /// Tokens a second, with a tenth of a token.
+    /// What the floor gives, in tenths of a token per second.
     fn rate(given: Option<Own>) -> u64 {
         given.unwrap().rate_ns / 1_000_000
     }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(floors.charge(at(0), &entry(quota()), 0, &account(0, 0)), None);
         assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 270);
         assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(27, 0))), 300);
-        // A tenth of a second of 30 a second.
+        // In a tenth of a second, at 30/s, three of the 27 have refilled.
         assert_eq!(rate(floors.charge(at(100), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 30);
     }
 
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(500, 0))), 270);
         let in_debt = 2 * SECOND_NS;
         assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(40, in_debt))), 0);
-        // 70 tokens taken, at 30 a second; what was no debt then is none now.
+        // It lacked 30, its burst, as the first 500 left no debt, and then 40 more. In two seconds 60 of these refill.
         assert_eq!(rate(floors.charge(at(2_000), &entry(quota()), 30, &account(0, in_debt))), 300 + 4 * 170);
     }
 
@@ -173,25 +173,25 @@ mod tests {
             rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
         };
         assert_eq!(told(0, 27, 27), 300);
-        // The other was told of 40, and this one of three more.
+        // Of 43 more tokens, the other weir-sync was told of 40, and this one of three.
         assert_eq!(told(0, 70, 3), 0);
-        // Again, and what was overtaken: nothing new.
+        // A report that comes twice, or was overtaken, says nothing new.
         assert_eq!(told(0, 70, 0), 0);
         assert_eq!(told(0, 50, 0), 0);
-        // 70 are paid at 30 a second, and 27 were not lacking.
+        // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
         assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
     }
 
     #[test]
     fn a_small_floor_that_is_heard_of_seldom_gives_its_rate() {
-        // 30 a second with room for three: of half a second's refill it would keep a fifth.
+        // At 30/s, 15 tokens refill in half a second, and there is room for three.
         let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 10).unwrap();
         let (mut floors, in_debt) = (Floors::default(), 2 * SECOND_NS);
         let mut told = |ms, tokens| rate(floors.charge(at(ms), &entry(small), 30, &account(tokens, in_debt)));
         told(0, 3);
-        assert_eq!(told(500, 15), 297, "it asks for its floor: empty, and no debt");
+        assert_eq!(told(500, 15), 297, "it is given what it asks for, its floor, and owes nothing");
         assert_eq!(told(1_000, 15), 297);
-        assert_eq!(told(1_500, 20), 247, "what it was given beyond is one");
+        assert_eq!(told(1_500, 20), 247, "what it was given beyond its floor is a debt");
         assert_eq!(told(11_500, 40), 227, "a long rest pays for no more than a second");
     }
 
@@ -208,6 +208,6 @@ mod tests {
             })
         };
         assert_eq!(told(0, [0, 0]), [300 + 4 * 270; 2]);
-        assert_eq!(told(15, [15, 15]), [270, 270], "30 taken, 27 were not lacking");
+        assert_eq!(told(15, [15, 15]), [270, 270], "it lacks 30, three more than are steered for");
     }
 }

@@ -294,7 +294,7 @@ mod tests {
             pops.hear(at(0), &running("fra1", worker, version, worker));
         }
         assert_eq!(pops.news(at(0)), [note("fra1", 7, 3)]);
-        assert_eq!(pops.news(at(0)), [], "said already");
+        assert_eq!(pops.news(at(0)), [], "it was told before");
         pops.hear(at(1), &running("fra1", 1, 9, 0));
         assert_eq!(pops.news(at(1)), [note("fra1", 7, 3)]);
         pops.hear(at(3), &running("fra1", 1, 9, 0));
@@ -308,7 +308,7 @@ mod tests {
         for said in [0, 3, 0, 2] {
             fleet.hear(said);
         }
-        assert_eq!(fleet.known(), Some(3), "the most");
+        assert_eq!(fleet.known(), Some(3), "the highest number counts");
         fleet.hear(30);
         assert_eq!(fleet.known(), Some(30));
         fleet.hear(u32::MAX);

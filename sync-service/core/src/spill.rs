@@ -86,7 +86,7 @@ mod tests {
     enum Step {
         /// Time passes, and the budget is full for the last `full_us` of it.
         Pass { us: u64, full_us: u64 },
-        /// A late report of tokens admitted up to so long ago claims its price.
+        /// A late report of tokens that were admitted in the last `span_us` claims refill for them.
         Claim { span_us: u64, price_us: u64 },
     }
 
@@ -97,7 +97,7 @@ mod tests {
         ]
     }
 
-    /// The naive model: each microsecond by itself, free or not.
+    /// The model: for each microsecond, whether the full budget let its refill go, and whether that may still be claimed.
     #[derive(Default)]
     struct Naive {
         is_free: Vec<bool>,
@@ -133,7 +133,11 @@ mod tests {
         spill.add(0, 10_000_000);
         assert_eq!(spill.claim(8_000_000, 5_000_000), 2_000_000, "no more than its span");
         assert_eq!(spill.claim(8_000_000, 5_000_000), 0, "and not twice");
-        assert_eq!(spill.claim(5_000_000, 9_000_000), 3_000_000, "a longer span has more, less what is gone");
+        assert_eq!(
+            spill.claim(5_000_000, 9_000_000),
+            3_000_000,
+            "a longer span has more, less what was claimed before"
+        );
     }
 
     #[test]
@@ -160,8 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// As long as no span is forgotten, it is the naive model; and always, what was admitted since any
-        /// time is paid with no more than what spilled since.
+        /// It does what the model does until it has to forget a span. And tokens that were admitted after some moment are
+        /// never paid for with more than what spilled after that moment.
         #[test]
         fn no_time_pays_twice_nor_for_what_came_later(steps in prop::collection::vec(step(), 1..60)) {
             let (mut spill, mut naive) = (Spill::default(), Naive::default());

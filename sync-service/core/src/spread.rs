@@ -132,7 +132,7 @@ mod tests {
     }
 
     proptest! {
-        /// m whole bursts are m, also where a token is no whole number of microseconds.
+        /// A debt of m bursts counts as m, also if a token does not refill in a whole number of microseconds.
         #[test]
         fn whole_bursts_are_as_many(count in 1..10_000_u32, burst in 1..1_000_u32, bursts in 2..400_u64) {
             let quota = quota(count, burst);
@@ -142,7 +142,7 @@ mod tests {
             prop_assert_eq!(u64::from(spread.bursts()), bursts);
         }
 
-        /// Whatever the clock does: never forgotten while in debt, never kept longer than it should be.
+        /// Whatever the clock does, it is not forgotten while the budget is in debt, nor kept longer than it should be.
         #[test]
         fn lasts_as_long_as_it_should(
             steps in prop::collection::vec((-10_000_000_000_i64..10_000_000_000, 0..400_000_000_u64), 1..60),

@@ -188,7 +188,7 @@ mod tests {
         HotKey { rank, ..key }
     }
 
-    /// A region whose POPs are asked for keys without end names as many as fit, after every other's.
+    /// A region whose POPs are asked for ever new keys names as many as the list has room for.
     #[test]
     fn many_of_no_weight_do_not_crowd_out_a_few_that_matter() {
         let many = |from: u32| (from..from + 4_096).map(|value| ranked(value, 1)).collect::<Vec<_>>();

@@ -107,6 +107,21 @@ fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
     assert!(told.values().all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)));
 }
 
+/// More keys are due again than the line carries, so some wait for longer than half of their leases, and all the time.
+#[test]
+fn a_new_key_is_told_at_once_however_many_are_due_again() {
+    let mut region = region();
+    let known: Vec<Entry> = (1..1_500).map(entry).collect();
+    let told_at = |region: &mut Region, ms: u64| {
+        region.grant(at(BEGIN + ms), &known, &vec![account(10, 0); known.len()]);
+        pushed(region, BEGIN + ms, "pop", 1)
+    };
+    let told: usize = (0..10_000).step_by(250).map(|ms| told_at(&mut region, ms).len()).sum();
+    assert!(told > 5 * known.len(), "{told}: each is told again and again");
+    region.grant(at(BEGIN + 10_000), &[entry(0)], &[account(10, 0)]);
+    assert_eq!(told_at(&mut region, 10_000)[0].value, entry(0).id.value);
+}
+
 #[test]
 fn no_key_starves_where_fewer_bytes_than_keys_fit() {
     for tokens in [90, 150] {
