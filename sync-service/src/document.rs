@@ -43,8 +43,8 @@ impl Document {
     }
 
     fn of(value: Value) -> Result<Self, Vec<ConfigError>> {
-        let mut errors = Errors::default();
-        let rules = document::read(&value, &mut errors);
+        let errors = Errors::default();
+        let rules = document::read(&value, &errors);
         let rules = errors.into_result(rules)?;
         Ok(Self { value, rules })
     }

@@ -15,14 +15,14 @@ pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads a JSON document; reports every error with its place.
 pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
-    let mut errors = Errors::default();
+    let errors = Errors::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
         let found = bytes.len();
         errors.note("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
         return errors.into_result(None);
     }
     let rules = match serde_json::from_slice::<Value>(bytes) {
-        Ok(value) => read(&value, &mut errors),
+        Ok(value) => read(&value, &errors),
         Err(error) => {
             errors.note("", format!("expected a rule set as JSON: {error}"));
             None
@@ -32,7 +32,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
 }
 
 /// Reads a document that is a JSON value already; notes every error.
-pub fn read(value: &Value, errors: &mut Errors) -> Option<RuleSet> {
+pub fn read(value: &Value, errors: &Errors) -> Option<RuleSet> {
     let document = Item::new(value, "", errors);
     let mut fields = document.fields()?;
     let rules = RuleSet::read(&mut fields);

@@ -59,7 +59,7 @@ impl RuleSet {
     }
 
     /// Reads a list at `place` that has rules alone; notes every error.
-    pub fn parse(value: &serde_json::Value, place: &str, errors: &mut Errors) -> Option<Self> {
+    pub fn parse(value: &serde_json::Value, place: &str, errors: &Errors) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = list::rules(&Item::new(value, place, errors), &mut reader)?;
         Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))

@@ -33,4 +33,5 @@ pub use decision::{Decision, Outcome, Reason};
 pub(crate) use hit::{Hit, Scratch, slot_of};
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
+pub(crate) use penalty::put_ban;
 pub(crate) use terms::RuleTerms;

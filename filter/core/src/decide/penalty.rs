@@ -9,9 +9,8 @@ use crate::buckets::algorithm::{Answer, Cell, fixed_window};
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
-use crate::table::{EntryPlace, NamedKey, Slots, Updated};
+use crate::table::{Slots, Updated};
 use weir_rules::penalty::Penalty;
-use weir_wire::messages::Reply;
 use weir_wire::time::Time;
 
 /// Which of a key's tags counts its limited requests; the tags before it are for a log's cells.
@@ -25,7 +24,8 @@ pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
     (now < until).then_some(until)
 }
 
-fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+/// Bans the key `tag` until then, or for as long as it is banned already. None if the slot has no room.
+pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
     let cell = Cell { until, word: 0 };
     slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
@@ -56,24 +56,6 @@ impl Limiter {
             if let Some(exchange) = &mut self.exchange {
                 exchange.tell_of_ban(hit.rule, *self.keys.value(hit.key), until);
             }
-        }
-    }
-
-    /// Takes in the keys that were banned elsewhere.
-    pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
-        for ban in &reply.bans {
-            let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
-            let Some(NamedKey { place: EntryPlace { tag, slot }, rule, .. }) =
-                self.find(name, &ban.value, slots.count())
-            else {
-                continue;
-            };
-            if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {
-                continue;
-            }
-            let until = now + u64::from(ban.for_ms) * 1_000_000;
-            // If the slot has no room, this POP bans the key when it is limited too often here.
-            let _ = self.change_slot(slot, slots, |slot| put_ban(slot, tag, until, now));
         }
     }
 }

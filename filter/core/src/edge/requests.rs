@@ -29,13 +29,13 @@ pub struct Open {
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
     /// The draw that it waits for.
-    draw: Option<UnderWay>,
+    draw: Option<Draw>,
     /// How often it has waited.
     waits: u8,
 }
 
 /// A draw under way.
-struct UnderWay {
+struct Draw {
     /// Its number in the limiter.
     number: u64,
     /// The generation of rules under which it was made.
@@ -248,13 +248,13 @@ impl Edge {
         let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some((until, body.clone()));
-        open.draw = Some(UnderWay { number, generation: self.limiter.generation(), again });
+        open.draw = Some(Draw { number, generation: self.limiter.generation(), again });
         Decided { step: Step::Call(self.call(number, body, first_ms, now)), note: None }
     }
 
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
     /// epoch and all tokens that it is to have, so the budget is debited only for what is missing.
-    fn draw_again(&mut self, mut draw: UnderWay, open: &mut Open, now: Time) -> Option<Decided<'static>> {
+    fn draw_again(&mut self, mut draw: Draw, open: &mut Open, now: Time) -> Option<Decided<'static>> {
         let (until, body) = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
         let left_ms =
             u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;

@@ -6,6 +6,7 @@ use super::saying::Told;
 use super::wish::rest_until;
 use crate::RuleIndex;
 use crate::counters::Event;
+use crate::decide::put_ban;
 use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
@@ -210,6 +211,24 @@ impl Limiter {
         }
         if let Some(key) = self.watch.get_mut(place.tag.bits()) {
             key.heat();
+        }
+    }
+
+    /// Takes in the keys that were banned elsewhere.
+    pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
+        for ban in &reply.bans {
+            let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
+            let Some(NamedKey { place: EntryPlace { tag, slot }, rule, .. }) =
+                self.find(name, &ban.value, slots.count())
+            else {
+                continue;
+            };
+            if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {
+                continue;
+            }
+            let until = now + u64::from(ban.for_ms) * 1_000_000;
+            // If the slot has no room, this POP bans the key when it is limited too often here.
+            let _ = self.change_slot(slot, slots, |slot| put_ban(slot, tag, until, now));
         }
     }
 

@@ -56,8 +56,8 @@ impl Request for Client {
 }
 
 fn rules(value: &Value) -> RuleSet {
-    let mut errors = Errors::default();
-    let rules = RuleSet::parse(value, "rules", &mut errors);
+    let errors = Errors::default();
+    let rules = RuleSet::parse(value, "rules", &errors);
     errors.into_result(rules).unwrap()
 }
 

@@ -6,11 +6,11 @@ use weir_rules::RuleSet;
 use weir_rules::reading::Errors;
 
 fn rule(response: &serde_json::Value) -> Rule {
-    let (mut errors, value) = (
+    let (errors, value) = (
         Errors::default(),
         json!([{"name": "r-1", "key": ["client_address"], "rate": "3/s", "burst": 10, "response": response}]),
     );
-    let rules = RuleSet::parse(&value, "rules", &mut errors);
+    let rules = RuleSet::parse(&value, "rules", &errors);
     errors.into_result(rules).unwrap().rules()[0].clone()
 }
 
@@ -90,8 +90,8 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
     let of = |fields: serde_json::Value| {
         let mut rule = json!({"name": "a", "key": ["client_address"]});
         rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let mut errors = Errors::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        let errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let rules = errors.into_result(rules).unwrap();
         let rule = &rules.rules()[0];
         let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
@@ -120,9 +120,9 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
 /// Six hours before the end of the 10th of September 2001.
 #[test]
 fn a_calendars_quota_says_when_its_window_ends() {
-    let mut errors = Errors::default();
+    let errors = Errors::default();
     let value = json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}]);
-    let rules = RuleSet::parse(&value, "rules", &mut errors).unwrap();
+    let rules = RuleSet::parse(&value, "rules", &errors).unwrap();
     let (rule, hour_ns) = (&rules.rules()[0], 3_600 * SECOND_NS);
     let unix_ns = 11_576 * 24 * hour_ns - 6 * hour_ns;
     let allowed = Standing { remaining: 7, more_ns: 1, full_ns: 2 };

@@ -43,8 +43,8 @@ fn header(name: &str) -> Attribute {
 }
 
 fn parsed(key: &Value) -> Result<RuleSet, Vec<String>> {
-    let mut errors = Errors::default();
-    let rules = RuleSet::parse(&json!([{"name": "r", "key": key, "rate": "1/s"}]), "rules", &mut errors);
+    let errors = Errors::default();
+    let rules = RuleSet::parse(&json!([{"name": "r", "key": key, "rate": "1/s"}]), "rules", &errors);
     errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 

@@ -53,8 +53,8 @@ mod tests {
     fn parse(rest: &Value) -> Result<Rule, Vec<String>> {
         let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});
         rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-        let mut errors = Errors::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        let errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let errors_to_text = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
         errors.into_result(rules).map(|rules| rules.rules()[0].clone()).map_err(errors_to_text)
     }

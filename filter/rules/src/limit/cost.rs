@@ -137,8 +137,8 @@ mod tests {
 
     fn parsed(cost: &Value, local_burst: u32) -> Result<RuleSet, Vec<String>> {
         let rule = json!({"name": "r", "key": ["all"], "rate": "10/s", "burst": 50, "local_burst": local_burst, "cost": cost});
-        let mut errors = Errors::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &mut errors);
+        let errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

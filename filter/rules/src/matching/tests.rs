@@ -52,8 +52,8 @@ impl Request for Sample {
 pub(super) fn rules(conditions: &[Value]) -> RuleSet {
     let rule = |(i, condition): (usize, &Value)| json!({"name": i.to_string(), "match": condition, "key": ["client_address"], "rate": "1/s"});
     let rules: Vec<_> = conditions.iter().enumerate().map(rule).collect();
-    let mut errors = Errors::default();
-    let rules = RuleSet::parse(&json!(rules), "rules", &mut errors);
+    let errors = Errors::default();
+    let rules = RuleSet::parse(&json!(rules), "rules", &errors);
     errors.into_result(rules).unwrap()
 }
 

@@ -49,6 +49,13 @@ impl<T> Answer<T> {
     }
 }
 
+/// What was taken, for tests in which there is room.
+#[cfg(test)]
+pub(super) fn taken(answer: Answer<Cell>) -> Cell {
+    let Answer::Taken(cell) = answer else { panic!("{answer:?}") };
+    cell
+}
+
 /// The end of the window that `now` is in, for a key that hashes to `hash`.
 ///
 /// Different keys' windows begin at different times, evenly spread over a window's length, so that clients'

@@ -46,16 +46,12 @@ pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::taken;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     const T0: Time = Time::from_nanos(1_000);
-
-    fn taken(answer: Answer<Cell>) -> Cell {
-        let Answer::Taken(cell) = answer else { panic!("{answer:?}") };
-        cell
-    }
 
     #[test]
     fn gives_its_limit_and_again_in_the_next_window() {

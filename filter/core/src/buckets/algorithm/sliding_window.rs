@@ -71,6 +71,7 @@ fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::taken;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -78,11 +79,6 @@ mod tests {
     use weir_wire::quota::TOKENS_MAX;
 
     const T0: Time = Time::from_nanos(1_000);
-
-    fn taken(answer: Answer<Cell>) -> Cell {
-        let Answer::Taken(cell) = answer else { panic!("{answer:?}") };
-        cell
-    }
 
     #[test]
     fn the_window_before_fades() {

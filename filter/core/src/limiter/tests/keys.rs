@@ -167,9 +167,9 @@ fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
 fn what_is_wrong_with_wider_is_said_where_it_is() {
     let name = "n".repeat(62);
     let errors = |key: Value, wider: Value, name: &str| {
-        let mut errors = Errors::default();
+        let errors = Errors::default();
         let rule = json!([{"name": name, "key": key, "rate": "1000/s", "wider": wider}]);
-        RuleSet::parse(&rule, "rules", &mut errors);
+        RuleSet::parse(&rule, "rules", &errors);
         let noted = errors.into_result::<()>(None).unwrap_err();
         noted.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -201,9 +201,9 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
          most 64 characters"
     );
     assert_eq!(long, [expected]);
-    let mut errors = Errors::default();
+    let errors = Errors::default();
     let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "wider": [{"ipv4": 8, "times": 2}]}]);
-    RuleSet::parse(&fast, "rules", &mut errors);
+    RuleSet::parse(&fast, "rules", &errors);
     let noted = errors.into_result::<()>(None).unwrap_err();
     assert_eq!(
         noted[0].to_string(),

@@ -24,8 +24,8 @@ fn with(lists: &Value) -> Limiter {
         {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}], "rate": "1/h", "burst": 9},
     ]});
     document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
-    let mut errors = Errors::default();
-    let rules = weir_rules::document::read(&document, &mut errors);
+    let errors = Errors::default();
+    let rules = weir_rules::document::read(&document, &errors);
     limiter(errors.into_result(rules).unwrap(), None)
 }
 

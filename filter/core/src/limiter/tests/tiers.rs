@@ -104,8 +104,8 @@ fn ten_thousand_values_are_a_list_and_one_more_is_refused() {
     let plans = ["account-0", "account-5000", "account-9999", "account-10000", "account-"];
     let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
     assert_eq!(admitted, [30, 30, 30, 10, 10]);
-    let mut errors = Errors::default();
-    let read = RuleSet::parse(&json!([by_plan(&tiers(10_001))]), "rules", &mut errors);
+    let errors = Errors::default();
+    let read = RuleSet::parse(&json!([by_plan(&tiers(10_001))]), "rules", &errors);
     let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(errors, ["rules[0].tiers[0].keys: expected a list of 1 to 10000 items, found 10001"]);
 }
@@ -126,9 +126,9 @@ fn what_is_no_list_of_the_keys_values_is_refused() {
         ),
         (json!(["host"]), json!([7]), "rules[0].tiers[0].keys[0]: expected text of 1 to 1024 bytes, found 7"),
     ] {
-        let mut errors = Errors::default();
+        let errors = Errors::default();
         let tiers = json!([{"name": "a", "keys": keys, "times": 2}]);
-        let read = RuleSet::parse(&json!([rule(&json!({"key": key, "tiers": tiers}))]), "rules", &mut errors);
+        let read = RuleSet::parse(&json!([rule(&json!({"key": key, "tiers": tiers}))]), "rules", &errors);
         let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
         assert_eq!(errors, [expected], "{key} {keys}");
     }
@@ -137,8 +137,8 @@ fn what_is_no_list_of_the_keys_values_is_refused() {
 #[test]
 fn what_is_no_tier_is_refused_at_its_place() {
     let errors = |tiers: Value| -> Vec<String> {
-        let mut errors = Errors::default();
-        let read = RuleSet::parse(&json!([rule(&json!({"tiers": tiers, "cost": 3}))]), "rules", &mut errors);
+        let errors = Errors::default();
+        let read = RuleSet::parse(&json!([rule(&json!({"tiers": tiers, "cost": 3}))]), "rules", &errors);
         let errors = errors.into_result(read).unwrap_err();
         assert!(errors.len() < ERRORS_MAX);
         errors.iter().map(ToString::to_string).collect()

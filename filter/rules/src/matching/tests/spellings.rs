@@ -22,8 +22,8 @@ const LOGINS: [&str; 9] = [
 fn listed(list: &str, condition: &Value, sample: &Sample) -> Listed {
     let rule = json!({"name": "a", "key": ["client_address"], "rate": "1/s"});
     let document = json!({"rules": [rule], list: [condition]});
-    let (mut errors, mut values) = (Errors::default(), Values::default());
-    let rules = crate::document::read(&document, &mut errors);
+    let (errors, mut values) = (Errors::default(), Values::default());
+    let rules = crate::document::read(&document, &errors);
     let (rules, mut sample) = (errors.into_result(rules).unwrap(), sample.clone());
     rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
 }

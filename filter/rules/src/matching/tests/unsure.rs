@@ -7,8 +7,8 @@ use crate::Listed;
 const NO_TEXT: &[u8] = b"BadBot\xff";
 
 fn read(document: &Value) -> RuleSet {
-    let mut errors = Errors::default();
-    let rules = crate::document::read(document, &mut errors);
+    let errors = Errors::default();
+    let rules = crate::document::read(document, &errors);
     errors.into_result(rules).unwrap()
 }
 
