@@ -1,6 +1,5 @@
 //! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
 
-use alloc::borrow::Cow;
 use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -158,22 +157,30 @@ impl Pattern {
         if value.len() > REGEX_VALUE_BYTES_MAX {
             return Holds::Unsure;
         }
-        core::str::from_utf8(value).map_or(Holds::Unsure, |text| {
-            let text = if self.is_of_credentials { self.as_it_spells(text) } else { text.into() };
-            Holds::of(self.regex.is_match(&text))
-        })
+        if self.is_of_credentials { self.is_in_credentials(value) } else { self.is_in_text(value) }
     }
 
-    /// Credentials with their scheme in the case in which the expression has it.
+    fn is_in_text(&self, value: &[u8]) -> Holds {
+        core::str::from_utf8(value).map_or(Holds::Unsure, |text| Holds::of(self.regex.is_match(text)))
+    }
+
+    /// Tries credentials, with their scheme in the case in which the expression has it. The copy is on the stack.
     #[inline(never)]
-    fn as_it_spells<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let spelled = || {
-            let (scheme, rest) = text.split_once(' ')?;
-            let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));
-            let head = heads.find(|head| head.eq_ignore_ascii_case(scheme.as_bytes()))?;
-            Some([core::str::from_utf8(head).ok()?, rest].join(" "))
+    fn is_in_credentials(&self, value: &[u8]) -> Holds {
+        let mut room = [0; REGEX_VALUE_BYTES_MAX];
+        let (Some(scheme), Some(spelled)) = (self.scheme_of(value), room.get_mut(..value.len())) else {
+            return self.is_in_text(value);
         };
-        spelled().map_or(Cow::Borrowed(text), Cow::Owned)
+        spelled.copy_from_slice(value);
+        spelled.iter_mut().zip(scheme).for_each(|(to, from)| *to = *from);
+        self.is_in_text(spelled)
+    }
+
+    /// The scheme of the credentials in `value`, as the expression has it; none if it has it nowhere.
+    fn scheme_of(&self, value: &[u8]) -> Option<&[u8]> {
+        let scheme = value.split(|byte| *byte == b' ').next().filter(|scheme| scheme.len() < value.len())?;
+        let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));
+        heads.find(|head| head.eq_ignore_ascii_case(scheme))
     }
 }
 
