@@ -28,12 +28,13 @@ impl Limiter {
     ) -> Judged {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
+        let timeout_ns = self.timeout_ns();
         let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
         let (on_hand, elsewhere, awaited) = match lodging.entry {
             Entry::Watched(w) => {
                 // Others' awaited tokens are reserved; one that has waited finds enough for all that were answered.
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
-                let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(now) };
+                let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(timeout_ns, now) };
                 // What a calendar quota's budget had left as of the last answer.
                 let elsewhere = if terms.is_calendar { w.left() } else { 0 };
                 (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
@@ -55,7 +56,7 @@ impl Limiter {
             }
             // The entry is there, so it has its room.
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-            return told(watched.spare(now));
+            return told(watched.spare(timeout_ns, now));
         }
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
         if drawn >= cost {

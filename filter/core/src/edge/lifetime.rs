@@ -61,6 +61,7 @@ impl Edge {
         if let Some(sync) = &config.sync {
             limiter.hide_keys_with(sync.key_secret);
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
+            limiter.time_out_after(u64::from(sync.timeout_ms) * 1_000_000);
             if host.has_heirs {
                 site.open_parted();
             }

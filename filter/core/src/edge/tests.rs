@@ -306,6 +306,22 @@ fn what_the_first_answer_to_a_draw_that_was_sent_twice_pushed_counts_as_lost() {
 }
 
 #[test]
+fn what_a_request_waits_for_is_kept_for_it_until_its_time_out() {
+    let mut site = site();
+    let sync = r#""sync": {"cluster": "weir-sync", "pop": "fra1", "timeout_ms": 5000}"#;
+    let configuration = format!(r#"{{"rules": [{}], {sync}}}"#, rule(STRICT));
+    let [mut first, mut second] = [(); 2].map(|()| {
+        site.random += 1;
+        Edge::configure(configuration.as_bytes(), HostRules::default(), &mut site, T0).expect("a good one").0
+    });
+    waiting(&mut first, &mut Open::new(1), &mut site);
+    let late = T0 + 4_500_000_000;
+    let step = second.request(&mut Open::new(2), &mut client(), &mut site, late).step;
+    let Step::Call(call) = step else { panic!("expected it to wait, found {}", shown(&step)) };
+    assert_eq!(Report::decode(&call.body).expect("a report").keys[0].ahead, 2, "one for each of the two");
+}
+
+#[test]
 fn a_request_that_ends_while_it_waits_is_not_answered() {
     let mut site = site();
     let (mut edge, _) = configured(STRICT, true, &mut site);

@@ -23,14 +23,11 @@ use crate::table::slot::{Cold, Unheard, Watched};
 use crate::table::{Slots, Updated};
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_wire::time::Time;
 
 /// The most ended epochs of requests without a place that wait to be reported. The budget counts an epoch that is not
 /// reported as spent when its lease ends.
 const ENDED_MAX: usize = 256;
-
-/// How long a key keeps its place for a draw under way, in nanoseconds. A later answer may find it gone.
-const AWAITED_NS_MAX: u64 = SECOND_NS;
 
 impl Limiter {
     /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
@@ -58,7 +55,7 @@ impl Limiter {
     fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
-        let place = hit.place();
+        let (place, timeout_ns) = (hit.place(), self.timeout_ns());
         let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
             // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
             // have been admitted than was leased.
@@ -66,8 +63,8 @@ impl Limiter {
             if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
                 watched.begin_epoch(now);
             }
-            watched.await_lease(now + AWAITED_NS_MAX);
-            watched.await_tokens(hit.cost, now);
+            watched.await_lease(now + timeout_ns);
+            watched.await_tokens(hit.cost, timeout_ns, now);
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {
@@ -82,7 +79,7 @@ impl Limiter {
         };
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
-        let ahead = watched.awaited(now).saturating_add(chunk);
+        let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }

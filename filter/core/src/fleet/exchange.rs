@@ -9,10 +9,12 @@ use crate::fleet::ladder::{FALLBACK_NS, Ladder};
 use crate::limiter::Reporter;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
-use weir_wire::time::Time;
+use weir_wire::time::{SECOND_NS, Time};
 
 /// The most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
+/// How long a request waits for an answer at most if nothing else is said, in nanoseconds.
+const TIMEOUT_NS: u64 = SECOND_NS;
 /// 2^32 over the golden ratio, to the nearest odd number: multiples of it are spread evenly.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 
@@ -47,6 +49,8 @@ pub(crate) struct Exchange {
     workers: u32,
     /// How long answers took lately, in nanoseconds: the longest, which fades with each answer. None before the first.
     pub(crate) answers_take_ns: Option<u64>,
+    /// How long a request waits for an answer at most, in nanoseconds.
+    pub(crate) timeout_ns: u64,
     /// The bytes of keys that it may report, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -72,6 +76,7 @@ impl Exchange {
             lost: 0,
             workers: 1,
             answers_take_ns: None,
+            timeout_ns: TIMEOUT_NS,
             bytes: REPORT_BYTES_PER_S,
             refilled_at: Time::ZERO,
             bans: Vec::new(),

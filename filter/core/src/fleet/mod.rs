@@ -13,6 +13,7 @@ mod in_hand;
 pub mod ladder;
 mod parting;
 mod reporting;
+mod rule_sets;
 mod saying;
 mod touch;
 mod versions;

@@ -100,6 +100,7 @@ impl Limiter {
             usual_cost: rule.cost.usual(),
             is_crowded,
             chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
+            timeout_ns: self.timeout_ns(),
         });
         let is_strict = wish.is_some();
         let told = Cell::new(None);

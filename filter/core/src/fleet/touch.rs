@@ -1,8 +1,6 @@
-//! How well this worker is in touch with weir-sync, and its fetches of rules.
+//! How well this worker is in touch with weir-sync.
 
-use alloc::vec::Vec;
-
-use super::calls::{Purpose, UnderWay};
+use super::calls::Purpose;
 use crate::fleet::ladder::Ladder;
 use crate::limiter::Limiter;
 use weir_wire::messages::Version;
@@ -18,6 +16,19 @@ impl Limiter {
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder = Ladder::new(fallback_ns);
         }
+    }
+
+    /// Lets a request wait for `timeout_ns` nanoseconds at most. For so long its key keeps its place, and what is debited
+    /// for it is kept for it.
+    pub fn time_out_after(&mut self, timeout_ns: u64) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.timeout_ns = timeout_ns;
+        }
+    }
+
+    /// How long a request waits at most, in nanoseconds.
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        self.exchange.as_ref().map_or(0, |exchange| exchange.timeout_ns)
     }
 
     /// How well this worker is in touch with weir-sync; none if nothing is ever reported.
@@ -58,26 +69,5 @@ impl Limiter {
     /// What call `number` is for, if it is under way.
     pub fn purpose(&self, number: u64) -> Option<Purpose> {
         self.exchange.as_ref()?.calls.get(number).map(|call| call.purpose)
-    }
-
-    /// A fetch of a rule set begins; returns its number. An earlier fetch still under way is given up.
-    pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
-        let exchange = self.exchange.as_mut()?;
-        let number = exchange.next_number();
-        let purpose = Purpose::Rules(version);
-        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told: Vec::new() });
-        Some(number)
-    }
-
-    /// The fetch `number`, of `version`, has ended.
-    pub fn end_fetch(&mut self, number: u64, version: u64) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.calls.end(number, Purpose::Rules(version));
-        }
-    }
-
-    /// When the fetch under way began.
-    pub fn fetching_since(&self) -> Option<Time> {
-        self.exchange.as_ref()?.calls.fetching_since()
     }
 }

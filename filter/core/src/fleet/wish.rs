@@ -29,6 +29,8 @@ pub(crate) struct Wish {
     pub(crate) is_crowded: bool,
     /// What is to be on hand of a calendar's quota.
     pub(crate) chunk: Option<u32>,
+    /// How long a request waits at most, in nanoseconds.
+    pub(crate) timeout_ns: u64,
 }
 
 /// What to say about a key.
@@ -86,13 +88,14 @@ impl Wish {
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {
         if self.chunk.is_none() {
-            return self.asked < AHEAD_MIN * u64::from(self.usual_cost) && watched.awaited(now) == 0;
+            let is_seldom = self.asked < AHEAD_MIN * u64::from(self.usual_cost);
+            return is_seldom && watched.awaited(self.timeout_ns, now) == 0;
         }
         let is_late = rest_until(watched.until) <= now;
         self.is_idle(watched, now) && (is_late || self.is_crowded)
     }
 
     fn is_idle(&self, watched: &Watched, now: Time) -> bool {
-        self.asked == 0 && watched.awaited(now) == 0
+        self.asked == 0 && watched.awaited(self.timeout_ns, now) == 0
     }
 }

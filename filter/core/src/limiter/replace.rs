@@ -7,8 +7,6 @@ use super::state::Limiter;
 use crate::RuleIndex;
 use crate::decide::RuleTerms;
 use weir_rules::{NO_RULE, RuleSet};
-use weir_wire::messages::Running;
-use weir_wire::time::Time;
 
 impl Limiter {
     /// Puts `rules` in force from now on.
@@ -47,26 +45,6 @@ impl Limiter {
     /// the same.
     pub fn generation(&self) -> u32 {
         self.generation
-    }
-
-    /// The version of the rule set that the fleet is to run, as weir-sync last said; 0 if it named none.
-    pub fn rule_set_wanted(&self) -> u64 {
-        self.exchange.as_ref().map_or(0, |exchange| exchange.versions.wanted)
-    }
-
-    /// Another worker heard that the fleet is to run `version`. That is newer than what the answers to this worker's
-    /// reports so far say.
-    pub fn note_rule_set_wanted(&mut self, version: u64) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.versions.hear_of(version, exchange.sequence);
-        }
-    }
-
-    /// What reports say about the rule set in force, from `now` on.
-    pub fn note_running(&mut self, running: Running, now: Time) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.versions.run(running, now);
-        }
     }
 }
 

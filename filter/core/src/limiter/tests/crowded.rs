@@ -114,6 +114,23 @@ fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
 }
 
 #[test]
+fn a_key_keeps_its_place_for_as_long_as_its_request_may_wait() {
+    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
+    limiter.time_out_after(5 * SECOND_NS);
+    limiter.note_heard(1, false, T0);
+    let (report, draw) = waiting_for(limiter.decide(&mut client(0), &mut slots, T0));
+    let late = T0 + 4_500 * MS;
+    for n in 1..=100 {
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, late), Outcome::Allow, "{n}");
+    }
+    let grants = vec![Allowance::Leased(Leased::of(1, 2 * 4_500))];
+    let reply =
+        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
+    let answered = limiter.drawn(draw, &reply.encode(), &mut slots, late).unwrap();
+    assert_eq!(limiter.decide_again(answered, &mut client(0), &mut slots, late).outcome(), Outcome::Allow);
+}
+
+#[test]
 fn a_place_is_free_again_once_its_lease_is_over() {
     let (mut limiter, mut slots) = crowded();
     for (n, expected, now) in [(200, false, T0 + 1_900 * MS), (201, true, T0 + 2_000 * MS)] {

@@ -144,7 +144,7 @@ fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     assert_eq!(workers.end(&first, T0), Outcome::Limit);
     let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
     let Some(crate::table::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
-    assert_eq!((watched.on_hand(T0), watched.spare(T0)), (1, 1));
+    assert_eq!((watched.on_hand(T0), watched.spare(SECOND_NS, T0)), (1, 1));
 }
 
 #[test]
@@ -158,6 +158,18 @@ fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     assert_eq!(workers.end(&next, T0 + 1_900 * MS), Outcome::Allow);
     workers.limiters[1].note_heard(1, false, T0 + 3_920 * MS);
     assert_eq!(workers.ask(1, T0 + 3_920 * MS), Outcome::Allow);
+}
+
+#[test]
+fn what_a_request_waits_for_is_kept_for_it_for_as_long_as_it_may_wait() {
+    let mut workers = Workers::new(2, 1_000);
+    workers.limiters.iter_mut().for_each(|limiter| limiter.time_out_after(5 * SECOND_NS));
+    let (first, late) = (workers.wait(0, T0), T0 + 4_500 * MS);
+    let other = workers.wait(1, late);
+    assert_eq!(ahead(&other), 2, "the first waits yet");
+    assert_eq!(workers.end(&other, late), Outcome::Allow);
+    assert_eq!(workers.end(&first, late), Outcome::Allow);
+    assert_eq!(workers.debited, 2);
 }
 
 #[test]

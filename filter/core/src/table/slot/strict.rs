@@ -8,9 +8,8 @@ use weir_wire::time::{SECOND_NS, Time};
 /// The precision of the time at which there will be tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
 
-/// How long requests are assumed to wait after the last one began to, in nanoseconds. A worker that ends does not say
-/// that its waiting requests are gone.
-const AWAITED_NS_MAX: u64 = 2 * SECOND_NS;
+/// How long after its time-out a request may still wait, in nanoseconds: its worker may be busy.
+const LATE_NS: u64 = SECOND_NS;
 
 impl Watched {
     /// What it knows as a strict rule's key; one that was not yet knows nothing.
@@ -24,6 +23,13 @@ impl Watched {
         }
     }
 
+    /// Changes what it knows as a strict rule's key, which it is from now on.
+    fn change_strict(&mut self, change: impl FnOnce(&mut Strict)) {
+        let mut strict = self.strict();
+        change(&mut strict);
+        self.kind = Kind::Strict(strict);
+    }
+
     /// Begins an epoch of a strict rule's key, under a name that the key never had before.
     pub fn begin_epoch(&mut self, now: Time) {
         let next = self.epoch.wrapping_add(1);
@@ -31,16 +37,16 @@ impl Watched {
         let is_later = now_named.wrapping_sub(next) < u32::MAX / 2;
         self.epoch = if is_later { now_named } else { next };
         (self.admitted, self.charged, self.until) = (0, 0, Time::ZERO);
-        self.kind = Kind::Strict(Strict { awaited: 0, is_barred: false, ..self.strict() });
+        self.change_strict(|strict| (strict.awaited, strict.is_barred) = (0, false));
     }
 
     /// Begins the next epoch, and keeps what is known of when there will be tokens again.
     pub fn end_epoch(&mut self, now: Time) {
-        let (known, until) = (self.strict(), self.until);
-        let is_barred = self.barred_ns(now) > 0;
+        let (until, is_barred) = (self.until, self.barred_ns(now) > 0);
         self.begin_epoch(now);
         if is_barred {
-            (self.kind, self.until) = (Kind::Strict(Strict { awaited: 0, ..known }), until);
+            self.until = until;
+            self.change_strict(|strict| strict.is_barred = true);
         }
     }
 
@@ -51,15 +57,15 @@ impl Watched {
 
     /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
-        let (is_first, strict) = (self.charged == 0, self.strict());
+        let (is_first, is_barred) = (self.charged == 0, self.strict().is_barred);
         self.charged = self.charged.max(charged);
-        if strict.is_barred && self.charged <= self.admitted {
+        if is_barred && self.charged <= self.admitted {
             return;
         }
         // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
-        let before = if is_first || strict.is_barred { Time::ZERO } else { self.until };
+        let before = if is_first || is_barred { Time::ZERO } else { self.until };
         self.until = before.max(stepped(until));
-        self.kind = Kind::Strict(Strict { is_barred: false, ..strict });
+        self.change_strict(|strict| strict.is_barred = false);
     }
 
     /// weir-sync says at `now` that there will be no tokens before `until`; ignored while some are on hand. The bar
@@ -67,8 +73,9 @@ impl Watched {
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             self.until = stepped(until + (1 << STEP_BITS));
-            let noted_at = Moment::of(now);
-            self.kind = Kind::Strict(Strict { noted_at, is_barred: true, left: 0, ..self.strict() });
+            self.change_strict(|strict| {
+                (strict.noted_at, strict.is_barred, strict.left) = (Moment::of(now), true, 0);
+            });
         }
     }
 
@@ -85,30 +92,32 @@ impl Watched {
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
             self.until = stepped(until);
-            self.kind = Kind::Strict(Strict { is_barred: false, ..self.strict() });
+            self.change_strict(|strict| strict.is_barred = false);
         }
     }
 
-    /// Tokens that requests at all workers wait for. The budget is to be debited for these and for those admitted.
-    pub fn awaited(&self, now: Time) -> u32 {
-        if self.noted_since_ns(now) < AWAITED_NS_MAX { self.strict().awaited } else { 0 }
+    /// Tokens that requests at all workers wait for, each for `timeout_ns` at most. The budget is to be debited for these
+    /// and for those admitted. A worker that ends does not say that its requests wait no more, so they count until the
+    /// last that began to wait has timed out.
+    pub fn awaited(&self, timeout_ns: u64, now: Time) -> u32 {
+        let may_wait = self.noted_since_ns(now) < timeout_ns.saturating_add(LATE_NS);
+        if may_wait { self.strict().awaited } else { 0 }
     }
 
-    /// A request begins to wait for `tokens`.
-    pub fn await_tokens(&mut self, tokens: u32, now: Time) {
-        let (awaited, noted_at) = (self.awaited(now).saturating_add(tokens), Moment::of(now));
-        self.kind = Kind::Strict(Strict { awaited, noted_at, ..self.strict() });
+    /// A request begins to wait for `tokens`, for `timeout_ns` at most.
+    pub fn await_tokens(&mut self, tokens: u32, timeout_ns: u64, now: Time) {
+        let awaited = self.awaited(timeout_ns, now).saturating_add(tokens);
+        self.change_strict(|strict| (strict.awaited, strict.noted_at) = (awaited, Moment::of(now)));
     }
 
     /// A request that waited for `tokens` waits no more.
     pub fn end_waiting(&mut self, tokens: u32) {
-        let strict = self.strict();
-        self.kind = Kind::Strict(Strict { awaited: strict.awaited.saturating_sub(tokens), ..strict });
+        self.change_strict(|strict| strict.awaited = strict.awaited.saturating_sub(tokens));
     }
 
-    /// Tokens on hand that no request waits for.
-    pub fn spare(&self, now: Time) -> u32 {
-        self.on_hand(now).saturating_sub(self.awaited(now))
+    /// Tokens on hand that no request waits for; each waits for `timeout_ns` at most.
+    pub fn spare(&self, timeout_ns: u64, now: Time) -> u32 {
+        self.on_hand(now).saturating_sub(self.awaited(timeout_ns, now))
     }
 
     /// Spends `cost` tokens that were on hand.
@@ -124,7 +133,7 @@ impl Watched {
 
     /// Notes what the budget has left.
     pub fn note_left(&mut self, left: u32) {
-        self.kind = Kind::Strict(Strict { left: left.min(TOKENS_MAX), ..self.strict() });
+        self.change_strict(|strict| strict.left = left.min(TOKENS_MAX));
     }
 
     /// For how many nanoseconds from `now` there are known to be no tokens; zero if that is not known.
