@@ -82,12 +82,16 @@ impl Limiter {
         now: Time,
     ) -> Judged {
         let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
-        let (tag, before) = (own.tag, slot.clone());
+        let tag = own.tag;
+        // One cell is stored or not; of several, the slot may have room for some.
+        let before = (own.len > 1).then(|| slot.clone());
         if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
             return judged;
         }
         // A log has to grow, and there is no room. A key that has cells of its own keeps to these.
-        *slot = before;
+        if let Some(before) = before {
+            *slot = before;
+        }
         let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
         if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
             return Judged::refused(no_room, tag);

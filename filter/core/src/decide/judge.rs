@@ -39,7 +39,12 @@ impl Limiter {
                     hit.judged = Judged::refused(Verdict::Banned { wait_ns }, hit.tag);
                 }
                 // If the response tells the cost, nothing is taken yet.
-                None if terms.is_charged_after => self.judge(hit, terms, &mut loaded.slot.clone(), now),
+                None if terms.is_charged_after => {
+                    let mut copy = self.room.take().unwrap_or_default();
+                    copy.copy_from(&loaded.slot);
+                    self.judge(hit, terms, &mut copy, now);
+                    self.room = Some(copy);
+                }
                 None => self.judge(hit, terms, &mut loaded.slot, now),
             }
             self.count_if_watched(hit, &loaded.slot, now);

@@ -56,7 +56,7 @@ impl Limiter {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
-        let updated = self.update_watched(place, Some(unheard), slots, now, |watched| {
+        let updated = self.update_watched(place, Some(unheard), slots, now, &|watched| {
             // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
             // have been admitted than was leased.
             let is_overspent = watched.admitted > watched.charged;
@@ -114,7 +114,7 @@ impl Limiter {
     /// The request of `told` waits no more: its tokens are for any request from now on.
     fn end_waiting(&mut self, told: &Told, slots: &mut dyn Slots, now: Time) {
         if told.awaited > 0 {
-            self.update_watched(told.place, None, slots, now, |watched| {
+            self.update_watched(told.place, None, slots, now, &|watched| {
                 if watched.epoch == told.epoch {
                     watched.end_waiting(told.awaited);
                 }

@@ -117,7 +117,7 @@ impl Limiter {
         let Some(quota) = self.bounded(told.rule) else { return };
         let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
         let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
-        self.update_watched(told.place, None, slots, now, |watched| {
+        self.update_watched(told.place, None, slots, now, &|watched| {
             if watched.epoch != told.epoch {
                 return;
             }
@@ -152,7 +152,7 @@ impl Limiter {
         if told.is_unplaced {
             return self.in_hand.push(in_hand);
         }
-        let updated = self.update_watched(told.place, None, slots, now, |watched| {
+        let updated = self.update_watched(told.place, None, slots, now, &|watched| {
             if watched.epoch != told.epoch {
                 return;
             }
@@ -200,7 +200,7 @@ impl Limiter {
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
         let unheard = self.unheard(rule);
-        let updated = self.update_watched(place, unheard, slots, now, |watched| {
+        let updated = self.update_watched(place, unheard, slots, now, &|watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });
         // Without room in the slot, the key stays as it was.

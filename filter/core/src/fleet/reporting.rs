@@ -104,7 +104,7 @@ impl Limiter {
         });
         let is_strict = wish.is_some();
         let told = Cell::new(None);
-        let updated = self.update_watched(place, None, slots, now, |watched| {
+        let updated = self.update_watched(place, None, slots, now, &|watched| {
             // A strict rule's budget does not need this count, and counting it would make the key a bounded rule's.
             if !is_strict {
                 watched.count_asked(unadded, now);

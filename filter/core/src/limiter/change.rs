@@ -20,22 +20,18 @@ impl Limiter {
         slots: &mut dyn Slots,
         change: impl Fn(&mut Slot) -> Option<T>,
     ) -> Updated<T> {
-        let mut result = Updated::Failed;
+        let (mut result, mut room) = (Updated::Failed, self.room.take().unwrap_or_default());
         for _ in 0..UPDATES_MAX {
-            let (mut loaded, _) = Loaded::read(slots, index, Slot::default());
-            if !loaded.is_known() {
-                break;
-            }
-            let Some(changed) = change(&mut loaded.slot) else {
-                result = Updated::Gone;
-                break;
-            };
-            if loaded.write(slots).is_ok() {
-                result = Updated::Written(changed);
+            let (mut loaded, _) = Loaded::read(slots, index, room);
+            let done = change_once(&mut loaded, slots, &change);
+            room = loaded.slot;
+            if let Some(done) = done {
+                result = done;
                 break;
             }
             self.counters.add(Event::CasRetried, 1);
         }
+        self.room = Some(room);
         result
     }
 
@@ -52,7 +48,7 @@ impl Limiter {
         unheard: Option<Unheard>,
         slots: &mut dyn Slots,
         now: Time,
-        change: impl Fn(&mut Watched),
+        change: &dyn Fn(&mut Watched),
     ) -> Updated<Watched> {
         self.change_slot(place.slot, slots, |slot| {
             let begin = |cold: &Cold| unheard.map(|unheard| Watched::begin(cold, &unheard, 0, now));
@@ -67,4 +63,17 @@ impl Limiter {
             Some(watched)
         })
     }
+}
+
+/// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.
+fn change_once<T>(
+    loaded: &mut Loaded,
+    slots: &mut dyn Slots,
+    change: impl Fn(&mut Slot) -> Option<T>,
+) -> Option<Updated<T>> {
+    if !loaded.is_known() {
+        return Some(Updated::Failed);
+    }
+    let Some(changed) = change(&mut loaded.slot) else { return Some(Updated::Gone) };
+    loaded.write(slots).is_ok().then_some(Updated::Written(changed))
 }

@@ -10,7 +10,7 @@ use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
 use crate::fleet::{Ended, Exchange, InHand};
 use crate::key::Secret;
 use crate::local::{DenyCache, WatchList};
-use crate::table::slot::Tag;
+use crate::table::slot::{Slot, Tag};
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::{Rule, RuleSet};
 
@@ -41,6 +41,8 @@ pub struct Limiter {
     pub(crate) afterwards: Vec<Afterwards>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
+    /// A slot to read into, used again.
+    pub(crate) room: Option<Slot>,
 }
 
 /// Whether weir-sync was asked to debit a strict rule's budget for the current request.
@@ -88,6 +90,7 @@ impl Limiter {
             ended: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,
+            room: None,
         }
     }
 
