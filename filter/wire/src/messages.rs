@@ -263,7 +263,7 @@ impl Settled {
 
     /// Whether all keys are charged.
     pub fn is_all(&self) -> bool {
-        *self == Self::All
+        matches!(self, Self::All)
     }
 
     /// Whether the key at this place in the report is charged.

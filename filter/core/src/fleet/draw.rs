@@ -162,7 +162,7 @@ impl Limiter {
                 self.in_vain.push(told.place.tag);
             }
         }
-        Ok(reply.settled != Settled::None)
+        Ok(!matches!(reply.settled, Settled::None))
     }
 
     /// Draw `number` failed, and its report is sent once more. The first answer may still have been sent, so what it
