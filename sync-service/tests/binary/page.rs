@@ -188,7 +188,7 @@ fn make_certificates(place: &mut Place, name: &'static str) {
 #[test]
 fn redis_is_reached_over_tls_as_the_page_says() {
     let mut place = Place::new("127.0.83.");
-    make_certificates(&mut place, "redis.internal");
+    make_certificates(&mut place, "redis.example");
     let port = free_port();
     let tls = format!(
         "port 0\ntls-port {port}\ntls-ca-cert-file /etc/weir/ca.crt\ntls-cert-file /etc/weir/localhost.crt\n\
@@ -197,7 +197,7 @@ fn redis_is_reached_over_tls_as_the_page_says() {
     let _redis = place.redis("127.0.0.1", port, &tls, &["--save", ""]);
     let keys = "--tls --cacert ca.crt --cert localhost.crt --key localhost.key";
     place.add_user(&format!("redis-cli -h localhost -p {port} {keys}"));
-    place.others.insert(0, ("@redis.internal", format!("@localhost:{port}")));
+    place.others.insert(0, ("@redis.example", format!("@localhost:{port}")));
     let running = place.start(block("### TLS to Redis", "rediss://"));
     is_ready(&running);
 }
@@ -205,7 +205,7 @@ fn redis_is_reached_over_tls_as_the_page_says() {
 #[test]
 fn pops_show_certificates_to_weir_sync_as_the_page_says() {
     let mut place = Place::new("127.0.84.");
-    make_certificates(&mut place, "weir-sync.internal");
+    make_certificates(&mut place, "weir-sync.example");
     place.write("pops.token", "fra-2026 fra* the-token-of-frankfurt\n");
     place.write("admin.token", "the-token-of-operators\n");
     let running = place.start(block("### TLS", "--tls-cert-file"));
