@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use weir_tests::redis::Redis;
 use weir_tests::redis_cluster::Cluster;
 
-use super::watch::{Group, kill};
+use super::watch::{FORGOTTEN, Group, kill};
 use super::{AT, Asker, Fleet, askers, keys_on};
 use crate::fleet::alone;
 
@@ -57,7 +57,7 @@ async fn a_clusters_master_is_killed() {
     let askers = clients_of(&cluster).await;
     let keys = keys_on(&askers, VICTIM);
     let happening = async |began: Instant| {
-        sleep_until(began + AT).await;
+        sleep_until(began + AT.saturating_sub(FORGOTTEN)).await;
         kill(&mut cluster, VICTIM, &keys).await
     };
     let (outcome, fail_over) = fleet.load(askers, happening).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_tests::fleet::generator::Sent;
 use weir_tests::fleet::reference::{Account, Quota};
 
+use super::watch::FORGOTTEN;
 use super::{AT, Asker, LASTS};
 
 /// What a rule that is not strict must admit of a load, as a part of what one ideal bucket for each client would have.
@@ -143,7 +144,10 @@ impl Outcome {
         self.assert_never_overshot(what);
         for (asker, at) in denied {
             assert!(struck(asker), "{what}: its master lived, but it was denied at {at:?}: {asker:?}");
-            assert!((AT..end + STRICT_WITHIN).contains(&at), "{what}: denied at {at:?}");
+            assert!(
+                (AT.saturating_sub(FORGOTTEN)..end + STRICT_WITHIN).contains(&at),
+                "{what}: denied at {at:?}"
+            );
         }
     }
 

@@ -1,9 +1,10 @@
 //! Fail-overs of the store under load: three Envoys in two regions, and a cluster or sentinels behind their weir-syncs.
 //!
 //! The load is an open loop: each request is sent when it is due, to any of the three. Each client asks for two and a
-//! half times its quota all the time, so what it gets is what its budget gives. One rule is like most rules; the other
-//! is strict, and its draws wait for a replica, so that a fail-over forgets none. What is judged is the whole load, from
-//! the first request to the last.
+//! half times its quota all the time, so what it gets is what its budget gives. A master that dies has passed nothing on
+//! for its last second, so what it did in that is forgotten. One rule is like most rules; the other is strict, and its
+//! draws wait for a replica, so that none of them is forgotten; half of its clients come only in that second. What is judged is the whole load, from the first request
+//! to the last.
 
 mod cluster;
 mod judge;
@@ -28,6 +29,7 @@ use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use self::judge::Outcome;
+use self::watch::FORGOTTEN;
 use crate::plugin::{rule, rules, with};
 
 /// POPs, and the regions to whose weir-syncs they report.
@@ -70,7 +72,7 @@ const STRICT: Rule = Rule {
     path: "/login",
     is_strict: true,
     rate: 1,
-    burst: 2,
+    burst: 5,
     network: "198.51.100",
     each: 4,
 };
@@ -103,6 +105,8 @@ struct Asker {
     /// What its budget is called in Redis, and which master has that at first.
     key: String,
     shard: usize,
+    /// Whether it comes when a master that dies passes nothing on any more, and asks for its burst twice over until then.
+    is_late: bool,
 }
 
 impl Asker {
@@ -112,7 +116,15 @@ impl Asker {
 
     fn schedule(&self, seed: usize) -> Vec<Arrival> {
         let seed = seed.try_into().expect("a small number");
-        poisson(seed, OFFERED * f64::from(self.rule.rate), Place::Even, Duration::ZERO, LASTS)
+        let steady = |from| poisson(seed, OFFERED * f64::from(self.rule.rate), Place::Even, from, LASTS);
+        if !self.is_late {
+            return steady(Duration::ZERO);
+        }
+        let begins = AT.saturating_sub(FORGOTTEN);
+        let at_once = 2.0 * f64::from(self.rule.burst) / FORGOTTEN.as_secs_f64();
+        let mut arrivals = poisson(seed, at_once, Place::Even, begins, AT);
+        arrivals.extend(steady(AT));
+        arrivals
     }
 }
 
@@ -130,7 +142,8 @@ async fn askers(shards: usize, times: usize, shard_of: impl AsyncFn(&str) -> usi
             let shard = shard_of(&key).await;
             if let Some(count) = missing.get_mut(shard).filter(|count| **count > 0) {
                 *count -= 1;
-                askers.push(Asker { rule, address, key, shard });
+                let is_late = rule.is_strict && number % 2 == 0;
+                askers.push(Asker { rule, address, key, shard, is_late });
             }
         }
         assert_eq!(missing, vec![0; shards], "addresses for every master");

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use weir_tests::redis::Redis;
 use weir_tests::redis_sentinels::Sentinels;
 
-use super::watch::{Group, kill};
+use super::watch::{FORGOTTEN, Group, kill};
 use super::{AT, Fleet, askers, keys_on};
 use crate::fleet::alone;
 
@@ -42,7 +42,7 @@ async fn a_sentinels_master_is_killed() {
     let askers = askers(1, CLIENTS, async |_| 0).await;
     let keys = keys_on(&askers, 0);
     let happening = async |began: Instant| {
-        sleep_until(began + AT).await;
+        sleep_until(began + AT.saturating_sub(FORGOTTEN)).await;
         kill(&mut group, 0, &keys).await
     };
     let (outcome, fail_over) = fleet.load(askers, happening).await;

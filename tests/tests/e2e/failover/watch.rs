@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use weir_tests::redis::Redis;
+use tokio::time::{Instant, sleep};
+use weir_tests::redis::{OPERATOR, Redis};
 use weir_tests::wait::until;
 
+/// What a master that dies has not passed on: all that it did for so long.
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(1);
 /// How soon a replica that has taken over is used.
 const USED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -51,11 +53,27 @@ pub(super) trait Group {
     async fn mend(&mut self, victim: usize);
 }
 
-/// Kills a master, and waits until another server has its place and has charged all of `keys`, which were the dead
-/// master's, and has a replica again.
+/// Kills a master whose replicas have heard nothing of it for [`FORGOTTEN`], and waits until one of them has its place and
+/// has charged all of `keys`, which were the dead master's, and has a replica again.
 pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String]) -> FailOver {
+    let servers = group.servers();
+    let (others, master) = (|(at, _): &(usize, &Redis)| *at != victim, &servers[victim]);
+    for (_, server) in servers.iter().enumerate().filter(others) {
+        follow_with(server, "another password").await;
+    }
+    let mut connection = master.operator().await;
+    let mut hang_up = redis::cmd("CLIENT");
+    hang_up.arg("KILL").arg("TYPE").arg("replica");
+    let lost: u32 = hang_up.query_async(&mut connection).await.expect("the master hangs up on its replicas");
+    assert!(lost > 0, "the master had replicas");
+    sleep(FORGOTTEN).await;
+    let (known, passed_on) = (budgets(master, keys).await, copies(servers, victim, keys).await);
+    assert!(known.is_some_and(|known| known != passed_on), "the replicas are behind");
     group.servers_mut()[victim].kill();
     let killed = Instant::now();
+    for (_, server) in group.servers().iter().enumerate().filter(others) {
+        follow_with(server, OPERATOR).await;
+    }
     let mut before = vec![];
     let heir = until("another server to take over", async || {
         let heir = group.master(&keys[0]).await.filter(|master| *master != victim);
@@ -81,6 +99,13 @@ pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String])
     })
     .await;
     FailOver { taken_over, charged, in_step: killed.elapsed() }
+}
+
+/// Has a server show this password when it next connects to its master.
+async fn follow_with(server: &Redis, password: &str) {
+    let (mut connection, mut command) = (server.operator().await, redis::cmd("CONFIG"));
+    let set = command.arg("SET").arg("masterauth").arg(password).query_async::<()>(&mut connection);
+    set.await.unwrap_or_else(|e| panic!("no other password for the master: {e}"));
 }
 
 /// The budgets of `keys` as a replica of `victim` has them.
