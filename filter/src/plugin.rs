@@ -110,7 +110,7 @@ impl Plugin {
                     worker.caller.as_ref().map_or(Ok(()), |caller| caller.make(&call, self.context))
                 });
                 if let Some(Err(trouble)) = made {
-                    self.answered(call.number, Err(Unread::Failed(trouble)));
+                    self.answered(call.number, Err(Unread::NotMade(trouble)));
                 }
             }
             Effect::SetTimer(period_ms) => {

@@ -90,7 +90,7 @@ impl Worker {
                 Step::Call(call) => {
                     let Some(caller) = caller else { return Action::Continue };
                     let Err(trouble) = caller.make(&call, context) else { return Action::Pause };
-                    answered = Some((call.number, Err(Unread::Failed(trouble))));
+                    answered = Some((call.number, Err(Unread::NotMade(trouble))));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Strict rules in the real module: a request is held for one exchange, and then decided.
 
 use serde_json::{Value, json};
-use weir_tests::mock_host::{Begun, CallAnswer, Waiting, Worker};
+use weir_tests::mock_host::{Answer, Begun, CallAnswer, Host, Script, Waiting, Worker};
 use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use crate::harness::{client, exchange, rule, shared, synced, with};
@@ -105,6 +105,16 @@ fn a_call_that_fails_is_made_once_more() {
     assert_eq!((told(&again).keys, again.call.timeout_ms), (told(&first).keys, 690));
     assert!(worker.answer_waiting(&again, leased(&told(&again), 1)).allowed());
     assert_eq!(worker.counted("weir.sync.failed"), 1);
+}
+
+/// As where the cluster has no healthy weir-sync.
+#[test]
+fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
+    let script = Script::always("proxy_http_call", Answer::Status(10));
+    let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &strict("deny"));
+    let before = worker.host().called("proxy_http_call");
+    assert_eq!(worker.request(&client(1)).answer().status, 503);
+    assert_eq!(worker.host().called("proxy_http_call") - before, 1);
 }
 
 #[test]

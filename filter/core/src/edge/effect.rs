@@ -74,6 +74,8 @@ pub enum Unread {
     NotRead(String),
     /// There was no good answer; this says why.
     Failed(String),
+    /// The host made no call; this says why.
+    NotMade(String),
     /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].
     TooLarge(usize),
 }

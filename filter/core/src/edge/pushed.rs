@@ -75,7 +75,9 @@ impl Edge {
         self.limiter.end_fetch(number, version);
         let document = match answer {
             Ok(document) => document,
-            Err(Unread::Failed(trouble) | Unread::NotRead(trouble)) => return self.try_again(trouble, turn),
+            Err(Unread::Failed(trouble) | Unread::NotRead(trouble) | Unread::NotMade(trouble)) => {
+                return self.try_again(trouble, turn);
+            }
             Err(Unread::TooLarge(size)) => {
                 self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
                 return turn.site.end_fetch(turn.now);

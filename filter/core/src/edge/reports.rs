@@ -128,7 +128,9 @@ pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
         Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),
         Ok(body) => body.len(),
         Err(Unread::TooLarge(size)) => size,
-        Err(Unread::Failed(trouble) | Unread::NotRead(trouble)) => return Err(trouble),
+        Err(Unread::Failed(trouble) | Unread::NotRead(trouble) | Unread::NotMade(trouble)) => {
+            return Err(trouble);
+        }
     };
     Err(too_large(size, MESSAGE_BYTES_MAX))
 }

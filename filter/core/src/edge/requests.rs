@@ -114,12 +114,14 @@ impl Edge {
         if matches!(answer, Err(Unread::NotRead(_))) {
             self.limiter.speak_version_before(now);
         }
+        let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
         let answered = if let Some(Ok(answered)) = drawn {
             self.share_what_was_heard(site);
             answered
         } else {
-            if let Some(again) = self.draw_again(draw, open, now) {
+            // A host that has just made no call would make none now.
+            if is_made && let Some(again) = self.draw_again(draw, open, now) {
                 return Some(again);
             }
             self.limiter.draw_failed(number, site, now);

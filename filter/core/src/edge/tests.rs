@@ -257,6 +257,19 @@ fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
     assert_eq!(answered(&mut edge, &mut open, &again, failed(), &mut site, end).unwrap(), "503");
 }
 
+#[test]
+fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    greeted(&mut edge, &mut site, 1_000_000);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    let not_made = Err(Unread::NotMade("no such cluster".into()));
+    assert_eq!(answered(&mut edge, &mut open, &call, not_made, &mut site, T0).unwrap(), "503");
+    assert!(open.is_done());
+    let next = waiting(&mut edge, &mut Open::new(6), &mut site);
+    assert_eq!(Report::decode(&next.body).unwrap().keys[0].ahead, 1, "the next request asks for itself");
+}
+
 /// If the first call were given up at half of the time there, no answer would ever be in time.
 #[test]
 fn where_answers_take_long_or_none_came_yet_the_first_call_has_all_of_the_time() {
