@@ -40,6 +40,7 @@
 
 pub mod access;
 pub mod check;
+pub mod claims;
 pub mod config;
 pub mod connections;
 pub mod descriptors;

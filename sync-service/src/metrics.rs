@@ -61,6 +61,15 @@ pub struct Bearer {
     pub token: String,
 }
 
+/// Which POP claimed what it was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusedClaim {
+    /// The POP's name; empty for those beyond the maximum.
+    pub pop: String,
+    /// `rule`, `tokens`, `keys` or `ban`.
+    pub reason: &'static str,
+}
+
 /// How a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Status {
@@ -108,6 +117,8 @@ metrics! {
     reports_wire: Family<Wire, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
+    /// Keys and bans of which a POP claimed more than it can have, by POP and reason.
+    claims_refused: Family<RefusedClaim, Counter>;
     /// Keys charged.
     keys_charged: Counter;
     /// Tokens charged.
@@ -245,6 +256,7 @@ mod tests {
         let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
         metrics.count_use("fra-2026");
+        let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });
         }

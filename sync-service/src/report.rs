@@ -14,6 +14,7 @@ use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
 use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
 
+use crate::claims::RefusedClaims;
 use crate::figures;
 use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
@@ -27,6 +28,7 @@ pub struct Exchange {
     /// The rule set that POPs are told to run.
     pub rules: Arc<RuleSets>,
     hub: Mutex<Hub>,
+    refused: RefusedClaims,
     /// This weir-sync's name in the store.
     member: String,
     /// Notified when there are bans that the other regions have not heard of.
@@ -50,6 +52,7 @@ impl Exchange {
             metrics,
             member: settings.member.clone(),
             hub: Mutex::new(Hub::new(settings)),
+            refused: RefusedClaims::default(),
             new_bans: Notify::new(),
             started: Instant::now(),
         }
@@ -58,6 +61,9 @@ impl Exchange {
     /// The reply to `report`, as bytes of the `version` that it was made in.
     pub async fn answer(&self, version: Version, report: Report) -> Vec<u8> {
         self.metrics.count_wire(version);
+        if let Some(rules) = self.rules.news() {
+            self.hub().know_rules(rules);
+        }
         let pending = self.hub().report(self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();
@@ -149,6 +155,7 @@ impl Exchange {
     fn observe(&self, settled: &Settled<StoreError>, took: Duration) {
         let Settled { pop, reply, facts, error } = settled;
         let metrics = &self.metrics;
+        self.refused.note(pop, &facts.refused, metrics);
         metrics.store_latency.observe(took.as_secs_f64());
         metrics.reports_stale.inc_by(u64::from(facts.is_stale));
         match error {

@@ -3,6 +3,7 @@
 //! The current version is asked for each interval, and its document fetched before any POP is told of it: so
 //! a POP that is told a version can fetch it here, whether the store answers or not.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +11,12 @@ use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weir_budget::claims::KnownRule;
 use weir_rules::reading::ConfigError;
 
+use crate::claims::known_rules;
 use crate::document::{Document, Form};
-use crate::store::rules::{Kept, Put, Stored};
+use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 use crate::store::{Store, StoreError};
 
 /// How often a change is tried again after another writer was quicker.
@@ -85,7 +88,18 @@ pub struct RuleSets {
     held: Mutex<Option<Held>>,
     /// Whether the store, when it was last asked, had no version at all.
     is_missing: AtomicBool,
+    known: Mutex<Known>,
     shown: Gauge,
+}
+
+/// The rules of the versions that are kept: POPs may run any of them.
+#[derive(Default)]
+struct Known {
+    versions: BTreeMap<u64, Vec<KnownRule>>,
+    /// Whether all versions were looked at that the store had at first.
+    is_complete: bool,
+    /// Whether [`RuleSets::news`] has returned them.
+    is_told: bool,
 }
 
 impl std::fmt::Debug for RuleSets {
@@ -97,7 +111,13 @@ impl std::fmt::Debug for RuleSets {
 impl RuleSets {
     /// The rule sets in `store`; `shown` is set to the version that POPs are told to run.
     pub fn new(store: Arc<dyn Store>, shown: Gauge) -> Self {
-        Self { store, held: Mutex::default(), is_missing: AtomicBool::new(false), shown }
+        Self {
+            store,
+            held: Mutex::default(),
+            is_missing: AtomicBool::new(false),
+            known: Mutex::default(),
+            shown,
+        }
     }
 
     /// The version that POPs are told to run, as last heard from the store; 0 if none was.
@@ -115,6 +135,9 @@ impl RuleSets {
         let before = self.version();
         let current = self.store.rules_version().await?;
         self.is_missing.store(current.is_none(), Ordering::Relaxed);
+        if current.is_some() {
+            self.know_kept().await?;
+        }
         let Some(version) = current.filter(|version| *version != before) else { return Ok(()) };
         // Dropped since: the next interval hears of a newer one.
         let Some(document) = self.store.get_rules(version).await? else { return Ok(()) };
@@ -123,6 +146,29 @@ impl RuleSets {
         if held.as_ref().map_or(0, |held| held.version) == before {
             self.hold(&mut held, version, document);
         }
+        Ok(())
+    }
+
+    /// The rules of all versions that are kept, if there are new ones since the last call.
+    pub fn news(&self) -> Option<Vec<KnownRule>> {
+        let mut known = self.known();
+        if !known.is_complete || std::mem::replace(&mut known.is_told, true) {
+            return None;
+        }
+        Some(known.versions.values().flatten().cloned().collect())
+    }
+
+    /// Looks at the versions that the store has, once.
+    async fn know_kept(&self) -> Result<(), StoreError> {
+        if self.known().is_complete {
+            return Ok(());
+        }
+        for Kept { version, .. } in self.store.kept_rules().await? {
+            if let Some(document) = self.store.get_rules(version).await? {
+                self.known().add(version, document.as_bytes());
+            }
+        }
+        self.known().is_complete = true;
         Ok(())
     }
 
@@ -211,12 +257,32 @@ impl RuleSets {
 
     fn hold(&self, held: &mut MutexGuard<'_, Option<Held>>, version: u64, document: String) {
         self.shown.set(i64::try_from(version).unwrap_or(i64::MAX));
+        self.known().add(version, document.as_bytes());
         **held = Some(Held { version, document: document.into() });
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
         // Nothing that runs under this lock panics; should it, what it guards is still good.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Adds what a version says. One that cannot be read any more, no POP can run either.
+    fn add(&mut self, version: u64, document: &[u8]) {
+        if self.versions.contains_key(&version) {
+            return;
+        }
+        let Ok(document) = Document::read(document, Form::Json) else { return };
+        self.versions.insert(version, known_rules(document.rules()).collect());
+        while self.versions.len() > VERSIONS_KEPT {
+            self.versions.pop_first();
+        }
+        self.is_told = false;
     }
 }
 

@@ -1,6 +1,8 @@
 //! The simulation: what it reaches, and that what it says can be seen again.
 
+use weir_budget::claims;
 use weir_tests::simulation::faults::Fault;
+use weir_tests::simulation::lies::Lie;
 use weir_tests::simulation::scenario::{self, Plan, Size};
 use weir_tests::simulation::setup::{BY_COST, RuleText, Setup};
 use weir_tests::simulation::{plots, quotas, random, reaction, scenarios, traffic};
@@ -191,4 +193,26 @@ fn plots_are_the_same_every_time() {
     let svg = contended.svg().unwrap();
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     assert_eq!(svg, contended.svg().unwrap());
+}
+
+/// A POP that its client does not ask says whatever takes most from it, for 20 s of 120 s. The client asks the others for
+/// nine tenths of its quota, and gets all but the stated amount (docs/operating.md).
+#[test]
+fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client() {
+    const SECONDS: u64 = 120;
+    for (lie, size) in Lie::ALL.into_iter().flat_map(|lie| [(lie, SMALL), (lie, MIDDLE)]) {
+        let mut plan = Plan::of(size, SECONDS, traffic::at_pops(90.0, size.pops, |pop| pop > 0));
+        let lies = [10 * SECOND_NS, 30 * SECOND_NS];
+        plan.setup.lie = Some((lie, lies));
+        let world = scenario::run(plan).unwrap();
+        let account = world.reference.account(0, 0);
+        let quota = account.quota;
+        let at_once_ns = claims::BURSTS * quota.fill_ns() + claims::LATE_NS + claims::SPAN_NS;
+        // It takes a while to be heard, and to be forgotten.
+        let stated = (at_once_ns + lies[1] - lies[0] + 5 * SECOND_NS) / quota.token_ns();
+        let (offered, admitted) = (account.tally.offered, account.tally.admitted);
+        assert!(admitted + stated >= offered, "{lie:?}, {size:?}: {admitted} of {offered}, stated: {stated}");
+        let refused: Vec<_> = world.syncs().flat_map(|sync| &sync.refused).collect();
+        assert_eq!(refused.is_empty(), lie == Lie::Demand, "{lie:?}: {:?}", refused.first());
+    }
 }

@@ -53,10 +53,12 @@ struct Buckets {
     heard_at: Time,
     is_in_debt: bool,
     is_warm: bool,
+    /// The most that one POP is believed to be asked for, in thousandths of a token per second.
+    most_milli: u64,
 }
 
 /// What a report says of the demand for a bucket.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Said {
     /// Tokens, since its epoch began.
     pub asked: u64,
@@ -64,6 +66,8 @@ pub struct Said {
     pub recently: u64,
     /// How long ago the oldest unconfirmed one was asked for, in nanoseconds.
     pub span_ns: u64,
+    /// The most that its POP is believed to be asked for, in thousandths of a token per second.
+    pub most_milli: u64,
 }
 
 /// What is known of a bucket when it reports.
@@ -91,7 +95,7 @@ impl Demands {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            let milli = per_second_milli(said.recently, WINDOW_NS);
+            let milli = per_second_milli(said.recently, WINDOW_NS).min(said.most_milli);
             return Demand { milli, askers: u32::from(said.recently > 0) };
         };
         budget.observe(now, source, said, is_shared);
@@ -105,7 +109,8 @@ impl Demands {
 
     /// What `pop` is asked for as of `now`, in thousandths of a token per second.
     pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
-        self.windows(id, pop).map(|window| window.milli(now)).fold(0, u64::saturating_add)
+        let milli = self.windows(id, pop).map(|window| window.milli(now)).fold(0, u64::saturating_add);
+        milli.min(self.budgets.get(id).map_or(0, |budget| budget.most_milli))
     }
 
     /// Whether `pop` was asked for it of late.
@@ -143,7 +148,7 @@ impl Demands {
 
 impl Buckets {
     fn observe(&mut self, now: Time, source: &SourceId, said: &Said, is_shared: bool) {
-        self.heard_at = now;
+        (self.heard_at, self.most_milli) = (now, said.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
         }
@@ -160,13 +165,15 @@ impl Buckets {
     }
 
     fn demand(&self, now: Time) -> Demand {
-        let (mut milli, mut askers, mut last) = (0_u64, 0, None);
+        let (mut milli, mut askers) = (0_u64, 0);
+        let mut last = (None, 0_u64);
         for (source, window) in self.windows.iter() {
             let part = window.milli(now);
-            milli = milli.saturating_add(part);
-            if part > 0 && last.replace(&source.pop) != Some(&source.pop) {
-                askers += 1;
-            }
+            let before = if last.0 == Some(&source.pop) { last.1 } else { 0 };
+            let of_pop = before.saturating_add(part).min(self.most_milli);
+            milli = milli.saturating_add(of_pop - before);
+            askers += u32::from(before == 0 && of_pop > 0);
+            last = (Some(&source.pop), of_pop);
         }
         Demand { milli: milli.min(COUNT_MAX), askers }
     }

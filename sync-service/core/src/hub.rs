@@ -24,6 +24,7 @@ use weir_wire::time::Time;
 use crate::alone::Share;
 use crate::ban::{BannedKey, Bans};
 use crate::budget::Account;
+use crate::claims::{KnownRule, Refusal};
 use crate::divide::Terms;
 use crate::escrow::{Draw, Drawn};
 use crate::figures::{Figures, Rules};
@@ -69,6 +70,7 @@ pub struct Pending {
     plan: Plan,
     sender: Sender,
     has_bans: bool,
+    refusals: Vec<Refusal>,
 }
 
 /// What the store made of a report. A part of it may be out of reach.
@@ -108,6 +110,8 @@ pub struct Facts {
     pub tokens: u64,
     /// Budgets with an admit ratio below one.
     pub limiting: u64,
+    /// What the report claimed and was refused, by reason.
+    pub refused: Vec<Refusal>,
     /// The POPs that are taken for the whole fleet, because its size is not known. Said only when the guess begins.
     pub guess: Option<u32>,
 }
@@ -157,15 +161,23 @@ impl Hub {
         }
     }
 
+    /// The fleet has these rules, of all versions of the rule set that are kept; claims of others are refused from now
+    /// on.
+    pub fn know_rules(&mut self, rules: Vec<KnownRule>) {
+        self.region.claims.know_rules(rules);
+    }
+
     /// A report arrives at `now`, which is `unix_us` microseconds since 1970.
-    pub fn report(&mut self, now: Time, unix_us: u64, report: Report) -> Pending {
+    pub fn report(&mut self, now: Time, unix_us: u64, mut report: Report) -> Pending {
         let sender = self.pops.hear(now, &report);
         self.fleet.hear(report.pops);
         self.rules.hear(now, &report.rules);
+        self.region.claims.check_bans(now, &mut report);
         let has_bans = self.bans.hear(now, &report);
         let mut plan = self.region.hear(now, &report);
         plan.date(unix_us);
-        Pending { report, plan, sender, has_bans }
+        let refusals = self.region.claims.refusals();
+        Pending { report, plan, sender, has_bans, refusals }
     }
 
     /// The store has answered what `pending` asks, or has failed. Each key without an account goes on as if the store were
@@ -177,19 +189,23 @@ impl Hub {
         pending: Pending,
         answers: Answers<E>,
     ) -> Settled<E> {
-        let Pending { report, plan, sender, .. } = pending;
+        let Pending { report, plan, sender, refusals, .. } = pending;
         if let Ok(pops) = answers.pops {
             self.fleet.count(now, pops, self.settings.pop_ttl_ns);
         }
         let share = self.share(now);
-        let mut facts = Facts::of(&report, sender, self.note_guess(share));
+        let guess = self.note_guess(share);
+        let mut facts = Facts { refused: refusals, ..Facts::of(&report, sender, guess) };
         let error = answers.error(&plan);
         let Answers { accounts, drawn, .. } = answers;
         if error.is_none() || accounts.iter().any(Result::is_ok) || drawn.iter().any(Result::is_ok) {
             self.store_answered_at = now;
         }
         let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
-            Ok(account) => self.region.grant_one(now, entry, account),
+            Ok(account) => {
+                self.region.claims.settle(&report.pop, &entry.id, &entry.counts);
+                self.region.grant_one(now, entry, account)
+            }
             Err(_) => self.region.grant_alone(now, &report.pop, entry, share),
         };
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();

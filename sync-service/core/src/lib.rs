@@ -44,7 +44,7 @@
 //! What [`hub`] is made of, in the order a report meets it:
 //!
 //! 1. [`pops`] knows who reports here, and how large the fleet is;
-//! 2. [`ban`] sees to it that every POP hears of the keys that a penalty holds, and [`push`] that it heard;
+//! 2. [`claims`] lets no more through than a POP can have admitted; [`ban`] sees to it that every POP hears of the keys that a penalty holds, and [`push`] that it heard;
 //! 3. [`region`] makes a [`plan`] of the report: what to charge, and for strict rules what to draw; [`demand`] turns
 //!    its cumulative counts into requests per second;
 //! 4. the store charges a [`budget`], exactly once: [`source`] knows what was charged for a POP and how late its
@@ -72,6 +72,7 @@ pub mod ban;
 pub mod bound;
 mod bounded;
 pub mod budget;
+pub mod claims;
 mod clock;
 pub mod demand;
 pub mod divide;

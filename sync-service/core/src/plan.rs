@@ -62,6 +62,8 @@ enum Answer {
     Entry(usize),
     /// With a draw, for one of its claims.
     Claim { draw: usize, claim: usize },
+    /// Nowhere: what it claims is refused.
+    Refused,
 }
 
 impl Plan {
@@ -95,6 +97,17 @@ impl Plan {
         let Some(draw) = self.draws.get_mut(at) else { return };
         self.answers.push(Answer::Claim { draw: at, claim: draw.claims.len() });
         draw.claims.push(claim);
+    }
+
+    /// The next key is refused: nothing is charged for it, granted or confirmed.
+    pub(crate) fn refuse_next(&mut self) {
+        self.answers.push(Answer::Refused);
+    }
+
+    /// The numbers of the report's keys that are refused.
+    pub fn refused(&self) -> impl Iterator<Item = usize> {
+        let answers = self.answers.iter().enumerate();
+        answers.filter(|(_, answer)| matches!(answer, Answer::Refused)).map(|(at, _)| at)
     }
 
     /// Looks up the windows of calendar quotas at `unix_us` microseconds since 1970. Before that they have none, and
@@ -131,6 +144,7 @@ impl Plan {
                 let lease = drawn.and_then(|drawn| drawn.leases.get(claim));
                 Some(Allowance::Leased(*lease.unwrap_or(&NO_LEASE)))
             }
+            Answer::Refused => Some(Allowance::Leased(NO_LEASE)),
         };
         self.answers.iter().filter_map(allowance).collect()
     }

@@ -10,6 +10,7 @@ use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, SourceId};
+use crate::claims::{Claims, demand_milli_max};
 use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
 use crate::escrow::Claim;
@@ -26,6 +27,8 @@ pub struct Region {
     member: String,
     name: String,
     terms: Terms,
+    /// What the POPs claim.
+    pub claims: Claims,
     pub(crate) demands: Demands,
     /// The keys that every POP must hear of.
     pub hot: HotKeys,
@@ -42,6 +45,7 @@ impl Region {
             member: member.into(),
             name: region_of(member).into(),
             terms,
+            claims: Claims::default(),
             demands: Demands::default(),
             hot: HotKeys::default(),
             heard: Heard::default(),
@@ -53,11 +57,16 @@ impl Region {
     /// Takes in a report at `now`: what is to be charged for it.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
+        let mut visit = self.claims.visit(now, report);
         let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for key in &report.keys {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
+            if !visit.is_of_known_rule(report, key) {
+                plan.refuse_next();
+                continue;
+            }
             let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
             let known = known.entry((&key.value, key.rule));
             if rule.sharing.strict {
@@ -69,20 +78,26 @@ impl Region {
                 plan.next_claim(at, claim);
                 continue;
             }
-            let at = *known.or_insert_with(|| plan.add_entry(id(), rule));
-            let Some(entry) = plan.next_entry(at) else { continue };
             source.epoch = report.epoch(key);
+            let id = id();
+            let Some(passed) = visit.take(&id, rule, source.epoch, key) else {
+                plan.refuse_next();
+                continue;
+            };
+            let at = *known.or_insert_with(|| plan.add_entry(id, rule));
+            let Some(entry) = plan.next_entry(at) else { continue };
             let span_ns = u64::from(key.span_ms) * 1_000_000;
-            let said = Said { asked: key.asked, recently: key.asked_recently, span_ns };
+            let most_milli = demand_milli_max(rule.quota);
+            let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
             entry.demand = self.demands.observe(now, &entry.id, &source, &said);
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             if entry.sharing.floor(&self.name) > 0 {
-                self.floors.hear(now, &entry.id, &source, key.admitted);
+                self.floors.hear(now, &entry.id, &source, passed.admitted);
             }
             entry.counts.push(Count {
                 epoch: source.epoch,
-                admitted: key.admitted,
-                unconfirmed: key.unconfirmed,
+                admitted: passed.admitted,
+                unconfirmed: passed.unconfirmed,
                 span_us: u64::from(key.span_ms) * 1_000,
                 missing: u64::from(key.missing),
                 made_ms: report.made_ms,

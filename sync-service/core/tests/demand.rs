@@ -23,7 +23,7 @@ fn source(pop: &str, epoch: u64) -> SourceId {
 }
 
 fn said(asked: u64, recently: u64) -> Said {
-    Said { asked, recently, span_ns: 0 }
+    Said { asked, recently, span_ns: 0, most_milli: u64::MAX }
 }
 
 #[test]

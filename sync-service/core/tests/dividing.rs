@@ -154,7 +154,8 @@ fn run_loop(factor: u64) -> u64 {
             if ms % 250 == i as u64 * 40 {
                 let now = Time::from_nanos(ms * 1_000_000);
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
-                let said = Said { asked: pop.asked, recently: pop.asked - pop.asked_reported, span_ns: 0 };
+                let (asked, recently) = (pop.asked, pop.asked - pop.asked_reported);
+                let said = Said { asked, recently, span_ns: 0, most_milli: u64::MAX };
                 let demand = demands.observe(now, &id, &source, &said);
                 pop.asked_reported = pop.asked;
                 let counts = vec![Count {

@@ -208,7 +208,7 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     assert!(entry.counts.is_empty(), "a look charges nothing");
     let mut budget = Budget::default();
     let mut spent = entry.clone();
-    spent.counts = here.report(at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+    spent.counts = hub("eu").report(at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, &[Ok(account)]);

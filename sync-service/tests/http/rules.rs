@@ -1,12 +1,16 @@
 //! The fleet's rule set over HTTP: who may change it, what a change must say, what is refused.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_sync::config::{Config, Secret, TokenSource};
+use weir_wire::messages::{Allowance, Leased};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
 use crate::Server;
-use crate::client::{Answer, ask, get, greeting, report, request};
+use crate::client::{Answer, ask, get, greeting, one_key, report, request};
 use crate::exchange::{metric, reply};
 use crate::stores::Shared;
 
@@ -295,10 +299,10 @@ async fn other_methods_and_media_types_are_refused() {
 
 /// Waits until `server` tells POPs to run `version`.
 async fn tells(server: &Server, version: u64) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {
-        assert!(std::time::Instant::now() < deadline, "POPs are not told of {version}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < deadline, "POPs are not told of {version}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -324,4 +328,28 @@ async fn every_replica_tells_its_pops_and_has_what_it_tells_of_without_the_store
     store.set_gone(false);
     let second = put(&iad, &of(version), &rules("6/s")).await;
     tells(&fra, second).await;
+}
+
+/// A POP of the fleet's rules is charged; one that reports the same rule with another quota is not, and shows.
+#[tokio::test]
+async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
+    let server = Server::start(guarded()).await;
+    let claim = async |quota: Quota, sequence: u64| {
+        let mut told = one_key("fra1", sequence, 40, 40, 50);
+        (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
+        reply(&report(server.address, REPORTER, &told).await).grants[0]
+    };
+    let quota = |rate: &str| Quota::new(rate.parse().unwrap(), 100).unwrap();
+    let is_refused = |allowance: Allowance| allowance == Allowance::Leased(Leased::NONE);
+    assert!(!is_refused(claim(quota("7/s"), 1).await), "without a rule set any rule may be meant");
+    put(&server, FIRST, &rules("100/s")).await;
+    put(&server, ANY, &rules("200/s")).await;
+    let ends = Instant::now() + Duration::from_secs(10);
+    while !is_refused(claim(quota("7/s"), 2).await) {
+        assert!(Instant::now() < ends, "the versions are never known");
+    }
+    let burst = |rate: u32| Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
+    assert!(!is_refused(claim(burst(100), 3).await), "the version before");
+    assert!(!is_refused(claim(burst(200), 4).await), "the current one");
+    assert!(metric(&server, r#"weir_sync_claims_refused_total{pop="fra1",reason="rule"}"#).await >= 1.0);
 }

@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_budget::budget::Account as StoreAccount;
+use weir_budget::claims::Refusal;
 use weir_budget::hub::Answers;
 use weir_budget::plan::Entry;
 use weir_limiter::edge;
+use weir_wire::messages::{Message, Report, Rule};
 
 use super::invariants;
 use super::store::Wrong;
@@ -56,12 +58,35 @@ impl World {
                 None => self.ask_store(now, sync, Question::Rules(call)),
             }
         } else if self.syncs[sync].is_up {
-            let pending = self.syncs[sync].hear(report, now);
+            let told = self.lied(now, call, report);
+            let pending = self.syncs[sync].hear(told.as_deref().unwrap_or(report), now);
             let has_bans = pending.has_bans();
-            self.ask_store(now, sync, Question::Report(call, pending));
+            self.ask_store(now, sync, Question::Report(call, Box::new(pending)));
             if has_bans {
                 self.share_bans(now, sync);
             }
+        }
+    }
+
+    /// What the lying POP makes of its report at `now`, if it lies then.
+    fn lied(&self, now: u64, call: Call, report: &[u8]) -> Option<Vec<u8>> {
+        let (lie, [from, to]) = self.setup.lie.filter(|_| call.pop == 0)?;
+        if !(WARM_UP_NS + from..WARM_UP_NS + to).contains(&now) {
+            return None;
+        }
+        let mut report = Report::decode(report).expect("a good report");
+        let account = self.reference.account(0, 0);
+        let id = self.reference.id(0, 0);
+        let rule = Rule { name: id.rule, quota: account.quota, sharing: account.sharing.clone() };
+        lie.tell(&mut report, call.id, &rule, &id.value);
+        Some(report.encode())
+    }
+
+    /// Honest POPs are refused nothing.
+    fn nothing_is_refused(&self, sync: usize, now: u64) {
+        let of_honest = |(pop, _): &&(String, Refusal)| self.setup.lie.is_none() || *pop != self.pops[0].name;
+        if let Some((pop, refusal)) = self.syncs[sync].refused.iter().find(of_honest) {
+            self.label.violated("claims", now.saturating_sub(WARM_UP_NS), &format!("{pop}: {refusal:?}"));
         }
     }
 
@@ -157,6 +182,9 @@ impl World {
                 continue;
             };
             self.reference.account_mut(rule, key).spread = account.spread;
+            if self.setup.lie.is_some() {
+                continue;
+            }
             let (known, charged) = (self.reference.account(rule, key), self.store.charged(&entry.id));
             // A budget may charge again what was forgotten; that is stated.
             let charged = charged - self.store.charged_twice(&entry.id);
@@ -180,7 +208,9 @@ impl World {
 
     /// Acts on the store's answer, or on its absence.
     fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
-        match self.syncs[asker.sync].told(question, answer, now) {
+        let next = self.syncs[asker.sync].told(question, answer, now);
+        self.nothing_is_refused(asker.sync, now);
+        match next {
             Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),
             Next::Ask(question) => self.ask_store(now, asker.sync, *question),
             Next::Nothing => {}
@@ -194,6 +224,10 @@ impl World {
     }
 
     fn reply(&mut self, now: u64, call: Call, reply: &Rc<[u8]>, is_settled: bool) {
+        if call.pop == 0 && self.setup.lie.is_some_and(|(_, [from, _])| now >= WARM_UP_NS + from) {
+            // It hears answers to what it did not ask, and needs none.
+            return;
+        }
         self.wire.replied(call.pop, reply);
         for delay in self.network.near(call.pop, now, &mut self.rng).into_iter().flatten() {
             self.queue.push(now + delay, Event::Answered { call, reply: Rc::clone(reply), is_settled });

@@ -50,6 +50,7 @@ pub mod ideal;
 pub mod invariants;
 pub mod judge;
 pub mod ledger;
+pub mod lies;
 pub mod log;
 pub mod lumps;
 pub mod many;

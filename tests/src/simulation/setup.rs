@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use weir_budget::claims::KnownRule;
 use weir_budget::divide::Terms;
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_rules::RuleSet;
@@ -10,6 +11,7 @@ use weir_wire::time::SECOND_NS;
 
 use super::bound::{self, Bound};
 use super::clocks;
+use super::lies::{Lie, known_rules};
 use super::network::Link;
 
 /// A rule as an operator writes it.
@@ -117,6 +119,9 @@ pub struct Setup {
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
     pub puts: Vec<(u64, Vec<RuleText>)>,
+    /// What the first POP lies, and from when to when, in nanoseconds from the begin of the traffic. Then what is
+    /// charged is not compared with what was admitted.
+    pub lie: Option<(Lie, [u64; 2])>,
     /// What wall clocks read at first, in microseconds since 1970.
     pub begins_us: u64,
     /// Whether the outcome of each request is kept.
@@ -150,6 +155,7 @@ impl Default for Setup {
             bound: bound::bound,
             is_accounted: true,
             puts: Vec::new(),
+            lie: None,
             begins_us: clocks::BEGINS_US,
             keeps_log: false,
             keeps_times: false,
@@ -184,6 +190,14 @@ impl Setup {
             Ok(config) => Ok(config.rules),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
         }
+    }
+
+    /// The rules that POPs may report: their own, and those that are put.
+    pub fn known_rules(&self) -> Result<Vec<KnownRule>, String> {
+        let sets =
+            self.puts.iter().map(|(_, rules)| Self { rules: rules.clone(), ..self.clone() }.rule_set());
+        let sets: Result<Vec<_>, _> = sets.chain([self.rule_set()]).collect();
+        Ok(sets?.iter().flat_map(known_rules).collect())
     }
 
     /// Whether requests of client `key` are accounted for.

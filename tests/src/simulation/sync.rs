@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::Account;
+use weir_budget::claims::{KnownRule, Refusal};
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
@@ -26,7 +27,7 @@ pub(super) const BACKOFF_NS_MAX: u64 = 2 * SECOND_NS;
 #[derive(Debug)]
 pub(super) enum Question {
     /// What a report brings.
-    Report(Call, Pending),
+    Report(Call, Box<Pending>),
     /// What an interval brings.
     Tick(Tick),
     /// How budgets stand.
@@ -84,20 +85,29 @@ pub struct Sync {
     clock: Clock,
     wall: WallClock,
     terms: Terms,
+    known_rules: Vec<KnownRule>,
     hub: Hub,
     link: Link,
     /// The rule set that POPs are told to run, as the store last said.
     rule_set: RuleSet,
+    /// What POPs claimed and were refused, by their names.
+    pub refused: Vec<(String, Refusal)>,
 }
 
 impl Sync {
     /// The `replica`th of a region's weir-syncs.
-    pub fn new(region: usize, replica: usize, clock: Clock, setup: &Setup) -> Self {
+    pub fn new(
+        region: usize,
+        replica: usize,
+        clock: Clock,
+        setup: &Setup,
+        known_rules: Vec<KnownRule>,
+    ) -> Self {
         let (replicas, terms) = (setup.syncs_per_region, setup.terms);
         let wall = WallClock::beginning(setup.begins_us);
         let member =
             if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
-        let (hub, link) = (hub(&member, terms), Link::default());
+        let (hub, link) = (hub(&member, terms, &known_rules), Link::default());
         Self {
             region,
             member,
@@ -106,9 +116,11 @@ impl Sync {
             clock,
             wall,
             terms,
+            known_rules,
             hub,
             link,
             rule_set: RuleSet::default(),
+            refused: Vec::new(),
         }
     }
 
@@ -158,7 +170,10 @@ impl Sync {
                     Some(Answer::Report(answers)) => answers,
                     _ => Answers::failed(&pending, ()),
                 };
-                let reply = self.hub.settle(time, self.rule_set.version, pending, answers).reply;
+                let settled = self.hub.settle(time, self.rule_set.version, *pending, answers);
+                let refused = settled.facts.refused.into_iter();
+                self.refused.extend(refused.map(|refusal| (settled.pop.clone(), refusal)));
+                let reply = settled.reply;
                 return Next::Reply(call, reply.encode(), reply.settled.is_all());
             }
             (Question::Tick(tick), Some(Answer::Tick(fleet, rule_set))) => {
@@ -183,7 +198,7 @@ impl Sync {
     pub fn crash(&mut self) {
         self.is_up = false;
         self.life += 1;
-        (self.hub, self.link) = (hub(&self.member, self.terms), Link::default());
+        (self.hub, self.link) = (hub(&self.member, self.terms, &self.known_rules), Link::default());
         self.rule_set = RuleSet::default();
     }
 }
@@ -218,6 +233,9 @@ impl Link {
     }
 }
 
-fn hub(member: &str, terms: Terms) -> Hub {
-    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 })
+fn hub(member: &str, terms: Terms, known_rules: &[KnownRule]) -> Hub {
+    let settings = Settings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
+    let mut hub = Hub::new(settings);
+    hub.know_rules(known_rules.to_vec());
+    hub
 }

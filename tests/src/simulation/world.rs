@@ -130,13 +130,14 @@ impl World {
     /// A world at the begin of its traffic. Fails if a rule cannot be read.
     pub fn new(setup: Setup, traffic: Traffic, schedule: Schedule) -> Result<Self, String> {
         let rules = setup.rule_set()?;
+        let known_rules = setup.known_rules()?;
         let mut rng = Rng::with_seed(setup.seed);
         let traffic_rng = traffic_rng(setup.seed);
         let pops = (0..setup.pops).map(|i| Pop::new(i, &setup, &mut rng)).collect();
         let replicas = setup.syncs_per_region;
         let syncs = (0..setup.regions * replicas).map(|i| {
             let clock = Clock::random(setup.drift_ppm_max, &mut rng);
-            Sync::new(i / replicas, i % replicas, clock, &setup)
+            Sync::new(i / replicas, i % replicas, clock, &setup, known_rules.clone())
         });
         let syncs = syncs.collect();
         let mut world = Self {
@@ -291,6 +292,11 @@ impl World {
     pub fn bound(&self, rule: usize) -> f64 {
         let account = self.reference.account(rule, 0);
         (self.setup.bound)(account.quota, &account.sharing, self.fleet)
+    }
+
+    /// Its weir-syncs.
+    pub fn syncs(&self) -> impl Iterator<Item = &Sync> {
+        self.syncs.iter()
     }
 
     /// The setup it was made from.

@@ -1,0 +1,268 @@
+//! What a POP may claim: what an honest one can reach, what is refused one that lies, and that all of it is bounded.
+
+use proptest::prelude::*;
+use weir_budget::claims::{
+    BURSTS, DEMAND_TIMES, EVEN_SHARE, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX, Reason, SPAN_NS,
+};
+use weir_budget::divide::Terms;
+use weir_budget::hub::{Answers, Hub, Settings};
+use weir_budget::plan::Plan;
+use weir_budget::region::Region;
+use weir_wire::messages::{Allowance, Ban, Key, Leased, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000)
+}
+
+fn quota() -> Quota {
+    Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
+}
+
+fn rule(quota: Quota) -> Rule {
+    Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }
+}
+
+/// A count of the client's key that no reply has confirmed.
+fn key(epoch: u32, admitted: u64) -> Key {
+    let (unconfirmed, asked) = (admitted, admitted);
+    Key { value: vec![1], epoch, admitted, unconfirmed, span_ms: 250, asked, ..Key::default() }
+}
+
+/// What a POP reports that was made at `ms` of its clock.
+fn report(ms: u64, keys: Vec<Key>) -> Report {
+    Report {
+        pop: "fra1".into(),
+        table: 1,
+        made_ms: ms,
+        rules: vec![rule(quota())],
+        keys,
+        ..Report::default()
+    }
+}
+
+fn region() -> Region {
+    Region::new("eu", Terms::default())
+}
+
+/// What the store is to hold as admitted of the client's key.
+fn admitted(plan: &Plan) -> u64 {
+    plan.entries[0].counts[0].admitted
+}
+
+fn refused(region: &mut Region) -> Vec<(Reason, u64)> {
+    region.claims.refusals().iter().map(|refusal| (refusal.reason, refusal.count)).collect()
+}
+
+/// What a POP may claim at once of a key that was never reported.
+fn at_once(span_ns: u64) -> u64 {
+    (BURSTS * quota().fill_ns() + LATE_NS + span_ns) / quota().token_ns()
+}
+
+#[test]
+fn what_is_claimed_beyond_a_few_bursts_is_charged_as_the_bucket_refills() {
+    let mut region = region();
+    let honest = region.hear(at(0), &report(0, vec![key(1, 100)]));
+    assert_eq!((admitted(&honest), refused(&mut region)), (100, vec![]));
+    let all = at_once(SECOND_NS / 4);
+    let told = admitted(&region.hear(at(250), &report(250, vec![key(1, 1 << 50)])));
+    assert_eq!(told, all + 3, "and what refilled in a quarter of a second");
+    assert_eq!(refused(&mut region), [(Reason::Tokens, 1)]);
+    let later = admitted(&region.hear(at(10_250), &report(10_250, vec![key(1, 1 << 50)])));
+    assert!((told + 100..=told + 103).contains(&later), "{told} {later}");
+    assert_eq!(region.hear(at(10_250), &report(10_250, vec![key(1, 0)])).entries[0].counts[0].admitted, 0);
+}
+
+#[test]
+fn new_epochs_tables_and_clocks_bring_no_more() {
+    let mut region = region();
+    let mut told = 0;
+    for n in 1..=40 {
+        let lie = Report { table: n, made_ms: 1 << 41, ..report(0, vec![key(n, 1 << 50)]) };
+        let plan = region.hear(at(250 * u64::from(n)), &lie);
+        told += plan.entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
+    }
+    let (all, refilled) = (at_once(SECOND_NS / 4), 100 + 100 / 64);
+    assert!((all..=all + refilled).contains(&told), "{told}, at once {all}");
+}
+
+#[test]
+fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
+    let spoken = |silent_s: u64| {
+        let mut region = region();
+        region.hear(at(0), &report(0, vec![]));
+        let ms = silent_s * 1_000;
+        let claim = Key { span_ms: u32::MAX, ..key(1, 1 << 50) };
+        region.hear(at(ms), &report(ms, vec![claim])).entries[0].counts[0].unconfirmed
+    };
+    for silent_s in [0, 60, 3_600] {
+        assert_eq!(spoken(silent_s), at_once(SPAN_NS + silent_s * SECOND_NS), "{silent_s}");
+    }
+}
+
+#[test]
+fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
+    let settings = Settings {
+        member: "eu".into(),
+        terms: Terms::default(),
+        pop_ttl_ns: 10 * SECOND_NS,
+        pops_expected: 0,
+    };
+    let mut hub = Hub::new(settings);
+    let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
+        let pending = hub.report(at(ms), 1 << 50, report(ms, vec![key(1, tokens)]));
+        let said = pending.entries()[0].counts[0].unconfirmed;
+        let mut answers = Answers::failed(&pending, ());
+        if is_charged {
+            let mut budget = weir_budget::budget::Budget::default();
+            let account = budget.charge(1 << 50, &pending.entries()[0].charge("eu", "fra1"));
+            answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+        }
+        drop(hub.settle(at(ms), 0, pending, answers));
+        said
+    };
+    assert_eq!(unconfirmed(0, 20, false), 20);
+    assert_eq!(unconfirmed(250, 30, true), 30, "the store has none of it yet");
+    assert_eq!(unconfirmed(500, 35, true), 5, "its reply was lost, but the store has it");
+}
+
+#[test]
+fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
+    let mut region = region();
+    region.hear(at(0), &report(0, vec![key(1, 1)]));
+    assert_eq!(refused(&mut region), [], "without a pushed rule set no rules are known");
+    region.claims.know_rules(vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
+    let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
+    let rules = vec![rule(slow), rule(quota()), Rule { name: "s".into(), ..rule(quota()) }];
+    let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
+    let plan = region.hear(at(250), &Report { rules, ..report(250, keys.to_vec()) });
+    assert_eq!((plan.entries.len(), plan.refused().collect::<Vec<_>>()), (1, vec![0, 2]));
+    assert_eq!(refused(&mut region), [(Reason::Rule, 2)]);
+    let none = Allowance::Leased(Leased::NONE);
+    assert_eq!(plan.of_keys::<()>(&[Allowance::Warm], &[]), [none, Allowance::Warm, none]);
+}
+
+#[test]
+fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse_for_it() {
+    let mut region = region();
+    let claim = |n: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, 400) };
+    let most = OF_ONE_POP_MAX as u64;
+    for n in (0..19_000).step_by(1_000) {
+        region.hear(at(0), &report(0, (n..n + 1_000).map(claim).collect()));
+        assert!(region.claims.meters_len() <= OF_ONE_POP_MAX);
+    }
+    assert_eq!(refused(&mut region), [(Reason::Keys, 19_000 - most)]);
+    let other = Report { pop: "iad1".into(), ..report(0, vec![key(1, 100)]) };
+    assert_eq!(admitted(&region.hear(at(0), &other)), 100);
+    let later = region.hear(at(60_000), &report(60_000, vec![claim(1 << 60)]));
+    assert_eq!((later.entries.len(), refused(&mut region)), (1, vec![]), "full meters have made room");
+}
+
+#[test]
+fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
+    let mut region = region();
+    let claim = |n: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, 400) };
+    let mut told = |pop: usize, keys: std::ops::Range<u64>| {
+        let report = Report { pop: format!("pop-{pop}"), ..report(0, keys.map(claim).collect()) };
+        region.hear(at(0), &report).entries.len()
+    };
+    for pop in 0..40 {
+        for n in (0..OF_ONE_POP_MAX as u64).step_by(1_000) {
+            told(pop, n..n + 1_000);
+        }
+    }
+    assert_eq!(told(99, 0..100), EVEN_SHARE);
+    assert!(region.claims.meters_len() <= METERS_MAX + 9 * EVEN_SHARE);
+}
+
+#[test]
+fn a_ban_is_one_that_a_rule_imposes() {
+    let settings = Settings {
+        member: "eu".into(),
+        terms: Terms::default(),
+        pop_ttl_ns: 10 * SECOND_NS,
+        pops_expected: 0,
+    };
+    let mut hub = Hub::new(settings);
+    hub.know_rules(vec![
+        KnownRule { rule: rule(quota()), ban_ms: 60_000 },
+        KnownRule { rule: Rule { name: "s".into(), ..rule(quota()) }, ban_ms: 0 },
+    ]);
+    let mut is_news = |rule_at: u16, value: u8, for_ms: u32| {
+        let rules = ["r", "s", "t"].map(|name| Rule { name: name.into(), ..rule(quota()) }).to_vec();
+        let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
+        hub.report(at(0), 1 << 50, Report { rules, bans, ..report(0, vec![]) }).has_bans()
+    };
+    assert!(is_news(0, 1, 60_000));
+    for (rule_at, value, for_ms) in [(0, 2, 60_001), (1, 3, 1_000), (2, 4, 1_000)] {
+        assert!(!is_news(rule_at, value, for_ms), "{rule_at} {for_ms}");
+    }
+}
+
+#[test]
+fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
+    let mut region = region();
+    let claim = |asked: u64| Key { asked, asked_recently: asked, ..key(1, 1) };
+    let flood = region.hear(at(0), &report(0, vec![claim(10_000)])).entries[0].demand;
+    assert_eq!(flood.milli, 20_000_000, "two thousand times the rate");
+    let lie = region.hear(at(250), &report(250, vec![claim(1 << 50)])).entries[0].demand;
+    assert_eq!(lie.milli, DEMAND_TIMES * (10_000 + 4 * 100_000));
+}
+
+/// What a POP's bucket admits at most, with lost and late reports, restarts of its Envoy a minute apart, and epochs that
+/// end at any time.
+#[derive(Clone, Debug)]
+struct Step {
+    ms: u64,
+    asks: u64,
+    late_ms: u64,
+    is_heard: bool,
+    is_new_epoch: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ms = prop_oneof![8 => 1..600_u64, 1 => 600..20_000_u64, 1 => 20_000..200_000_u64];
+    let asks = prop_oneof![0..10_u64, 0..5_000_u64];
+    (ms, asks, 0..1_500_u64, prop::bool::weighted(0.8), prop::bool::weighted(0.1)).prop_map(
+        |(ms, asks, late_ms, is_heard, is_new_epoch)| Step { ms, asks, late_ms, is_heard, is_new_epoch },
+    )
+}
+
+proptest! {
+    #[test]
+    fn an_honest_pop_is_refused_nothing(steps in prop::collection::vec(step(), 1..120), drift_ppm in -200..200_i64) {
+        let (mut region, token_ms) = (region(), quota().token_ns() / 1_000_000);
+        let (mut now_ms, mut lacks_ms, mut restarted_ms) = (0_u64, 0_u64, 0_u64);
+        let (mut epoch, mut table, mut tokens, mut since_ms) = (1, 1, 0, None);
+        let mut arrived_ms = 0;
+        for Step { ms, asks, late_ms, is_heard, is_new_epoch } in steps {
+            now_ms += ms;
+            lacks_ms = lacks_ms.saturating_sub(ms);
+            if now_ms - restarted_ms > 60_000 {
+                // What was not reported is lost.
+                (lacks_ms, restarted_ms, table, tokens, since_ms) = (0, now_ms, table + 1, 0, None);
+            } else if is_new_epoch && since_ms.is_none() {
+                (epoch, tokens) = (epoch + 1, 0);
+            }
+            let admitted = asks.min((10_000 - lacks_ms) / token_ms);
+            lacks_ms += admitted * token_ms;
+            tokens += admitted;
+            let since = *since_ms.get_or_insert(now_ms - ms);
+            if !is_heard {
+                continue;
+            }
+            // By our clock, which drifts from the POP's, and in order.
+            let here_ms = now_ms.cast_signed() + now_ms.cast_signed() * drift_ppm / 1_000_000;
+            arrived_ms = arrived_ms.max(u64::try_from(here_ms).unwrap() + late_ms);
+            let span_ms = u32::try_from(now_ms - since).unwrap();
+            let claim = Key { span_ms, ..key(epoch, tokens) };
+            let report = Report { table, ..report(now_ms, vec![claim]) };
+            let plan = region.hear(at(arrived_ms), &report);
+            prop_assert_eq!(region.claims.refusals(), []);
+            prop_assert_eq!(plan.entries[0].counts[0].admitted, tokens);
+            since_ms = None;
+        }
+    }
+}
