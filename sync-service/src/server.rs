@@ -230,6 +230,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     };
     let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
     let wait = (!config.store_wait.is_zero()).then_some(config.store_wait);
-    let options = Options { response_timeout, pop_ttl, files, nodes: config.store_nodes.clone(), wait };
+    let (nodes, keys_max) = (config.store_nodes.clone(), config.store_keys_max);
+    let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max };
     Ok(Arc::new(Redis::new(url, options)?))
 }

@@ -130,6 +130,7 @@ impl Plan {
         let is_charged = |answer: &Answer| match *answer {
             Answer::Entry(at) => accounts.get(at).is_some_and(Result::is_ok),
             Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
+            Answer::Refused => false,
         };
         Settled::of(self.answers.iter().map(is_charged))
     }

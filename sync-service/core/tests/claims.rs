@@ -1,6 +1,7 @@
 //! What a POP may claim: what an honest one can reach, what is refused one that lies, and that all of it is bounded.
 
 use proptest::prelude::*;
+use weir_budget::budget::Budget;
 use weir_budget::claims::{
     BURSTS, DEMAND_TIMES, EVEN_SHARE, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX, Reason, SPAN_NS,
 };
@@ -116,7 +117,7 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
         let said = pending.entries()[0].counts[0].unconfirmed;
         let mut answers = Answers::failed(&pending, ());
         if is_charged {
-            let mut budget = weir_budget::budget::Budget::default();
+            let mut budget = Budget::default();
             let account = budget.charge(1 << 50, &pending.entries()[0].charge("eu", "fra1"));
             answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
         }
@@ -142,6 +143,9 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     assert_eq!(refused(&mut region), [(Reason::Rule, 2)]);
     let none = Allowance::Leased(Leased::NONE);
     assert_eq!(plan.of_keys::<()>(&[Allowance::Warm], &[]), [none, Allowance::Warm, none]);
+    let account = Budget::default().charge(1 << 50, &plan.entries[0].charge("eu", "fra1"));
+    let settled = plan.settled::<()>(&[Ok(account)], &[]);
+    assert_eq!([0, 1, 2].map(|at| settled.covers(at)), [false, true, false]);
 }
 
 #[test]

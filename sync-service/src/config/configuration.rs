@@ -25,6 +25,8 @@ pub struct Config {
     pub store_timeout: Duration,
     /// How long a replica of the store may take to have a draw of a strict rule; zero does not wait for one.
     pub store_wait: Duration,
+    /// The most keys of a rule that are kept alive in Redis.
+    pub store_keys_max: usize,
     /// Where the store's nodes are reached that are announced elsewhere.
     pub store_nodes: NodeMap,
     /// A file that holds the store's password, instead of one in its address.
@@ -131,6 +133,7 @@ impl Default for Config {
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
             store_wait: Duration::ZERO,
+            store_keys_max: 500_000,
             store_nodes: NodeMap::default(),
             store_password_file: None,
             store_sentinel_password_file: None,

@@ -102,6 +102,14 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 0, 60_000)
     ),
     setting!(
+        store_keys_max,
+        "N",
+        "500000",
+        "The most keys of one rule that this weir-sync keeps alive in Redis, so that a flood of made-up keys does not fill it. \
+         Keys beyond it get the region's own share of their quota, as if the store were out of reach",
+        |text| values::count(text, 1, 100_000_000)
+    ),
+    setting!(
         store_nodes,
         "PAIRS",
         "",

@@ -5,6 +5,7 @@
 //! test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of the latter.
 
 pub mod address;
+mod ceiling;
 pub mod dial;
 pub mod link;
 pub mod memory;
@@ -105,6 +106,9 @@ pub enum StoreError {
     /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
+    /// It would be one key of its rule too many.
+    #[error("the rule has {0} keys in the store, the most that store_keys_max allows")]
+    Full(usize),
     /// The store answered with something else than what was expected.
     #[error("the store's answer is not what was expected: {0}")]
     Nonsense(&'static str),
@@ -118,6 +122,7 @@ impl StoreError {
             Self::Slow(_) => "slow",
             Self::Unconfirmed(_) => "unconfirmed",
             Self::Refused(_) => "refused",
+            Self::Full(_) => "full",
             Self::Nonsense(_) => "nonsense",
         }
     }

@@ -5,7 +5,7 @@
 //! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
 //! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and calendar quotas
 //! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
-//! and `weir:fleet`, hot keys `weir:hot`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
+//! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;
 mod charge;
@@ -13,6 +13,7 @@ mod cluster;
 mod draw;
 mod exchange;
 mod fleet;
+mod hot;
 mod keys;
 mod nodes;
 mod reach;
@@ -27,7 +28,8 @@ use std::time::Duration;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, COUNT_MAX};
 use weir_budget::escrow::{Draw, Drawn};
-use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
+use weir_budget::hot::HotKey;
+use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
@@ -37,15 +39,14 @@ use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
 use super::address::NodeMap;
+use super::ceiling::Ceiling;
 use super::dial::{DialError, Dialer, Files};
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Each, Store};
+use super::{Answer, Batch, Each, Store, StoreError};
 use crate::fleet::Seen;
 
 /// The sorted set of live POPs.
 const FLEET_KEY: &str = "weir:pops";
-/// The sorted set of hot keys.
-const HOT_KEY: &str = "weir:hot";
 
 /// Budgets in Redis.
 #[derive(Debug)]
@@ -57,11 +58,13 @@ pub struct Redis {
     draw: Arc<Lua>,
     register: Arc<Lua>,
     hot: Arc<Lua>,
+    known_hot: hot::Known,
     bans: Arc<Lua>,
     known_bans: bans::Known,
     rules: Arc<Lua>,
     fleet: Arc<Lua>,
     pop_ttl_us: u64,
+    ceiling: Ceiling,
 }
 
 /// What [`Redis`] needs to know.
@@ -77,6 +80,8 @@ pub struct Options {
     pub nodes: NodeMap,
     /// How long a replica may take to have a draw of a strict rule; without this it is not waited for.
     pub wait: Option<Duration>,
+    /// The most keys of a rule that this weir-sync keeps alive there.
+    pub keys_max: usize,
 }
 
 impl Redis {
@@ -88,7 +93,7 @@ impl Redis {
             charge::script(),
             draw::script(),
             register_script(),
-            hot_script(),
+            hot::script(),
             bans::script(),
             rules::script(),
             fleet::script(),
@@ -107,10 +112,12 @@ impl Redis {
             draw,
             register,
             hot,
+            known_hot: hot::Known::default(),
             bans,
             known_bans: bans::Known::default(),
             rules,
             fleet,
+            ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
     }
@@ -122,8 +129,16 @@ impl Store for Redis {
             if batch.entries.is_empty() {
                 return Vec::new();
             }
-            let rows = self.servers.send(charge::calls(&self.charge, batch), &self.charge).await;
-            rows.into_iter().map(|row| charge::account(&row?)).collect()
+            let has_room = self.ceiling.admit(batch.entries.iter().map(|entry| &entry.id));
+            let entries = batch.entries.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
+            let calls = entries.map(|(entry, _)| charge::call(&self.charge, batch, entry)).collect();
+            let mut rows = self.servers.send(calls, &self.charge).await.into_iter();
+            let account = |(entry, has_room): (&Entry, Result<(), StoreError>)| {
+                let account = charge::account(&has_room.and_then(|()| next(&mut rows))?)?;
+                self.ceiling.keep(&entry.id, charge::kept(entry, &account));
+                Ok(account)
+            };
+            batch.entries.iter().zip(has_room).map(account).collect()
         })
     }
 
@@ -133,8 +148,16 @@ impl Store for Redis {
                 return Vec::new();
             }
             let servers = self.patient.as_ref().unwrap_or(&self.servers);
-            let rows = servers.send(draw::calls(&self.draw, pop, draws), &self.draw).await;
-            draws.iter().zip(rows).map(|(draw, row)| draw::drawn(draw, &row?)).collect()
+            let has_room = self.ceiling.admit(draws.iter().map(|draw| &draw.id));
+            let wanted = draws.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
+            let calls = wanted.map(|(draw, _)| draw::call(&self.draw, pop, draw)).collect();
+            let mut rows = servers.send(calls, &self.draw).await.into_iter();
+            let answer = |(draw, has_room): (&Draw, Result<(), StoreError>)| {
+                let given = draw::drawn(draw, &has_room.and_then(|()| next(&mut rows))?)?;
+                self.ceiling.keep(&draw.id, draw::kept(draw, &given));
+                Ok(given)
+            };
+            draws.iter().zip(has_room).map(answer).collect()
         })
     }
 
@@ -149,13 +172,9 @@ impl Store for Redis {
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         Box::pin(async move {
-            let mut call = Call::of(&self.hot, &[HOT_KEY]);
-            for key in mine {
-                call.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
-            }
-            let list: Vec<String> = self.servers.send_one(call, &self.hot).await?;
-            // What cannot be read was put there by a newer version, or by another program.
-            Ok(list.iter().filter_map(|text| text.parse().ok()).collect())
+            let since_ms = self.known_hot.since_ms();
+            let row = self.servers.send_one(hot::call(&self.hot, since_ms, mine), &self.hot).await?;
+            Ok(self.known_hot.heard(since_ms, &row))
         })
     }
 
@@ -196,9 +215,9 @@ impl Store for Redis {
     }
 }
 
-fn hot_script() -> String {
-    let maxima = [("HOT_MAX", HOT_MAX as u64), ("LISTED_MS", LISTED_MS), ("RANK_MAX", u64::from(RANK_MAX))];
-    with_maxima(&maxima, include_str!("hot.lua"))
+/// The next of the answers, of which there is one for each call.
+fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
+    rows.next().unwrap_or(Err(StoreError::Nonsense("no answer")))
 }
 
 fn register_script() -> String {

@@ -181,7 +181,7 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             ("SCRIPT", _) => "$1\r\nx\r\n",
             // One key and the POP and its time-out: a POP is registered.
             ("EVALSHA", 6) if command.get(3)? == "weir:pops" => ":1\r\n",
-            ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*0\r\n",
+            ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*3\r\n:1\r\n*0\r\n*0\r\n",
             ("EVALSHA", _) if command.get(3)? == "weir:fleet" => ":1\r\n",
             // No rule set.
             ("HGET", _) => "$-1\r\n",

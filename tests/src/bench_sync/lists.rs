@@ -98,6 +98,7 @@ async fn region(url: &str, list: List, region: u64, ends: Instant) -> u64 {
         files: Files::default(),
         nodes: NodeMap::default(),
         wait: None,
+        keys_max: 1_000_000,
     };
     let store = Store::new(url, options).unwrap_or_else(|e| panic!("{url}: {e}"));
     let hot: Vec<_> = numbers(region, HOT).map(hot).collect();

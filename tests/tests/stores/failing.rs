@@ -111,7 +111,7 @@ async fn what_is_no_hot_key_is_left_out_of_the_list() {
     for odd in ["", "1:2:3", "10000000:100:0aff:per-address", "\u{e9}"] {
         let () = connection.zadd("weir:hot", odd, rank).await.unwrap();
     }
-    assert_eq!(store.hot(&[]).await.unwrap(), [key]);
+    assert_eq!(connected(&redis).await.hot(&[]).await.unwrap(), [key], "to one that asks for all of it");
 }
 
 #[tokio::test]

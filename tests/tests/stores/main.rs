@@ -5,6 +5,7 @@ mod failing;
 mod failover;
 mod far;
 mod flushed;
+mod hot;
 mod idle;
 mod refusing;
 mod sentinels;
@@ -13,6 +14,7 @@ mod slow;
 #[macro_use]
 mod suite;
 mod bans;
+mod ceiling;
 mod cluster;
 mod connecting;
 mod quota;
@@ -88,6 +90,7 @@ fn options() -> Options {
         files: Files::default(),
         nodes: NodeMap::default(),
         wait: None,
+        keys_max: 1_000_000,
     }
 }
 

@@ -97,30 +97,36 @@ pub struct HotList {
 }
 
 impl HotList {
-    /// Puts a region's hot keys on the list at `now_us`; returns all that are on it, at most
-    /// [`HOT_MAX`]. Beyond that, those of the lowest rank are dropped, and of these those that would leave first.
+    /// Puts a region's hot keys on the list at `now_us`; returns all that are on it, at most [`HOT_MAX`]. On a full list,
+    /// a newcomer takes the place of one of a lower rank, of these the one that would leave first, or stays out.
     pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
         let over_ms = now_us / 1_000;
         let until_ms = over_ms.saturating_add(LISTED_MS);
-        let listed = |key: &HotKey| (HotKey { rank: 0, ..key.clone() }, (key.rank.min(RANK_MAX), until_ms));
-        self.listed.extend(mine.iter().map(listed));
         // An end too far ahead is from before the clock stepped back.
         self.listed.retain(|_, (_, until)| *until > over_ms && *until <= until_ms);
-        self.drop_beyond(HOT_MAX);
+        let mut first: Option<(u8, HotKey)> = None;
+        for key in mine {
+            let (rank, listed) = (key.rank.min(RANK_MAX), HotKey { rank: 0, ..key.clone() });
+            if !self.listed.contains_key(&listed) && self.listed.len() >= HOT_MAX {
+                let lowest = first.take().or_else(|| self.first());
+                match lowest {
+                    Some((lowest, leaving)) if lowest < rank => drop(self.listed.remove(&leaving)),
+                    stays => {
+                        first = stays;
+                        continue;
+                    }
+                }
+            }
+            first = first.filter(|(_, known)| *known != listed);
+            self.listed.insert(listed, (rank, until_ms));
+        }
         self.listed.keys().cloned().collect()
     }
 
-    fn drop_beyond(&mut self, most: usize) {
-        let excess = self.listed.len().saturating_sub(most);
-        if excess == 0 {
-            return;
-        }
-        let mut turns: Vec<_> = self.listed.iter().map(|(key, turn)| (*turn, key)).collect();
-        turns.select_nth_unstable(excess - 1);
-        let first: Vec<_> = turns.iter().take(excess).map(|(_, key)| (*key).clone()).collect();
-        for key in first {
-            self.listed.remove(&key);
-        }
+    /// The one that makes room, and its rank.
+    fn first(&self) -> Option<(u8, HotKey)> {
+        let first = self.listed.iter().min_by_key(|(key, turn)| (**turn, *key));
+        first.map(|(key, (rank, _))| (*rank, key.clone()))
     }
 }
 

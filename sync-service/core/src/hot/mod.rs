@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Pushed, Report};
+use weir_wire::messages::{KEYS_MAX, Pushed, RULES_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 use told::Held;
@@ -142,6 +142,8 @@ impl HotKeys {
         });
         let (mut rules, mut pushed) = (Vec::new(), Vec::new());
         for (id, known) in due {
+            // There is room for the rule of every key that is told.
+            const { assert!(KEYS_MAX <= RULES_MAX) };
             let Some(rule) = index_of(&id.rule, &mut rules) else { break };
             let (value, quota, grant) = (id.value.clone(), known.quota, known.grant(now));
             pushed.push(Pushed { rule, value, quota, grant });

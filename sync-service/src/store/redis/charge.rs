@@ -1,8 +1,10 @@
 //! Budgets in Redis: one hash each, charged by one script.
 
+use std::time::Duration;
+
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX, LENIENCE_US,
-    LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, STEP_US,
+    LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, STEP_US, keep_us,
 };
 use weir_budget::plan::Entry;
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
@@ -48,12 +50,8 @@ pub(super) fn script() -> String {
     with_maxima(&maxima, include_str!("../charge.lua"))
 }
 
-/// A call of the script for each charge of `batch`.
-pub(super) fn calls(script: &Lua, batch: &Batch<'_>) -> Vec<Call> {
-    batch.entries.iter().map(|entry| call(script, batch, entry)).collect()
-}
-
-fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
+/// A call of the script for a charge of `batch`.
+pub(super) fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
     let token_ns = entry.quota.token_ns();
     let mut call = Call::of(script, &[&budget_key(&entry.id)]);
     call.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
@@ -75,6 +73,13 @@ pub(super) fn account(row: &Row) -> Result<Account, StoreError> {
     let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(Account { deficit_ns, spread: *spread, charged: *charged, now_us: *now_us, members })
+}
+
+/// How long Redis keeps the budget at most, if it is not charged again.
+pub(super) fn kept(entry: &Entry, account: &Account) -> Duration {
+    let is_remembered = account.spread > 0 || account.deficit_ns > entry.quota.fill_ns();
+    let longer_us = if is_remembered { SPREAD_KEPT_US + STEP_KEPT_US } else { 0 };
+    Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
 /// Reads `region=milli,askers,at_us`.

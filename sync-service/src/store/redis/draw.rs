@@ -1,5 +1,7 @@
 //! Strict budgets in Redis: one hash each, drawn on by one script.
 
+use std::time::Duration;
+
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX};
 use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
@@ -34,12 +36,8 @@ pub(super) fn script() -> String {
     with_maxima(&maxima, include_str!("../draw.lua"))
 }
 
-/// A call of the script for each draw.
-pub(super) fn calls(script: &Lua, pop: &str, draws: &[Draw]) -> Vec<Call> {
-    draws.iter().map(|draw| call(script, pop, draw)).collect()
-}
-
-fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
+/// A call of the script for a draw.
+pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
     let mut call = Call::of(script, &[&escrow_key(draw.law.calendar(), &draw.id)]);
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
     call.arg(draw.leased_us()).arg(draw.held_us());
@@ -54,6 +52,17 @@ fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
         call.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
     }
     call
+}
+
+/// How long Redis keeps the budget at most, if nothing is drawn again.
+pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
+    let us = match draw.law {
+        Law::Steady => {
+            draw.held_us() + drawn.deficit_ns.div_ceil(1_000).saturating_mul(4) + 2 * ENDED_KEPT_US
+        }
+        Law::Window(window) => window.next_end_us.saturating_sub(drawn.now_us) + WINDOW_KEPT_US,
+    };
+    Duration::from_micros(us.min(COUNT_MAX))
 }
 
 /// What the script said of one draw.

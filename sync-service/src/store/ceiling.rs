@@ -1,0 +1,142 @@
+//! How many keys of a rule a weir-sync keeps alive in Redis: no more than its ceiling.
+//!
+//! Whoever can make up a rule's keys (addresses, header values) makes up keys in Redis. Each lives until its budget is
+//! full and a little longer, so a flood of them takes memory that is not this rule's alone. A key that a weir-sync would
+//! make beyond the ceiling is not sent there: it goes on as if its part of the store were out of reach.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_budget::budget::BudgetId;
+
+use super::StoreError;
+
+/// How often keys that have expired are looked for, if there is no room.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often it is logged that a rule has too many.
+const PAUSE: Duration = Duration::from_mins(1);
+/// How long a key counts that Redis says nothing of.
+const UNTIL_HEARD: Duration = Duration::from_mins(1);
+/// The most rules; without a rule set in the store, POPs may name any.
+const RULES_MAX: usize = 10_000;
+
+/// The keys that are alive.
+#[derive(Debug)]
+pub(super) struct Ceiling {
+    most: usize,
+    hasher: RandomState,
+    rules: Mutex<Rules>,
+}
+
+type Rules = HashMap<String, Keys>;
+
+/// The keys of one rule.
+#[derive(Debug)]
+struct Keys {
+    /// By their hashes, until when each lives.
+    alive: HashMap<u64, Instant>,
+    swept_at: Instant,
+    warned_at: Option<Instant>,
+}
+
+impl Ceiling {
+    /// For at most so many keys of each rule.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, hasher: RandomState::new(), rules: Mutex::default() }
+    }
+
+    /// Whether there is room for each of these keys. One that has room counts from now on.
+    pub(super) fn admit<'a>(&self, ids: impl Iterator<Item = &'a BudgetId>) -> Vec<Result<(), StoreError>> {
+        let now = Instant::now();
+        self.with(|rules| ids.map(|id| self.admit_at(rules, now, id)).collect())
+    }
+
+    /// Redis keeps the key for so long.
+    pub(super) fn keep(&self, id: &BudgetId, kept: Duration) {
+        self.keep_at(Instant::now(), id, kept);
+    }
+
+    fn admit_at(&self, rules: &mut Rules, now: Instant, id: &BudgetId) -> Result<(), StoreError> {
+        if !rules.contains_key(&id.rule) {
+            if rules.len() >= RULES_MAX {
+                rules.retain(|_, keys| keys.sweep(now) > 0);
+            }
+            if rules.len() >= RULES_MAX {
+                return Err(StoreError::Full(self.most));
+            }
+            let none = Keys { alive: HashMap::new(), swept_at: now, warned_at: None };
+            rules.insert(id.rule.clone(), none);
+        }
+        let Some(keys) = rules.get_mut(&id.rule) else { return Ok(()) };
+        let hash = self.hasher.hash_one(&id.value);
+        if keys.alive.contains_key(&hash) {
+            return Ok(());
+        }
+        if keys.alive.len() >= self.most && now.duration_since(keys.swept_at) >= SWEEP {
+            keys.sweep(now);
+        }
+        if keys.alive.len() >= self.most {
+            if keys.warned_at.is_none_or(|at| now.duration_since(at) >= PAUSE) {
+                keys.warned_at = Some(now);
+                tracing::warn!(
+                    rule = id.rule,
+                    store_keys_max = self.most,
+                    "the rule has as many keys in the store as it may; others get the region's own share of their quota"
+                );
+            }
+            return Err(StoreError::Full(self.most));
+        }
+        keys.alive.insert(hash, now + UNTIL_HEARD);
+        Ok(())
+    }
+
+    fn keep_at(&self, now: Instant, id: &BudgetId, kept: Duration) {
+        let hash = self.hasher.hash_one(&id.value);
+        self.with(|rules| {
+            if let Some(until) = rules.get_mut(&id.rule).and_then(|keys| keys.alive.get_mut(&hash)) {
+                *until = now + kept;
+            }
+        });
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Rules) -> T) -> T {
+        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        work(&mut self.rules.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Keys {
+    /// Forgets those that have expired; returns how many are left.
+    fn sweep(&mut self, now: Instant) -> usize {
+        self.swept_at = now;
+        self.alive.retain(|_, until| *until > now);
+        self.alive.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(rule: &str, n: u64) -> BudgetId {
+        BudgetId { rule: rule.into(), value: n.to_be_bytes().to_vec() }
+    }
+
+    #[test]
+    fn a_flood_of_keys_stays_below_the_ceiling_and_makes_room_as_its_keys_expire() {
+        let (ceiling, start) = (Ceiling::new(100), Instant::now());
+        let at = |s: u64| start + Duration::from_secs(s);
+        let told = |s: u64, rule: &str, n: u64| {
+            let is_admitted = ceiling.with(|rules| ceiling.admit_at(rules, at(s), &id(rule, n))).is_ok();
+            ceiling.keep_at(at(s), &id(rule, n), Duration::from_mins(1));
+            is_admitted
+        };
+        assert_eq!((0..1_000).filter(|n| told(0, "login", *n)).count(), 100);
+        assert!(told(30, "login", 5), "one that is there is kept for longer");
+        assert!(told(30, "other", 1_000), "each rule has its own");
+        assert!(!told(59, "login", 1_000));
+        assert_eq!((2_000..3_000).filter(|n| told(61, "login", *n)).count(), 99);
+    }
+}

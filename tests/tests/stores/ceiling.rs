@@ -1,0 +1,81 @@
+//! How many keys of a rule there are in Redis, whatever clients make up.
+
+use redis::AsyncCommands;
+use weir_budget::escrow::{Claim, Draw, Law};
+use weir_budget::plan::Entry;
+use weir_sync::store::redis::{Options, Redis as RedisStore};
+use weir_sync::store::{Batch, Store, StoreError};
+use weir_tests::redis::Redis;
+use weir_wire::quota::Period;
+
+use crate::{count, entry, id, in_reach, options, quota};
+
+/// The most keys of a rule in these tests.
+const MOST: usize = 50;
+
+async fn bounded(redis: &Redis) -> RedisStore {
+    let store = RedisStore::new(&redis.url(), Options { keys_max: MOST, ..options() }).unwrap();
+    in_reach(&store).await;
+    store
+}
+
+fn flood(values: std::ops::Range<u64>) -> Vec<Entry> {
+    let quick = quota(1_000, Period::Second, 1_000);
+    values.map(|value| entry(&value.to_be_bytes(), quick, vec![count(1, 1, 1)])).collect()
+}
+
+fn batch(entries: &[Entry]) -> Batch<'_> {
+    Batch { member: "eu", pop: "fra1", entries }
+}
+
+#[tokio::test]
+async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
+    let known = flood(0..1);
+    assert!(store.charge(&batch(&known)).await[0].is_ok());
+    let mut refused = 0;
+    for first in (1..1_001).step_by(100) {
+        let entries = flood(first..first + 100);
+        let answers = store.charge(&batch(&entries)).await;
+        refused += answers.iter().filter(|answer| matches!(answer, Err(StoreError::Full(MOST)))).count();
+        let names: Vec<String> = connection.keys("weir:*{per-address:*").await.unwrap();
+        assert!(names.len() <= MOST, "{} keys after {first}", names.len());
+    }
+    assert_eq!(refused, 1_001 - MOST);
+    assert!(store.charge(&batch(&known)).await[0].is_ok(), "one that is there stays");
+    let names: Vec<String> = connection.keys("weir:*{per-address:*").await.unwrap();
+    assert_eq!(names.len(), MOST);
+    // A budget that lacks a token is full within a millisecond, and kept for a minute.
+    for name in names {
+        let ttl_ms: i64 = connection.pttl(&name).await.unwrap();
+        assert!((50_000..=60_001).contains(&ttl_ms), "{name}: {ttl_ms} ms");
+    }
+    // Another rule has a ceiling of its own.
+    let mut other = flood(0..1);
+    other[0].id.rule = "other".into();
+    assert!(store.charge(&batch(&other)).await[0].is_ok());
+}
+
+#[tokio::test]
+async fn a_strict_rules_keys_have_a_ceiling_too() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
+    let claim = Claim { epoch: 1, admitted: 0, ahead: 1 };
+    let draw = |value: u64| Draw {
+        id: id(&value.to_be_bytes()),
+        quota: quota(1, Period::Second, 10),
+        lease_us: 2_000_000,
+        law: Law::Steady,
+        claims: vec![claim],
+    };
+    let draws: Vec<_> = (0..200).map(draw).collect();
+    let answers = store.draw("fra1", &draws).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), MOST);
+    let names: Vec<String> = connection.keys("weir:*{per-address:*").await.unwrap();
+    assert!(names.len() <= MOST, "{}", names.len());
+    for name in names {
+        let ttl_ms: i64 = connection.pttl(&name).await.unwrap();
+        assert!((5_000..=20_000).contains(&ttl_ms), "{name}: {ttl_ms} ms");
+    }
+}
