@@ -29,7 +29,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions test tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -64,7 +64,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 	@$(MAKE) --no-print-directory wasm sync
 	@exec $(LAB) --end-with-parent run regions
 
-test: tools fmt clippy doc wasm sync native vectors sim instructions lab ## every check, as .ci/run does
+test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node and valgrind by apt)
@@ -130,6 +130,32 @@ stores: cargo cc redis-server ## only the store suite (in memory and in a real R
 e2e: cargo cc redis-server envoy wasm ## only the end-to-end tests in real Envoys
 	cargo build $(NATIVE) --bins
 	cargo test $(NATIVE) --test e2e
+
+# The last commit with the wire version before: what a fleet is upgraded from. It is built once, as the tests build.
+BEFORE := 2bbeabc5cf77859d6a9a5ddb1dd779b4ebfb405e
+BEFORE_DIR := $(CARGO_TARGET_DIR)/before/$(BEFORE)
+
+upgrade: cargo cc redis-server envoy wasm ## old and new filters and weir-syncs side by side, and a fleet that is upgraded
+	@if git -C "$(CURDIR)" cat-file -e "$(BEFORE)^{commit}" 2>/dev/null; then \
+	  $(MAKE) --no-print-directory upgrade-from; \
+	else \
+	  echo "weir: ATTENTION: \`make upgrade\` DID NOT RUN, so upgrades are NOT tested: this copy lacks the commit" \
+	    "$(BEFORE), which they begin at. A whole clone has it (git fetch --unshallow)." >&2; \
+	fi
+
+.PHONY: upgrade-from
+upgrade-from: $(BEFORE_DIR)/weir-sync
+	cargo build $(NATIVE) --bins
+	WEIR_BEFORE="$(BEFORE_DIR)" cargo test $(NATIVE) --test upgrade -- --ignored
+
+$(BEFORE_DIR)/weir-sync:
+	rm -rf "$(BEFORE_DIR)" && mkdir -p "$(BEFORE_DIR)/source"
+	git -C "$(CURDIR)" archive "$(BEFORE)" | tar -x -C "$(BEFORE_DIR)/source"
+	cd "$(BEFORE_DIR)/source" && export CARGO_TARGET_DIR="$(BEFORE_DIR)/target" CARGO_PROFILE_DEV_DEBUG=false && \
+	  cargo build $(FILTER) --profile wasm && cargo build --locked -p weir-sync
+	cp "$(BEFORE_DIR)/target/wasm32-wasip1/wasm/weir_filter.wasm" "$(BEFORE_DIR)/"
+	cp "$(BEFORE_DIR)/target/debug/weir-sync" "$(BEFORE_DIR)/"
+	rm -rf "$(BEFORE_DIR)/target" "$(BEFORE_DIR)/source"
 
 vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \

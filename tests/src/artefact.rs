@@ -27,6 +27,22 @@ pub fn weir_sync() -> PathBuf {
     find("WEIR_SYNC_BIN", &places, "sync")
 }
 
+/// The filter of the version before, which `make upgrade` builds: `WEIR_BEFORE/weir_filter.wasm`.
+pub fn filter_before() -> PathBuf {
+    before("weir_filter.wasm")
+}
+
+/// The weir-sync of the version before: `WEIR_BEFORE/weir-sync`.
+pub fn weir_sync_before() -> PathBuf {
+    before("weir-sync")
+}
+
+fn before(file: &str) -> PathBuf {
+    let folder =
+        env::var_os("WEIR_BEFORE").unwrap_or_else(|| panic!("WEIR_BEFORE is not set: run `make upgrade`"));
+    Path::new(&folder).join(file)
+}
+
 /// The Envoy binary: `WEIR_ENVOY`, else the one in the project's tools folder.
 pub fn envoy() -> PathBuf {
     let tools = workspace().join(".tools/envoy");

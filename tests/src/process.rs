@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
+use crate::wait::until;
+
 /// Lines of a log that a failing test shows.
 const TAIL_LINES: usize = 40;
 
@@ -53,6 +55,19 @@ impl Process {
         // Both fail only where the process is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Sends it a signal, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.id());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        assert!(status.is_ok_and(|status| status.success()), "cannot run `{command}`");
+    }
+
+    /// Ends it as an operator would (SIGTERM), and waits until it is gone.
+    pub async fn end(&mut self) {
+        self.signal("TERM");
+        until("a process to end", async || self.exited()).await;
     }
 
     /// Everything it has printed.

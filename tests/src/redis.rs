@@ -117,12 +117,12 @@ impl Redis {
 
     /// Stops it from answering while its connections stay open, as a hung machine would.
     pub fn freeze(&self) {
-        self.signal("STOP");
+        self.process.signal("STOP");
     }
 
     /// Lets it go on.
     pub fn thaw(&self) {
-        self.signal("CONT");
+        self.process.signal("CONT");
     }
 
     /// What stands behind `row` in a section of what it says of itself (`INFO`), up to a comma.
@@ -169,12 +169,6 @@ impl Redis {
         let client = redis::Client::open(self.url()).unwrap_or_else(|e| panic!("{}: {e}", self.port));
         let connection = client.get_multiplexed_async_connection().await;
         connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))
-    }
-
-    fn signal(&self, name: &str) {
-        let command = format!("kill -{name} {}", self.process.id());
-        let status = Command::new("sh").args(["-c", &command]).status();
-        assert!(status.is_ok_and(|status| status.success()), "cannot run `{command}`");
     }
 
     async fn up(&mut self) {

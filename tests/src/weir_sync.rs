@@ -1,6 +1,7 @@
 //! A real weir-sync, started for one test, at a port that it keeps when it is killed and started again.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -19,6 +20,7 @@ pub const ADMIN_TOKEN: &str = "an-admin-token-of-the-tests";
 pub struct WeirSync {
     process: Process,
     port: u16,
+    binary: PathBuf,
     region: String,
     store: String,
     arguments: Vec<String>,
@@ -33,13 +35,18 @@ impl WeirSync {
 
     /// The same, with these arguments more.
     pub async fn start_with(region: &str, store: &str, arguments: &[&str]) -> Self {
+        Self::start_of(&artefact::weir_sync(), region, store, arguments).await
+    }
+
+    /// The same of another version: this binary.
+    pub async fn start_of(binary: &Path, region: &str, store: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-sync-").tempdir();
         let folder = folder.unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let port = port::free();
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        let process = spawn(port, region, store, &arguments, &folder);
-        let (region, store) = (region.into(), store.into());
-        let mut weir_sync = Self { process, port, region, store, arguments, folder };
+        let process = spawn(binary, port, region, store, &arguments, &folder);
+        let (binary, region, store) = (binary.into(), region.into(), store.into());
+        let mut weir_sync = Self { process, port, binary, region, store, arguments, folder };
         weir_sync.up().await;
         weir_sync
     }
@@ -51,8 +58,16 @@ impl WeirSync {
 
     /// Starts it again where it was, and waits until it is up.
     pub async fn restart(&mut self) {
-        self.process = spawn(self.port, &self.region, &self.store, &self.arguments, &self.folder);
+        self.process =
+            spawn(&self.binary, self.port, &self.region, &self.store, &self.arguments, &self.folder);
         self.up().await;
+    }
+
+    /// Ends it as an operator would, and starts this binary where it was.
+    pub async fn replace(&mut self, binary: &Path) {
+        self.process.end().await;
+        self.binary = binary.into();
+        self.restart().await;
     }
 
     /// Its process id.
@@ -99,8 +114,15 @@ impl WeirSync {
     }
 }
 
-fn spawn(port: u16, region: &str, store: &str, arguments: &[String], folder: &TempDir) -> Process {
-    let mut command = Command::new(artefact::weir_sync());
+fn spawn(
+    binary: &Path,
+    port: u16,
+    region: &str,
+    store: &str,
+    arguments: &[String],
+    folder: &TempDir,
+) -> Process {
+    let mut command = Command::new(binary);
     command.arg("--listen").arg(format!("127.0.0.1:{port}"));
     command.args(["--region", region, "--store", store]).args(arguments);
     // The Makefile's word for the binary is no setting of weir-sync's.

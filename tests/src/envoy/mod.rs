@@ -82,6 +82,13 @@ impl Envoy {
         write_listener(&self.setup, self.folder.path());
     }
 
+    /// Replaces the filter's module by this one, as [`Self::reconfigure`] does its configuration.
+    pub fn replace_code(&mut self, file: &Path) {
+        assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");
+        self.setup = self.setup.clone().code(file);
+        write_listener(&self.setup, self.folder.path());
+    }
+
     /// A counter or gauge of Envoy's; `None` until it exists.
     pub async fn stat(&self, name: &str) -> Option<u64> {
         self.admin.stat(name).await
