@@ -4,6 +4,7 @@
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -37,12 +38,16 @@ fn block(heading: &str, mark: &str) -> &'static str {
 /// Where a recipe is tried: a folder for its files, and a network of its own on this machine.
 struct Place {
     folder: TempDir,
-    network: &'static str,
+    network: String,
     others: Vec<(&'static str, String)>,
 }
 
 impl Place {
-    fn new(network: &'static str) -> Self {
+    fn new() -> Self {
+        // Test processes side by side, and the tests in each, have different ones.
+        static GIVEN: AtomicU32 = AtomicU32::new(0);
+        let number = std::process::id() * 16 + GIVEN.fetch_add(1, Ordering::Relaxed);
+        let network = format!("127.{}.{}.", 64 + number / 256 % 64, number % 256);
         Self { folder: tempfile::tempdir().unwrap(), network, others: Vec::new() }
     }
 
@@ -60,7 +65,7 @@ impl Place {
         let mut text = text
             .replace("/etc/weir/", &folder)
             .replace("/run/secrets/", &folder)
-            .replace("10.0.0.", self.network)
+            .replace("10.0.0.", &self.network)
             .replace(">PASSWORD", ">correct-horse");
         for (from, to) in &self.others {
             text = text.replace(from, to);
@@ -101,6 +106,7 @@ impl Place {
 
     /// A Redis with these settings at an address of the network, or at a port of 127.0.0.1.
     fn redis(&self, address: &str, port: u16, settings: &str, more: &[&str]) -> Redis {
+        let address = &self.here(address);
         let name = format!("redis-{address}-{port}");
         std::fs::create_dir_all(self.path(&name)).unwrap();
         let port = port.to_string();
@@ -143,9 +149,9 @@ fn is_ready(running: &Running) {
 
 #[test]
 fn a_cluster_comes_up_from_the_page() {
-    let place = Place::new("127.0.81.");
+    let place = Place::new();
     let settings = block("### Cluster", "cluster-enabled");
-    let addresses: Vec<_> = (1..=6).map(|n| format!("127.0.81.{n}")).collect();
+    let addresses: Vec<_> = (1..=6).map(|n| place.here(&format!("10.0.0.{n}"))).collect();
     let _servers: Vec<_> =
         addresses.iter().map(|address| place.redis(address, 6_379, settings, &["--save", ""])).collect();
     let commands = block("### Cluster", "--cluster create");
@@ -167,12 +173,12 @@ fn a_cluster_comes_up_from_the_page() {
 
 #[test]
 fn sentinels_are_asked_as_the_page_says() {
-    let place = Place::new("127.0.82.");
-    let _master = place.redis("127.0.82.4", 6_379, "requirepass OPERATORS-PASSWORD", &["--save", ""]);
+    let place = Place::new();
+    let _master = place.redis("10.0.0.4", 6_379, "requirepass OPERATORS-PASSWORD", &["--save", ""]);
     place.add_user("export REDISCLI_AUTH=OPERATORS-PASSWORD\nredis-cli -h 10.0.0.4");
     let settings = block("### Sentinel", "sentinel monitor");
     let _sentinels: Vec<_> = (1..=3)
-        .map(|n| place.redis(&format!("127.0.82.{n}"), 26_379, settings, &["--sentinel", "--port", "26379"]))
+        .map(|n| place.redis(&format!("10.0.0.{n}"), 26_379, settings, &["--sentinel", "--port", "26379"]))
         .collect();
     let running = place.start(block("### Sentinel", "weir-sync --store"));
     is_ready(&running);
@@ -187,7 +193,7 @@ fn make_certificates(place: &mut Place, name: &'static str) {
 
 #[test]
 fn redis_is_reached_over_tls_as_the_page_says() {
-    let mut place = Place::new("127.0.83.");
+    let mut place = Place::new();
     make_certificates(&mut place, "redis.example");
     let port = free_port();
     let tls = format!(
@@ -204,7 +210,7 @@ fn redis_is_reached_over_tls_as_the_page_says() {
 
 #[test]
 fn pops_show_certificates_to_weir_sync_as_the_page_says() {
-    let mut place = Place::new("127.0.84.");
+    let mut place = Place::new();
     make_certificates(&mut place, "weir-sync.example");
     place.write("pops.token", "fra-2026 fra* the-token-of-frankfurt\n");
     place.write("admin.token", "the-token-of-operators\n");
@@ -221,8 +227,8 @@ fn pops_show_certificates_to_weir_sync_as_the_page_says() {
 
 #[test]
 fn two_weir_syncs_serve_a_region_as_the_page_says() {
-    let place = Place::new("127.0.85.");
-    let _redis = place.redis("127.0.85.9", 6_379, "", &["--save", ""]);
+    let place = Place::new();
+    let _redis = place.redis("10.0.0.9", 6_379, "", &["--save", ""]);
     place.add_user("redis-cli -h 10.0.0.9");
     place.write("pops.token", "the-token-of-all-pops\n");
     place.write("admin.token", "the-token-of-operators\n");
@@ -244,7 +250,7 @@ fn two_weir_syncs_serve_a_region_as_the_page_says() {
 
 #[test]
 fn tokens_are_told_apart_and_replaced_as_the_page_says() {
-    let place = Place::new("127.0.86.");
+    let place = Place::new();
     let pops = block("### A token for each POP", "fra-2026");
     let operators = block("### A token for each operator", "alice");
     place.write("pops.token", pops);
@@ -281,8 +287,8 @@ fn tokens_are_told_apart_and_replaced_as_the_page_says() {
 
 #[test]
 fn rules_are_changed_as_the_page_says() {
-    let mut place = Place::new("127.0.87.");
-    let _redis = place.redis("127.0.87.1", 6_379, "", &["--save", ""]);
+    let mut place = Place::new();
+    let _redis = place.redis("10.0.0.1", 6_379, "", &["--save", ""]);
     place.write("pops.token", "the-token-of-all-pops\n");
     place.write("admin.token", "the-token-of-operators\n");
     place.write("rules.yaml", "rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
