@@ -146,7 +146,7 @@ upgrade: cargo cc redis-server envoy wasm ## old and new filters and weir-syncs 
 .PHONY: upgrade-from
 upgrade-from: $(BEFORE_DIR)/weir-sync
 	cargo build $(NATIVE) --bins
-	WEIR_BEFORE="$(BEFORE_DIR)" cargo test $(NATIVE) --test upgrade -- --ignored
+	WEIR_BEFORE="$(BEFORE_DIR)" cargo test $(NATIVE) --test upgrade -- --ignored --test-threads 2
 
 $(BEFORE_DIR)/weir-sync:
 	rm -rf "$(BEFORE_DIR)" && mkdir -p "$(BEFORE_DIR)/source"
