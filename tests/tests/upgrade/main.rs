@@ -75,7 +75,7 @@ impl Fleet {
         until("every weir-sync to know every POP", async || {
             for sync in &fleet.syncs {
                 let known = sync.metric("weir_sync_pops").await?;
-                (known > pops.len() as f64 - 0.5).then_some(())?;
+                (known > count(pops.len()) - 0.5).then_some(())?;
             }
             Some(())
         })
@@ -112,8 +112,13 @@ async fn ended(load: Vec<JoinHandle<Run>>) -> Vec<Run> {
     runs
 }
 
+/// A count of POPs or requests, which is far below 2^52.
+#[allow(clippy::cast_precision_loss, reason = "see above")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
 /// What was admitted, as a part of what the quota gave; panics if a request failed.
-#[allow(clippy::cast_precision_loss, reason = "few requests")]
 fn ratio(runs: &[Run]) -> f64 {
     let mut admitted = 0;
     for run in runs {
@@ -121,21 +126,20 @@ fn ratio(runs: &[Run]) -> f64 {
         admitted += run.tally.admitted();
     }
     let lasted = runs.iter().map(|run| run.lasted).max().unwrap_or_default();
-    admitted as f64 / (f64::from(RATE) * (1.0 + lasted.as_secs_f64()))
+    count(admitted) / (f64::from(RATE) * (1.0 + lasted.as_secs_f64()))
 }
 
 /// Puts load on both quotas, and checks that each is kept and all of it is charged.
-#[allow(clippy::cast_precision_loss, reason = "few requests")]
 async fn keeps_its_quotas(fleet: &Fleet) {
     let before = fleet.charged().await;
     let runs = fleet.asked("/bounded").await;
     let bounded = ratio(&runs);
     let admitted: usize = runs.iter().map(|run| run.tally.admitted()).sum();
     // A key is not watched before it is busy: what refilled until then is not reported.
-    let least = admitted as f64 - f64::from(RATE) / 2.0;
+    let least = count(admitted) - f64::from(RATE) / 2.0;
     let charged = until("all that was admitted to be charged", async || {
         let charged = fleet.charged().await - before;
-        assert!(charged < admitted as f64 + 0.5, "{charged} of {admitted}: nothing is charged twice");
+        assert!(charged < count(admitted) + 0.5, "{charged} of {admitted}: nothing is charged twice");
         (charged > least).then_some(charged)
     })
     .await;
