@@ -142,6 +142,8 @@ metrics! {
     store_errors: Family<Kind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
+    /// How often the store's clock jumped ahead, which refills no budget.
+    store_clock_jumps: Counter;
     /// Requests refused, by status.
     http_errors: Family<Status, Counter>;
     /// Requests let in, by the name of their token.

@@ -147,6 +147,8 @@ impl Exchange {
     pub async fn refresh_metrics(&self) {
         // An error shows in the metric itself.
         let _ = self.ready().await;
+        let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
+        known.inc_by(jumps.saturating_sub(known.get()));
         let figures = self.hub().figures(self.now());
         figures::show(&figures, &self.metrics);
     }

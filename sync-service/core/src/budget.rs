@@ -21,6 +21,7 @@ pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
 use crate::source::{News, SourceRecord};
 use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
+use crate::store_clock::StoreTime;
 
 /// The largest deficit, in nanoseconds; what would go beyond is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
@@ -164,9 +165,11 @@ impl Budget {
     /// its refill. What was lost within the charge's span pays for them (see [`crate::spill`]). So tokens that were
     /// admitted at the rate leave no debt, however late the budget hears of them, even if their reports were held up on
     /// the way (see [`crate::source`]). It does not pay for tokens that the POP's own bucket still lacks: had they been
-    /// admitted earlier, that would have refilled. When the store's clock steps, no time passes (see [`crate::clock`]).
-    pub fn charge(&mut self, store_us: u64, charge: &Charge<'_>) -> Account {
-        let now_us = self.tell(store_us, charge);
+    /// admitted earlier, that would have refilled. When the store's clock steps, no time passes (see [`crate::clock`] and
+    /// [`crate::store_clock`]).
+    pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
+        let time = time.into();
+        let now_us = self.tell(time, charge);
         self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
@@ -194,7 +197,7 @@ impl Budget {
             deficit_ns: self.deficit_ns,
             spread: self.spread.bursts(),
             charged,
-            now_us: store_us,
+            now_us: time.now_us,
             members: self.members_at(now_us),
         }
     }
@@ -236,9 +239,10 @@ impl Budget {
     }
 
     /// Refills the budget up to its own time now, which is returned.
-    fn tell(&mut self, store_us: u64, charge: &Charge<'_>) -> u64 {
+    fn tell(&mut self, time: StoreTime, charge: &Charge<'_>) -> u64 {
         self.fill_us = fill_us(charge.quota);
-        let told_us = self.clock.own_us(store_us);
+        self.clock.skip(time.skipped_us(self.clock.store_us(self.at_us)));
+        let told_us = self.clock.own_us(time.now_us);
         let known = charge.counts.iter().filter_map(|count| {
             let found = self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, charge.pop)));
             found.ok().map(|record| record.late_us(told_us, count))

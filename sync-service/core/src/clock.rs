@@ -3,7 +3,8 @@
 //! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. So a
 //! budget keeps its times on a clock of its own, which never steps back. It skips a step forward that a POP's clock
 //! exposes: between two reports of one POP no more time has passed than its monotonic clock says. A mere look at a
-//! budget cannot tell; what then is more time than plausible is put off until a POP has reported.
+//! budget cannot tell; what then is more time than plausible is put off until a POP has reported. A step that the
+//! weir-sync's clock exposes ([`crate::store_clock`]) is skipped before any of that.
 
 use weir_wire::time::SECOND_NS;
 
@@ -46,6 +47,11 @@ impl Clock {
     /// What the store's clock shows at a time of the budget's.
     pub(crate) fn store_us(self, own_us: u64) -> u64 {
         own_us.saturating_add_signed(self.ahead_us.saturating_neg())
+    }
+
+    /// So much time of the store's clock never was, in microseconds (see [`crate::store_clock`]).
+    pub(crate) fn skip(&mut self, us: u64) {
+        self.ahead_us = self.ahead_us.saturating_sub_unsigned(us);
     }
 
     /// The budget's time at a charge for which [`Clock::own_us`] says `told_us`. The last charge was at `at_us` and

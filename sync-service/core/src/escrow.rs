@@ -54,6 +54,7 @@ pub use self::draw::{
     WINDOW_TOKEN_NS,
 };
 use crate::budget::{COUNT_MAX, SourceId};
+use crate::store_clock::StoreTime;
 
 /// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
@@ -111,9 +112,10 @@ impl Escrow {
     /// if its epoch is not on record and yet has spent something: then the record was lost or forgotten, and the POP
     /// must begin a new epoch. All claims are refused if it is not known when the store's window ends, or if that is
     /// too soon to leave any lease.
-    pub fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
-        let is_new = *self == Self::default();
-        self.step_back(now_us);
+    pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
+        let time = time.into();
+        let (now_us, is_new) = (time.now_us, *self == Self::default());
+        self.step(time, draw.law);
         let lease = self.refill(now_us, draw);
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
@@ -169,12 +171,15 @@ impl Escrow {
         self.holders.len()
     }
 
-    /// When the clock steps back, nothing refills, and leases last for as long as they had left.
-    fn step_back(&mut self, now_us: u64) {
-        let back_us = self.at_us.saturating_sub(now_us);
-        self.at_us -= back_us;
-        for holder in self.holders.values_mut().filter(|_| back_us > 0) {
-            holder.until_us = holder.until_us.saturating_sub(back_us);
+    /// When the clock steps, nothing refills, and leases last for as long as they had left. If it steps ahead, so do
+    /// windows: what was leased in one stays in it.
+    fn step(&mut self, time: StoreTime, law: Law) {
+        let ahead_us = if law == Law::Steady { time.skipped_us(self.at_us) } else { 0 };
+        let back_us = self.at_us.saturating_sub(time.now_us);
+        let move_on = |us: &mut u64| *us = us.saturating_add(ahead_us).saturating_sub(back_us);
+        if ahead_us > 0 || back_us > 0 {
+            move_on(&mut self.at_us);
+            self.holders.values_mut().for_each(|holder| move_on(&mut holder.until_us));
         }
     }
 

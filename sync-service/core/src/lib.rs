@@ -56,6 +56,7 @@
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
+//! [`store_clock`] keeps a jump of the store's clock from refilling budgets.
 //! [`bound`] says how far above the quota all POPs can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
 //! This crate knows no clock, no socket and no store: time is an argument, and a store may do the same elsewhere. The
@@ -91,4 +92,5 @@ mod sorted;
 pub mod source;
 pub mod spill;
 pub mod spread;
+pub mod store_clock;
 pub mod text;

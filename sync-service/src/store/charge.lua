@@ -22,6 +22,8 @@
 --           many microseconds ago the first that is not on record may have been admitted, how many
 --           tokens the POP's own bucket has not refilled since, and when the report was made, in
 --           milliseconds of the POP's clock
+-- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): what it is expected to
+--           show, the latest that it can; what it showed when it was seen to have jumped, and how far it has
 --
 -- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}
 --
@@ -29,7 +31,9 @@
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH = 8, 8, 6
+local FIXED, FIRST, EACH, LAST = 8, 8, 6, #ARGV - 4
+local expected, latest = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2])
+local jump_seen, jumped = tonumber(ARGV[LAST + 3]), tonumber(ARGV[LAST + 4])
 
 local time = redis.call('TIME')
 local store_now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -40,7 +44,7 @@ local function whole(number)
 end
 
 local fields = {'deficit_us', 'deficit_ns', 'at_us', 'members', 'spill', 'spread', 'token', 'clock'}
-for i = FIRST, #ARGV, EACH do
+for i = FIRST, LAST, EACH do
   fields[#fields + 1] = 'source:' .. ARGV[i] .. ':' .. pop
 end
 local known = redis.pcall('HMGET', key, unpack(fields))
@@ -79,13 +83,21 @@ local function on_record(place)
   return was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
 end
 
--- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the POP's
--- clock exposes. Where a budget is only looked at, more time than plausible is put off.
+-- How much of the time since the store's clock showed `since` never was: it jumped ahead, as the caller's clock exposes.
+local function skipped(since)
+  local before = since <= jump_seen and jumped or 0
+  local beyond = store_now > latest and math.max(0, store_now - math.max(expected, since)) or 0
+  return math.min(before + beyond, math.max(0, store_now - since))
+end
+
+-- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the caller's
+-- or the POP's clock exposes. Where a budget is only looked at, more time than plausible is put off.
 local ahead, doubt = string.match(known[8] or '', '^(%-?%d+) (%d+)$')
 ahead, doubt = tonumber(ahead or 0), tonumber(doubt or 0)
+ahead = ahead - skipped(math.max(0, at - ahead))
 local told = store_now + ahead
 local now, late = told, nil
-for i = FIRST, #ARGV, EACH do
+for i = FIRST, LAST, EACH do
   local record = on_record(FIXED + 1 + (i - FIRST) / EACH)
   if record then
     local gap = math.max(0, tonumber(ARGV[i + 5]) - record[3]) * 1000
@@ -101,19 +113,19 @@ elseif late and late < 0 then
   now = told + math.min(doubt, -late)
 elseif late and elapsed > sure and late > sure then
   now = told - math.min(elapsed, late)
-elseif not late and #ARGV >= FIRST then
+elseif not late and LAST >= FIRST then
   now = told + doubt
-elseif #ARGV < FIRST and elapsed > math.max(fill_us, LOOK_US) and deficit_us > fill_us then
+elseif LAST < FIRST and elapsed > math.max(fill_us, LOOK_US) and deficit_us > fill_us then
   now = at + fill_us
 end
-doubt = #ARGV >= FIRST and 0 or doubt + math.max(0, told - now)
+doubt = LAST >= FIRST and 0 or doubt + math.max(0, told - now)
 ahead = ahead + now - told
 elapsed = now - at
 
 -- Refill, and note what a full budget loses: at most a burst, where no POP confirms that so much time has passed.
 if deficit_us < elapsed then
   local from, last = at + deficit_us, spills[#spills]
-  if #ARGV < FIRST and elapsed > sure then
+  if LAST < FIRST and elapsed > sure then
     from = math.max(from, now - fill_us)
   end
   if last and last[2] >= from then
@@ -144,7 +156,7 @@ end
 
 -- Charge what the records do not hold yet.
 local charged, records, reach, missing = 0, {}, 0, 0
-for i = FIRST, #ARGV, EACH do
+for i = FIRST, LAST, EACH do
   local place = FIXED + 1 + (i - FIRST) / EACH
   local field = fields[place]
   local admitted, unconfirmed, made = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 5])

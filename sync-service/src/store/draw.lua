@@ -18,6 +18,8 @@
 --           the next one's end
 -- ARGV[11..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
+-- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): what it is expected to
+--           show, the latest that it can; what it showed when it was seen to have jumped, and how far it has
 --
 -- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, lease_ms, left (of a window),
 --            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all}}
@@ -28,7 +30,9 @@ local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local leased_us, held_us, longest_us = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local is_steady = longest_us == 0
-local BOUNDARY, FIRST, EACH, REFUSED = 8, 11, 3, -1
+local BOUNDARY, FIRST, EACH, LAST, REFUSED = 8, 11, 3, #ARGV - 4, -1
+local expected, latest = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2])
+local jump_seen, jumped = tonumber(ARGV[LAST + 3]), tonumber(ARGV[LAST + 4])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -58,7 +62,7 @@ local HEAD = {'deficit_us', 'deficit_ns', 'end_us', 'at_us', 'outstanding', 'nex
 -- all epochs, which holds until the next lease may end: so most draws cost the same, however many epochs there are.
 local function read_budget()
   local fields = {unpack(HEAD)}
-  for i = FIRST, #ARGV, EACH do
+  for i = FIRST, LAST, EACH do
     fields[#fields + 1] = field_of(ARGV[i])
   end
   local known = redis.pcall('HMGET', key, unpack(fields))
@@ -101,10 +105,17 @@ local function forget(ended_us)
   end
 end
 
--- The clock has stepped back by so much: leases last as long as they had left, and no longer.
-local function step_back(by_us)
+-- How much of the time since the clock showed `since` never was: it jumped ahead, as the caller's clock exposes.
+local function skipped(since)
+  local before = since <= jump_seen and jumped or 0
+  local beyond = now > latest and math.max(0, now - math.max(expected, since)) or 0
+  return math.min(before + beyond, math.max(0, now - since))
+end
+
+-- The clock has stepped by so much: leases last as long as they had left, and no longer.
+local function step(by_us)
   for field, holder in pairs(holders) do
-    holder[3] = math.max(0, holder[3] - by_us)
+    holder[3] = math.max(0, holder[3] + by_us)
     updates[field] = holder
   end
 end
@@ -210,12 +221,16 @@ local function pass(to)
   at = to
 end
 
-if now < at or now >= next_us then
+-- A clock that steps refills nothing. If it steps ahead, so do windows: what was leased in one stays in it.
+local step_us = math.min(0, now - at)
+if is_steady and step_us == 0 then
+  step_us = skipped(at)
+end
+if step_us ~= 0 or now >= next_us then
   read_all()
-  -- A clock that stepped back refills nothing, and the leases last as long as they had left.
-  if now < at then
-    step_back(at - now)
-    at = now
+  if step_us ~= 0 then
+    step(step_us)
+    at = at + step_us
   end
   -- What a lease held up begins to refill when it ends.
   local ends = {}
@@ -336,7 +351,7 @@ local function answer(field, spent, ahead)
 end
 
 local answers, waits = {}, {}
-for i = FIRST, #ARGV, EACH do
+for i = FIRST, LAST, EACH do
   local charged, wait = REFUSED, 0
   if lease_ms > 0 then
     charged, wait = answer(field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
@@ -362,6 +377,8 @@ if not head.is_new or is_lost or given > 0 then
   -- Keep it until it is full with nothing leased, and until late reports have come; a window, for as long as the
   -- clock may step back.
   local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
+  -- Redis drops keys by its clock, too: one that jumps ahead forgets only what would have been full soon.
+  kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * deficit_us)
   if not is_steady then
     kept_us = math.max(0, end_us - now) + WINDOW_KEPT_US
   end

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::StoreError;
+use super::clock::ServerClock;
 pub use episode::Episode;
 use keeper::Keeper;
 pub use place::{Place, Tag};
@@ -33,6 +34,8 @@ use state::State;
 /// A connection that mends itself; the background work ends when this is dropped.
 #[derive(Debug)]
 pub struct Link {
+    /// The server's clock.
+    pub clock: ServerClock,
     state: Arc<watch::Sender<State>>,
     failed: Arc<Notify>,
     task: JoinHandle<()>,
@@ -41,11 +44,11 @@ pub struct Link {
 impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
     /// the round trip. Must run inside tokio.
-    pub fn new(place: Place, response_timeout: Duration, scripts: Arc<[String]>) -> Self {
+    pub fn new(place: Place, response_timeout: Duration, scripts: Arc<[String]>, clock: ServerClock) -> Self {
         let state = Arc::new(watch::Sender::new(State::Opening));
         let failed = Arc::new(Notify::new());
         let keeper = Keeper::new(place, response_timeout, scripts, Arc::clone(&failed), Arc::clone(&state));
-        Self { state, failed, task: tokio::spawn(keeper.run()) }
+        Self { clock, state, failed, task: tokio::spawn(keeper.run()) }
     }
 
     /// The connection, or at once why there is none.

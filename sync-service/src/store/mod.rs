@@ -6,6 +6,7 @@
 
 pub mod address;
 mod ceiling;
+mod clock;
 pub mod dial;
 pub mod link;
 pub mod memory;
@@ -83,6 +84,11 @@ pub trait Store: Send + Sync {
 
     /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> Answer<'_, Vec<Seen>>;
+
+    /// How often the store's clock jumped ahead.
+    fn clock_jumps(&self) -> u64 {
+        0
+    }
 
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;

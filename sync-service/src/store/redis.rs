@@ -33,6 +33,8 @@ use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
+pub use self::charge::script as charge_script;
+pub use self::draw::script as draw_script;
 use self::exchange::Call;
 pub use self::keys::{budget_key, escrow_key};
 use self::reach::Reach;
@@ -40,6 +42,7 @@ use self::script::{Lua, with_maxima};
 use self::servers::Servers;
 use super::address::NodeMap;
 use super::ceiling::Ceiling;
+use super::clock::Clocks;
 use super::dial::{DialError, Dialer, Files};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Store, StoreError};
@@ -54,6 +57,7 @@ pub struct Redis {
     servers: Servers,
     /// Connections for draws alone, which wait for a replica.
     patient: Option<Servers>,
+    clocks: Arc<Clocks>,
     charge: Arc<Lua>,
     draw: Arc<Lua>,
     register: Arc<Lua>,
@@ -98,16 +102,18 @@ impl Redis {
             rules::script(),
             fleet::script(),
         ];
-        let [charge, draw, register, hot, bans, rules, fleet] =
-            texts.each_ref().map(|text| Arc::new(Lua::new(text)));
+        let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text)));
+        let [_, _, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
+        let clocks = Arc::new(Clocks::new());
         let servers = |wait| {
-            let (dialer, scripts) = (Arc::clone(&dialer), Arc::clone(&scripts));
-            Servers::new(Reach { dialer, response_timeout: options.response_timeout, scripts, wait })
+            let (dialer, scripts, clocks) = (Arc::clone(&dialer), Arc::clone(&scripts), Arc::clone(&clocks));
+            Servers::new(Reach { dialer, response_timeout: options.response_timeout, scripts, wait, clocks })
         };
         Ok(Self {
             servers: servers(None),
             patient: options.wait.map(|wait| servers(Some(wait))),
+            clocks,
             charge,
             draw,
             register,
@@ -208,6 +214,10 @@ impl Store for Redis {
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
         Box::pin(fleet::read(&self.servers, &self.fleet, self.pop_ttl_us))
+    }
+
+    fn clock_jumps(&self) -> u64 {
+        self.clocks.jumps()
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -54,6 +54,15 @@ pub fn strict(size: Size, seconds: i64) -> Plan {
     plan
 }
 
+/// A strict rule whose burst takes ten minutes to refill and is spent when the clock steps by as much.
+pub fn slow_strict(size: Size) -> Plan {
+    let mut plan = Plan::of(size, SECONDS, traffic::even(60.0, size.pops));
+    plan.faults = vec![steps(STEP_AT, 600)];
+    plan.setup.rules =
+        vec![RuleText { rate: "1/s".into(), burst: 600, ..RuleText::with(r#""strict": true"#) }];
+    plan
+}
+
 /// What was admitted from the step on beyond what the ideal bucket would have admitted, in bursts.
 pub fn bursts_beyond(world: &World) -> f64 {
     let of = |figure: fn(&Sample) -> u64| world.reference.between(STEP_AT, SECONDS, figure);

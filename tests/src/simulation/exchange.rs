@@ -8,6 +8,7 @@ use weir_budget::budget::Account as StoreAccount;
 use weir_budget::claims::Refusal;
 use weir_budget::hub::Answers;
 use weir_budget::plan::Entry;
+use weir_budget::store_clock::StoreTime;
 use weir_limiter::edge;
 use weir_wire::messages::{Message, Report, Rule};
 
@@ -108,7 +109,8 @@ impl World {
     }
 
     fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
-        let asker = Asker { sync, life: self.syncs[sync].life, at: now };
+        let bounds = self.syncs[sync].store_bounds(now);
+        let asker = Asker { sync, life: self.syncs[sync].life, at: now, bounds };
         if self.syncs[sync].is_store_lost() && !matches!(question, Question::Probe) {
             return self.act(now, asker, question, None);
         }
@@ -149,12 +151,13 @@ impl World {
 
     fn answer(&mut self, now: u64, asker: Asker, question: &Question) -> Answer {
         let member = self.syncs[asker.sync].member.clone();
+        let time = StoreTime { now_us: self.store.clock.at_us(now), bounds: asker.bounds };
         match question {
             Question::Report(_, pending) => {
                 let pop = pending.pop();
                 let accounts =
-                    self.charge(now, &member, pop, pending.entries()).into_iter().map(Ok).collect();
-                let drawn = self.store.draw(pop, pending.draws(), now).into_iter().map(Ok).collect();
+                    self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
+                let drawn = self.store.draw(pop, pending.draws(), time).into_iter().map(Ok).collect();
                 Answer::Report(Answers { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
@@ -162,7 +165,7 @@ impl World {
                 Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => {
-                Answer::Look(self.charge(now, &member, "", look.items()).into_iter().map(Ok).collect())
+                Answer::Look(self.charge(now, time, &member, "", look.items()).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Bans(mine) => Answer::Bans(self.store.bans(mine.items(), now)),
@@ -170,9 +173,16 @@ impl World {
         }
     }
 
-    fn charge(&mut self, now: u64, member: &str, pop: &str, entries: &[Entry]) -> Vec<StoreAccount> {
+    fn charge(
+        &mut self,
+        now: u64,
+        time: StoreTime,
+        member: &str,
+        pop: &str,
+        entries: &[Entry],
+    ) -> Vec<StoreAccount> {
         let since = now.saturating_sub(WARM_UP_NS);
-        let accounts = match self.store.charge(member, pop, entries, now) {
+        let accounts = match self.store.charge(member, pop, entries, now, time) {
             Ok(accounts) => accounts,
             Err(Wrong::Time(what)) => self.label.violated("I8", since, &what),
             Err(Wrong::Charge(what)) => self.label.violated("I7", since, &what),
@@ -197,6 +207,9 @@ impl World {
         let sync = &mut self.syncs[asker.sync];
         if !sync.is_up || sync.life != asker.life {
             return;
+        }
+        if let Some(answer) = &answer {
+            sync.hear_clock(asker.at, now, answer);
         }
         // It is answered once, however often it arrived.
         let Some(question) = question.take() else { return };

@@ -159,6 +159,8 @@ const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.
 const STEPS_IN_DEBT: &[Limit] = &[limit("since start", more::since_start, 0.98, 1.02), BOUND];
 const STRICT_STEPS: &[Limit] =
     &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 1.0), limit("ratio", ratio, 0.5, 1e9)];
+/// Five seconds of refill, and a little.
+const STRICT_SLOW_STEP: &[Limit] = &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 0.01)];
 const CROWD: &[Limit] =
     &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
 const QUIET: &[Limit] = &[limit("KB/s a POP", mechanisms::kilobytes, 0.0, 2.0)];
@@ -241,6 +243,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store's clock 600 s back in debt", STEPS_IN_DEBT, |s| clock_steps::in_debt(s, -600)),
     plain("store's clock 600 s back, strict", STRICT_STEPS, |s| clock_steps::strict(s, -600)),
     plain("store's clock 600 s forward, strict", STRICT_STEPS, |s| clock_steps::strict(s, 600)),
+    plain("store's clock 600 s forward, a spent strict burst", STRICT_SLOW_STEP, clock_steps::slow_strict),
     plain("a POP alone when its lease ends", LEASE, mechanisms::lease_ends),
     plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
     plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),

@@ -13,6 +13,7 @@ use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
+use weir_budget::store_clock::StoreTime;
 use weir_wire::quota::Quota;
 
 use super::clocks::WallClock;
@@ -129,16 +130,17 @@ impl Store {
         }
     }
 
-    /// Charges every entry, in the name of `member`, for `pop`. An error says what went wrong.
+    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. An error says what
+    /// went wrong.
     pub fn charge(
         &mut self,
         member: &str,
         pop: &str,
         entries: &[Entry],
         now: u64,
+        time: StoreTime,
     ) -> Result<Vec<Account>, Wrong> {
-        let now_us = self.clock.at_us(now);
-        entries.iter().map(|entry| self.charge_one(member, pop, entry, now, now_us)).collect()
+        entries.iter().map(|entry| self.charge_one(member, pop, entry, now, time)).collect()
     }
 
     fn charge_one(
@@ -147,10 +149,10 @@ impl Store {
         pop: &str,
         entry: &Entry,
         now: u64,
-        now_us: u64,
+        time: StoreTime,
     ) -> Result<Account, Wrong> {
         let kept = self.state.budgets.entry(entry.id.clone()).or_default();
-        let is_forgotten = kept.budget.expires_us() <= now_us;
+        let is_forgotten = kept.budget.expires_us() <= time.now_us;
         if is_forgotten {
             kept.budget = Budget::default();
         }
@@ -166,7 +168,7 @@ impl Store {
             }
         }
         let before_ns = kept.budget.deficit_ns();
-        let account = kept.budget.charge(now_us, &entry.charge(member, pop));
+        let account = kept.budget.charge(time, &entry.charge(member, pop));
         let (last, (jumps, jumped_us)) = kept.charged_at;
         let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
         // With a POP's first report, the steps of the clock count as time.
@@ -201,10 +203,9 @@ impl Store {
     }
 
     /// Draws on strict budgets, for `pop`.
-    pub fn draw(&mut self, pop: &str, draws: &[Draw], now: u64) -> Vec<Drawn> {
-        let now_us = self.clock.at_us(now);
+    pub fn draw(&mut self, pop: &str, draws: &[Draw], time: StoreTime) -> Vec<Drawn> {
         let escrows = &mut self.state.escrows;
-        draws.iter().map(|draw| escrows.entry(draw.escrow()).or_default().draw(now_us, pop, draw)).collect()
+        draws.iter().map(|draw| escrows.entry(draw.escrow()).or_default().draw(time, pop, draw)).collect()
     }
 
     /// Notes that a POP is alive; live POPs.

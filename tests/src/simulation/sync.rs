@@ -9,6 +9,7 @@ use weir_budget::claims::{KnownRule, Refusal};
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
+use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::SECOND_NS;
 
@@ -88,6 +89,7 @@ pub struct Sync {
     known_rules: Vec<KnownRule>,
     hub: Hub,
     link: Link,
+    store_clock: Option<StoreClock>,
     /// The rule set that POPs are told to run, as the store last said.
     rule_set: RuleSet,
     /// What POPs claimed and were refused, by their names.
@@ -119,6 +121,7 @@ impl Sync {
             known_rules,
             hub,
             link,
+            store_clock: None,
             rule_set: RuleSet::default(),
             refused: Vec::new(),
         }
@@ -138,6 +141,32 @@ impl Sync {
         now: u64,
     ) -> Option<u64> {
         self.link.heard(matches!(question, Question::Probe), is_answered, asked_at, now)
+    }
+
+    /// What it knows of the store's clock.
+    pub fn store_bounds(&mut self, now: u64) -> Bounds {
+        let (own_us, unix_us) = (self.own_us(now), self.wall.at_us(now));
+        self.store_clock.get_or_insert(StoreClock::new(unix_us, own_us)).bounds(own_us)
+    }
+
+    /// What it asked at `asked_at` was answered by `now`: what the store's clock showed.
+    pub(super) fn hear_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
+        let shown_us = match answer {
+            Answer::Report(Answers { accounts, drawn, .. }) => {
+                let charged = accounts.iter().flatten().map(|account| account.now_us);
+                charged.chain(drawn.iter().flatten().map(|drawn| drawn.now_us)).next()
+            }
+            Answer::Look(accounts) => accounts.iter().flatten().map(|account| account.now_us).next(),
+            _ => None,
+        };
+        let (sent_us, own_us) = (self.own_us(asked_at), self.own_us(now));
+        if let (Some(clock), Some(shown_us)) = (&mut self.store_clock, shown_us) {
+            clock.hear(sent_us, own_us, shown_us);
+        }
+    }
+
+    fn own_us(&self, now: u64) -> u64 {
+        self.clock.at(now).as_nanos() / 1_000
     }
 
     /// A report comes in.
@@ -199,7 +228,7 @@ impl Sync {
         self.is_up = false;
         self.life += 1;
         (self.hub, self.link) = (hub(&self.member, self.terms, &self.known_rules), Link::default());
-        self.rule_set = RuleSet::default();
+        (self.rule_set, self.store_clock) = (RuleSet::default(), None);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use fastrand::Rng;
+use weir_budget::store_clock::Bounds;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::SECOND_NS;
 
@@ -44,6 +45,8 @@ pub(super) struct Asker {
     pub(super) sync: usize,
     pub(super) life: u32,
     pub(super) at: u64,
+    /// What it knew of the store's clock then.
+    pub(super) bounds: Bounds,
 }
 
 #[derive(Debug)]

@@ -30,7 +30,7 @@ struct Outcome {
 }
 
 /// POP `pop` has admitted `admitted` tokens of each key, none of which is confirmed.
-fn report(pop: u32, admitted: u64) -> Report {
+pub(crate) fn report(pop: u32, admitted: u64) -> Report {
     let rules = vec![Rule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
     let key = |value| Key {
         value: vec![value],

@@ -15,12 +15,14 @@ mod slow;
 mod suite;
 mod bans;
 mod ceiling;
+mod clock;
 mod cluster;
 mod connecting;
 mod quota;
 mod rules;
 mod strict;
 mod strict_equality;
+mod told;
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use crate::store::{Batch, StoreError};
 pub(super) type Row = (u64, u64, u32, u64, u64, String);
 
 /// The script, with weir-budget's maxima in front.
-pub(super) fn script() -> String {
+pub fn script() -> String {
     let maxima = [
         ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX};
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::{
     ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
     WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
@@ -15,13 +15,17 @@ use super::keys::escrow_key;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 
+/// A budget that is not full is kept longer by so many times the time until it is, but never by more than
+/// [`STEP_KEPT_US`].
+const STEP_KEPT_TIMES: u64 = 3;
+
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `lease_ms`, `left`,
 /// and for each claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait
 /// for more.
 pub(super) type Row = (u64, u64, u64, u64, u64, u32, u32, Vec<i64>, Vec<u64>);
 
 /// The script, with weir-budget's maxima in front.
-pub(super) fn script() -> String {
+pub fn script() -> String {
     let maxima = [
         ("COUNT_MAX", COUNT_MAX),
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
@@ -32,6 +36,8 @@ pub(super) fn script() -> String {
         ("WINDOW_ASK_AGAIN_US", WINDOW_ASK_AGAIN_US),
         ("DRIFT_PART", DRIFT_PART),
         ("LEASE_US_MIN", LEASE_US_MIN),
+        ("STEP_KEPT_US", STEP_KEPT_US),
+        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
     ];
     with_maxima(&maxima, include_str!("../draw.lua"))
 }

@@ -52,7 +52,7 @@ pub(super) struct Manner {
 /// sent once more behind it, which is harmless. Fails if there is no connection, or no answer in time.
 pub(super) async fn exchange(
     link: &Link,
-    calls: Vec<Cmd>,
+    mut calls: Vec<Cmd>,
     script: &Lua,
     manner: Manner,
 ) -> Result<(Open, Vec<Value>), StoreError> {
@@ -63,6 +63,12 @@ pub(super) async fn exchange(
     let longest = open.limit + manner.wait.unwrap_or_default();
     let left = manner.until.map_or(longest, |until| until.saturating_duration_since(Instant::now()));
     let limit = left.min(longest);
+    let told = script.is_timed().then(|| link.clock.tell());
+    if let Some(told) = told {
+        for call in &mut calls {
+            told.add_to(call);
+        }
+    }
     let asking = async {
         let mut first = pipeline(calls, manner.is_asking);
         let mut values = query(&mut first, &open, manner.wait).await?;
@@ -88,7 +94,12 @@ pub(super) async fn exchange(
         Err(_) => Err(StoreError::Slow(longest.as_millis())),
     };
     match values {
-        Ok(values) => Ok((open, values)),
+        Ok(values) => {
+            if let Some(told) = told {
+                link.clock.hear(told, &values);
+            }
+            Ok((open, values))
+        }
         Err(reason) => {
             let is_its_own = match reason {
                 StoreError::Unconfirmed(_) => false,

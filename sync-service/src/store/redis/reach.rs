@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::store::clock::{Clocks, ServerClock};
 use crate::store::dial::Dialer;
 use crate::store::link::{Link, Place};
 
@@ -16,11 +17,13 @@ pub(super) struct Reach {
     pub(super) scripts: Arc<[String]>,
     /// How long a replica may take to have what a call did; without this it is not waited for.
     pub(super) wait: Option<Duration>,
+    pub(super) clocks: Arc<Clocks>,
 }
 
 impl Reach {
     /// A link to `place`.
     pub(super) fn link(&self, place: Place) -> Link {
-        Link::new(place, self.response_timeout, Arc::clone(&self.scripts))
+        let clock = ServerClock::new(Arc::clone(&self.clocks));
+        Link::new(place, self.response_timeout, Arc::clone(&self.scripts), clock)
     }
 }

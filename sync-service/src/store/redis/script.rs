@@ -7,11 +7,21 @@ use redis::{Cmd, Pipeline, Script};
 pub(super) struct Lua {
     script: Script,
     text: String,
+    is_timed: bool,
 }
 
 impl Lua {
     pub(super) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), text: text.into() }
+        Self { script: Script::new(text), text: text.into(), is_timed: false }
+    }
+
+    /// One whose last arguments are what is known of the server's clock, and that answers what it shows.
+    pub(super) fn timed(text: &str) -> Self {
+        Self { is_timed: true, ..Self::new(text) }
+    }
+
+    pub(super) fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// What `EVALSHA` names it by.

@@ -1,0 +1,226 @@
+//! What a weir-sync knows of its store's clock.
+//!
+//! The store's clock is a wall clock: it may jump ahead, as at a fail-over to a host whose clock is wrong, and would then
+//! refill every budget. A weir-sync has a clock of its own that never steps. So it can say how late the store's can be by
+//! now, and that a time which the store's clock passed over never was. It says so with each charge and each draw; the
+//! store takes that off what has passed for the budget, once, since the budget's own times go on from there.
+//!
+//! **What a jump gives.** A budget that is charged or drawn on by a weir-sync that was in touch with the store before the
+//! jump refills by no more than the time that passed, whoever else does so before or after, and in whichever order. A jump
+//! of less than [`MARGIN_US`] (and a thousandth of the time since the last answer) is taken for time. A weir-sync that is started later goes by its
+//! machine's wall clock at first, and so does not fill budgets either unless that clock is ahead as well.
+
+/// How much more than expected is taken for time, in microseconds: a call may be on its way for so long, and the clocks of
+/// several servers may be so far apart.
+pub const MARGIN_US: u64 = 5_000_000;
+/// Clocks may differ in pace by one part in this many.
+const PACE_PART: u64 = 1_000;
+
+/// How far the store's clock has jumped ahead, as far as that was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jump {
+    /// Whoever was there before the clock showed this, in microseconds, may have been there before the jumps.
+    pub seen_us: u64,
+    /// How far all jumps have taken it that were not taken back, in microseconds.
+    pub length_us: u64,
+}
+
+/// What a weir-sync says of the store's clock when it sends a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// What the clock is expected to show, in microseconds, ...
+    pub expected_us: u64,
+    /// ... and the latest that it can; if it shows more, it has jumped.
+    pub latest_us: u64,
+    /// The jumps that were seen.
+    pub jump: Jump,
+}
+
+impl Bounds {
+    /// Nothing is known.
+    pub const NONE: Self =
+        Self { expected_us: u64::MAX, latest_us: u64::MAX, jump: Jump { seen_us: 0, length_us: 0 } };
+}
+
+/// What the store's clock shows at a call, and what the caller says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreTime {
+    /// What it shows, in microseconds.
+    pub now_us: u64,
+    /// What the caller says.
+    pub bounds: Bounds,
+}
+
+/// A clock that never steps.
+impl From<u64> for StoreTime {
+    fn from(now_us: u64) -> Self {
+        Self { now_us, bounds: Bounds::NONE }
+    }
+}
+
+impl StoreTime {
+    /// How much of the time since the store's clock showed `since_us` never was, in microseconds.
+    ///
+    /// If it showed that only after the caller had seen the jumps, what passed has passed. If it showed that after a jump
+    /// that the caller had not seen yet, the jump is taken off as well, as far as so much has passed: that gives less, and
+    /// never more.
+    pub(crate) fn skipped_us(&self, since_us: u64) -> u64 {
+        let (now_us, Bounds { expected_us, latest_us, jump }) = (self.now_us, self.bounds);
+        let known_us = if since_us <= jump.seen_us { jump.length_us } else { 0 };
+        let from_us = if now_us > latest_us { expected_us.max(since_us) } else { now_us };
+        let beyond_us = now_us.saturating_sub(from_us);
+        known_us.saturating_add(beyond_us).min(now_us.saturating_sub(since_us))
+    }
+}
+
+/// The clock of one server, as its answers show it. Times of the weir-sync's own are microseconds of a clock that never
+/// steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreClock {
+    /// What it showed last, ...
+    shown_us: u64,
+    /// ... and when the call was sent that says so.
+    sent_us: u64,
+    /// Whether it is known, not guessed.
+    is_heard: bool,
+    jump: Jump,
+}
+
+impl StoreClock {
+    /// A clock that was not heard yet; the best guess at it is `unix_us`.
+    pub fn new(unix_us: u64, own_us: u64) -> Self {
+        Self { shown_us: unix_us, sent_us: own_us, is_heard: false, jump: Jump::default() }
+    }
+
+    /// What to say with a call that is sent at `own_us`.
+    pub fn bounds(&self, own_us: u64) -> Bounds {
+        Bounds { expected_us: self.expected_us(own_us), latest_us: self.latest_us(own_us), jump: self.jump }
+    }
+
+    /// A call that was sent at `sent_us` and answered by `own_us` says that the clock showed `shown_us`. Returns by how
+    /// much that is later than it can be, if it is: the clock has jumped.
+    pub fn hear(&mut self, sent_us: u64, own_us: u64, shown_us: u64) -> Option<u64> {
+        if sent_us < self.sent_us {
+            // Its answer was overtaken.
+            return None;
+        }
+        let expected_us = self.expected_us(sent_us);
+        let (back_us, jumped_us) =
+            (expected_us.saturating_sub(shown_us), shown_us.saturating_sub(expected_us));
+        let has_jumped = shown_us > self.latest_us(own_us);
+        if has_jumped {
+            // Where its time was guessed, the jump may be long ago, and who was there since is not punished.
+            let seen_us = if self.is_heard { shown_us } else { self.latest_us(sent_us) };
+            self.jump = Jump { seen_us, length_us: self.jump.length_us.saturating_add(jumped_us) };
+        } else if back_us > MARGIN_US {
+            // It is right again, or nearly so, and will show these times once more.
+            self.jump = Jump { seen_us: shown_us, length_us: self.jump.length_us.saturating_sub(back_us) };
+        }
+        (self.shown_us, self.sent_us, self.is_heard) = (shown_us, sent_us, true);
+        has_jumped.then_some(jumped_us)
+    }
+
+    /// What it shows at a time of our own if it does not jump.
+    fn expected_us(&self, own_us: u64) -> u64 {
+        self.shown_us.saturating_add(own_us.saturating_sub(self.sent_us))
+    }
+
+    /// The latest that it can show then.
+    fn latest_us(&self, own_us: u64) -> u64 {
+        let passed_us = own_us.saturating_sub(self.sent_us);
+        self.expected_us(own_us).saturating_add(passed_us / PACE_PART + MARGIN_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000;
+    const HOUR: u64 = 3_600 * S;
+    const BEGIN: u64 = 1 << 50;
+
+    /// A clock that was right at 10 s of ours, and an hour ahead at 20 s.
+    fn jumped() -> StoreClock {
+        let mut clock = StoreClock::new(BEGIN, 0);
+        assert_eq!(clock.hear(10 * S, 10 * S, BEGIN + 10 * S), None);
+        assert_eq!(clock.hear(20 * S, 20 * S, BEGIN + HOUR + 20 * S), Some(HOUR));
+        clock
+    }
+
+    fn skipped_s(clock: StoreClock, own_s: u64, now_us: u64, since_us: u64) -> u64 {
+        StoreTime { now_us, bounds: clock.bounds(own_s * S) }.skipped_us(since_us) / S
+    }
+
+    #[test]
+    fn a_jump_is_taken_off_what_was_there_before_it_and_of_nothing_else() {
+        let clock = jumped();
+        let now_us = BEGIN + HOUR + 30 * S;
+        assert_eq!(skipped_s(clock, 30, now_us, BEGIN), 3_600, "an hour");
+        assert_eq!(skipped_s(clock, 30, now_us, BEGIN + 19 * S), 3_600, "also by somebody else in between");
+        assert_eq!(
+            skipped_s(clock, 30, now_us, BEGIN + HOUR + 15 * S),
+            15,
+            "it may have been before another jump"
+        );
+        assert_eq!(
+            skipped_s(clock, 30, now_us, BEGIN + HOUR + 20 * S + 1),
+            0,
+            "what was there since it was seen"
+        );
+        // The first call finds it.
+        let mut before = StoreClock::new(BEGIN, 0);
+        before.hear(10 * S, 10 * S, BEGIN + 10 * S);
+        assert_eq!(skipped_s(before, 20, BEGIN + HOUR + 20 * S, BEGIN), 3_600);
+        assert_eq!(
+            skipped_s(before, 20, BEGIN + HOUR + 20 * S, BEGIN + HOUR + 15 * S),
+            5,
+            "it cannot know how long ago"
+        );
+        assert_eq!(skipped_s(before, 20, BEGIN + 24 * S, BEGIN), 0, "within the margin");
+    }
+
+    #[test]
+    fn a_jump_before_anything_was_heard_is_not_taken_off_of_what_was_there_since() {
+        let mut clock = StoreClock::new(BEGIN, 0);
+        assert!(clock.hear(S, S, BEGIN + HOUR + S).is_some());
+        assert_eq!(skipped_s(clock, 2, BEGIN + HOUR + 2 * S, BEGIN), 3_600);
+        assert_eq!(skipped_s(clock, 2, BEGIN + HOUR + 2 * S, BEGIN + 60 * S), 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_right_again_shows_each_time_for_what_it_is() {
+        let mut clock = jumped();
+        assert_eq!(clock.hear(30 * S, 30 * S, BEGIN + 30 * S), None);
+        assert_eq!(skipped_s(clock, 5_000, BEGIN + 5_000 * S, BEGIN), 0);
+        assert!(clock.hear(40 * S, 40 * S, BEGIN + HOUR).is_some(), "it jumps once more");
+    }
+
+    #[test]
+    fn jumps_add_up_and_a_step_back_takes_off_what_it_is() {
+        let mut clock = jumped();
+        assert_eq!(clock.hear(21 * S, 21 * S, BEGIN + HOUR + 19 * S), None, "a small step back is none");
+        assert!(clock.hear(22 * S, 22 * S, BEGIN + 3 * HOUR + 22 * S).is_some());
+        assert_eq!(skipped_s(clock, 23, BEGIN + 3 * HOUR + 23 * S, BEGIN), 3 * 3_600 + 2);
+        assert!(clock.hear(24 * S, 24 * S, BEGIN + HOUR + 24 * S).is_none());
+        assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN), 3_602);
+        assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN + HOUR + 24 * S + 1), 0);
+    }
+
+    #[test]
+    fn an_answer_that_was_overtaken_or_late_is_no_jump() {
+        let mut clock = jumped();
+        assert_eq!(clock.hear(15 * S, 21 * S, BEGIN + 15 * S), None);
+        assert_eq!(clock, jumped());
+        assert_eq!(
+            clock.hear(30 * S, 60 * S, BEGIN + HOUR + 59 * S),
+            None,
+            "it was on its way for half a minute"
+        );
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_clock_that_never_steps() {
+        assert_eq!(StoreTime::from(BEGIN).skipped_us(0), 0);
+    }
+}

@@ -1,0 +1,238 @@
+//! The store's clock jumps, weir-syncs come and go, and each budget refills by the time that passed.
+
+use proptest::prelude::*;
+use weir_budget::budget::{Budget, BudgetId, Charge, Count, Demand};
+use weir_budget::escrow::{Claim, Draw, Escrow, Law};
+use weir_budget::store_clock::{MARGIN_US, StoreClock, StoreTime};
+use weir_wire::quota::{Period, Quota, Rate};
+
+const SECOND_US: u64 = 1_000_000;
+const HOUR_US: u64 = 3_600 * SECOND_US;
+/// What right clocks showed when it all began.
+const BEGIN_US: u64 = 1 << 50;
+/// Tokens of each budget, one of which refills in a second.
+const BURST: u32 = 100_000;
+/// What budgets owe at first that are charged, in tokens.
+const OWED: u64 = 2 * BURST as u64;
+/// Keys of either kind.
+const KEYS: usize = 3;
+
+fn quota() -> Quota {
+    Quota::new(Rate::new(1, Period::Second).unwrap(), BURST).unwrap()
+}
+
+/// A weir-sync, as far as it knows of its store's clock.
+struct Caller {
+    started_us: u64,
+    /// How much quicker its clock is, in millionths.
+    drift_ppm: i64,
+    clock: StoreClock,
+}
+
+impl Caller {
+    fn start(now_us: u64, drift_ppm: i64) -> Self {
+        Self { started_us: now_us, drift_ppm, clock: StoreClock::new(BEGIN_US + now_us, 0) }
+    }
+
+    fn own_us(&self, now_us: u64) -> u64 {
+        let passed_us = (now_us - self.started_us).cast_signed();
+        (passed_us + passed_us * self.drift_ppm / 1_000_000).cast_unsigned()
+    }
+}
+
+/// A store, its keys, and who calls it.
+struct World {
+    now_us: u64,
+    ahead_us: i64,
+    /// Jumps of the clock ahead so far, and all of its steps.
+    jumps: u64,
+    steps: u64,
+    callers: Vec<Caller>,
+    escrows: [Escrow; KEYS],
+    given: [u64; KEYS],
+    budgets: [Budget; KEYS],
+    calls: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            now_us: 0,
+            ahead_us: 0,
+            jumps: 0,
+            steps: 0,
+            callers: vec![Caller::start(0, 0), Caller::start(0, 300)],
+            escrows: Default::default(),
+            given: [0; KEYS],
+            budgets: Default::default(),
+            calls: 0,
+        };
+        for key in 0..KEYS {
+            world.draw(0, key);
+            world.charge(1, key, OWED);
+        }
+        world
+    }
+
+    /// What the store's clock shows, and what the caller knows of it.
+    fn time(&mut self, caller: usize) -> StoreTime {
+        let shown_us = (BEGIN_US + self.now_us).saturating_add_signed(self.ahead_us);
+        let caller = &mut self.callers[caller];
+        let own_us = caller.own_us(self.now_us);
+        let time = StoreTime { now_us: shown_us, bounds: caller.clock.bounds(own_us) };
+        let heard = caller.clock.hear(own_us, own_us, shown_us);
+        assert!(heard.is_none() || self.jumps > 0, "no clock jumped");
+        time
+    }
+
+    fn jump(&mut self, by_us: i64) {
+        self.ahead_us += by_us;
+        self.jumps += u64::from(by_us > 0);
+        self.steps += 1;
+        if by_us < 0 {
+            // Who does not hear of a step back takes the way forth for time.
+            for caller in 0..self.callers.len() {
+                self.time(caller);
+            }
+        }
+    }
+
+    /// Draws all that there is, and spends it at once.
+    fn draw(&mut self, caller: usize, key: usize) {
+        self.calls += 1;
+        let (time, epoch) = (self.time(caller), self.calls);
+        let claim = |admitted, ahead| Draw {
+            id: BudgetId { rule: "r".into(), value: vec![] },
+            quota: quota(),
+            lease_us: SECOND_US,
+            law: Law::Steady,
+            claims: vec![Claim { epoch, admitted, ahead }],
+        };
+        let given = self.escrows[key].draw(time, "p", &claim(0, 2 * BURST)).given;
+        self.escrows[key].draw(time, "p", &claim(given, 0));
+        self.given[key] += given;
+    }
+
+    /// A POP that was never heard of has admitted tokens; returns what the budget owes, in whole tokens.
+    fn charge(&mut self, caller: usize, key: usize, admitted: u64) -> u64 {
+        self.calls += 1;
+        let time = self.time(caller);
+        let count =
+            Count { epoch: self.calls, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
+        let charge =
+            Charge { quota: quota(), member: "m", demand: Demand::default(), pop: "p", counts: &[count] };
+        self.budgets[key].charge(time, &charge).deficit_ns.div_ceil(quota().token_ns())
+    }
+
+    /// The most seconds by which a key may have refilled.
+    fn most_s(&self) -> u64 {
+        // A thousandth, and what the callers' clocks drift.
+        let margin_us = MARGIN_US + self.now_us / 500;
+        (self.now_us + self.jumps * margin_us).div_ceil(SECOND_US)
+    }
+
+    fn look(&mut self, caller: usize, key: usize) {
+        self.draw(caller, key);
+        let (given, most_s) = (self.given[key] - u64::from(BURST), self.most_s());
+        assert!(given <= most_s, "{given} tokens more in {most_s} s");
+        let paid = OWED - self.charge(caller, key, 0).min(OWED);
+        assert!(paid <= most_s, "{paid} tokens of debt paid in {most_s} s");
+    }
+}
+
+#[test]
+fn two_weir_syncs_in_turn_refill_by_the_time_that_passed_though_one_started_after_the_jump() {
+    let mut world = World::new();
+    world.now_us = 10 * SECOND_US;
+    (0..KEYS).for_each(|key| world.look(0, key));
+    world.jump(HOUR_US.cast_signed());
+    world.callers.push(Caller::start(world.now_us, 0));
+    for turn in 0..600 {
+        world.now_us += SECOND_US / 10;
+        // Of the last key the new one is the first to speak.
+        let (key, caller) = (turn % KEYS, [0, 1, 2][(turn / KEYS + turn % KEYS) % 3]);
+        world.look(caller, key);
+    }
+    // Nor does it lose more than what one jump may cost.
+    let passed_s = world.now_us / SECOND_US;
+    for given in world.given {
+        assert!(given - u64::from(BURST) >= passed_s - 2, "{given}");
+    }
+    world.jump(-HOUR_US.cast_signed());
+    let before = world.given;
+    (0..3 * KEYS).for_each(|turn| world.look(turn % 3, turn / 3));
+    assert_eq!(world.given, before, "a clock that is right again gives nothing");
+    world.now_us += 60 * SECOND_US;
+    (0..KEYS).for_each(|key| world.look(key, key));
+    for (given, before) in world.given.into_iter().zip(before) {
+        assert!((59..=61).contains(&(given - before)), "{given} after {before}");
+    }
+}
+
+#[test]
+fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
+    let mut escrow = Escrow::default();
+    let mut clock = StoreClock::new(BEGIN_US, 0);
+    let draw = |epoch, admitted, ahead| Draw {
+        id: BudgetId { rule: "r".into(), value: vec![] },
+        quota: quota(),
+        lease_us: 8 * SECOND_US,
+        law: Law::Steady,
+        claims: vec![Claim { epoch, admitted, ahead }],
+    };
+    let mut at = |own_us, ahead_us| {
+        let shown_us = BEGIN_US + own_us + ahead_us;
+        let time = StoreTime { now_us: shown_us, bounds: clock.bounds(own_us) };
+        clock.hear(own_us, own_us, shown_us);
+        time
+    };
+    assert_eq!(escrow.draw(at(0, 0), "a", &draw(1, 0, 70_000)).given, 70_000);
+    let drawn = escrow.draw(at(SECOND_US, HOUR_US), "b", &draw(2, 0, 0));
+    assert_eq!(drawn.outstanding, 70_000, "its lease has not ended");
+    let drawn = escrow.draw(at(2 * SECOND_US, HOUR_US), "a", &draw(1, 60_000, 1));
+    assert_eq!(drawn.leases[0].charged, 70_000, "and it can be renewed");
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(u64),
+    Jump(i64),
+    Start { caller: usize, drift_ppm: i64 },
+    Look { caller: usize, key: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let span_us = prop_oneof![0..SECOND_US, 0..100 * SECOND_US, 0..HOUR_US];
+    let jump_us = prop_oneof![0..20 * SECOND_US, 0..2 * HOUR_US, Just(HOUR_US)];
+    prop_oneof![
+        3 => span_us.prop_map(Step::Pass),
+        1 => (jump_us, any::<bool>()).prop_map(|(us, back)| {
+            Step::Jump(if back { -us.cast_signed() } else { us.cast_signed() })
+        }),
+        1 => (0..2_usize, -400..400_i64).prop_map(|(caller, drift_ppm)| Step::Start { caller, drift_ppm }),
+        6 => (0..2_usize, 0..KEYS).prop_map(|(caller, key)| Step::Look { caller, key }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_budget_refills_by_more_than_time_and_a_margin_for_each_jump(
+        steps in prop::collection::vec(step(), 1..80)
+    ) {
+        let mut world = World::new();
+        for step in steps {
+            match step {
+                Step::Pass(us) => world.now_us += us,
+                Step::Jump(us) => world.jump(us),
+                // Its wall clock tells it of one jump, and nothing of those before.
+                Step::Start { caller, drift_ppm } if world.steps < 2 && world.ahead_us >= 0 => {
+                    world.callers[caller] = Caller::start(world.now_us, drift_ppm);
+                    world.look(caller, 0);
+                }
+                Step::Start { .. } => {}
+                Step::Look { caller, key } => world.look(caller, key),
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The clocks of a store's servers, as their answers show them, by a clock of this process that never steps (see
+//! [`weir_budget::store_clock`]).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use redis::{Cmd, Value};
+use weir_budget::budget::COUNT_MAX;
+use weir_budget::store_clock::{Bounds, StoreClock};
+
+/// Where rows of scripts that tell the time say what the clock shows.
+const SHOWN_AT: usize = 4;
+
+/// The clocks of all servers.
+#[derive(Debug)]
+pub struct Clocks {
+    /// Zero of this process's own time.
+    started: Instant,
+    jumps: AtomicU64,
+    /// The one that was heard last: a server that takes over is expected to show the same.
+    last: Mutex<StoreClock>,
+}
+
+impl Clocks {
+    /// Nothing was heard yet: the machine's wall clock is the best guess.
+    pub fn new() -> Self {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            started: Instant::now(),
+            jumps: AtomicU64::new(0),
+            last: Mutex::new(StoreClock::new(unix_us, 0)),
+        }
+    }
+
+    /// How often one of them was found ahead.
+    pub fn jumps(&self) -> u64 {
+        self.jumps.load(Ordering::Relaxed)
+    }
+
+    fn own_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The clock of one server, or of those that take over from each other under one name.
+#[derive(Debug)]
+pub struct ServerClock {
+    all: Arc<Clocks>,
+    known: Mutex<StoreClock>,
+}
+
+/// What was known of a clock when a call was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    sent_us: u64,
+    bounds: Bounds,
+}
+
+impl Told {
+    /// Tells it to a script that goes by it: its last arguments.
+    pub fn add_to(&self, command: &mut Cmd) {
+        let Bounds { expected_us, latest_us, jump } = self.bounds;
+        for us in [expected_us, latest_us, jump.seen_us, jump.length_us] {
+            command.arg(us.min(COUNT_MAX));
+        }
+    }
+}
+
+impl ServerClock {
+    /// The clock of a server that was not heard yet.
+    pub fn new(all: Arc<Clocks>) -> Self {
+        let known = *lock(&all.last);
+        Self { all, known: Mutex::new(known) }
+    }
+
+    /// What to tell with a call that is sent now.
+    pub fn tell(&self) -> Told {
+        let sent_us = self.all.own_us();
+        Told { sent_us, bounds: lock(&self.known).bounds(sent_us) }
+    }
+
+    /// The answers to calls that were told this.
+    pub fn hear(&self, told: Told, rows: &[Value]) {
+        let Some(shown_us) = rows.iter().rev().find_map(shown_us) else { return };
+        let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
+        let jumped_us = known.hear(told.sent_us, own_us, shown_us);
+        *lock(&self.all.last) = *known;
+        drop(known);
+        if let Some(jumped_us) = jumped_us {
+            self.all.jumps.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                ahead_ms = jumped_us / 1_000,
+                "the store's clock is ahead of where it can be by this machine's: nothing refills for that time. Look at the \
+                 clocks of both (NTP)"
+            );
+        }
+    }
+}
+
+fn shown_us(row: &Value) -> Option<u64> {
+    let Value::Array(row) = row else { return None };
+    match row.get(SHOWN_AT)? {
+        Value::Int(us) => u64::try_from(*us).ok(),
+        _ => None,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing that runs under these locks panics; should it, what they guard is still good.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,152 @@
+//! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock.
+
+use std::collections::BTreeMap;
+
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use weir_budget::budget::{Budget, COUNT_MAX, Charge, Count, Demand};
+use weir_budget::escrow::{Claim, Draw, Escrow, Law};
+use weir_budget::spread::fill_us;
+use weir_budget::store_clock::{Bounds, Jump, StoreTime};
+use weir_sync::store::redis::{charge_script, draw_script};
+use weir_tests::redis::Redis;
+use weir_wire::quota::{Period, Quota};
+
+use crate::equality::Random;
+use crate::{id, quota};
+
+/// Calls per seed.
+const CALLS: u64 = 400;
+/// Spans around now that callers speak of, in microseconds. Calls are less than a millisecond apart.
+const SPANS_US: [i64; 8] = [0, -300, -2_000, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2];
+
+/// What a caller says of a clock that showed `last_us` at the call before.
+fn bounds(random: &mut Random, last_us: u64) -> Bounds {
+    let mut near = || last_us.saturating_add_signed(random.pick(&SPANS_US));
+    let (expected_us, latest_us, seen_us) = (near(), near(), near());
+    Bounds {
+        expected_us,
+        latest_us,
+        jump: Jump { seen_us, length_us: random.pick(&[0, 200, 3_000, 3_600_000_000]) },
+    }
+}
+
+fn tell(call: &mut redis::ScriptInvocation<'_>, bounds: Bounds) {
+    call.arg(bounds.expected_us).arg(bounds.latest_us).arg(bounds.jump.seen_us).arg(bounds.jump.length_us);
+}
+
+#[tokio::test]
+async fn a_charge_is_the_same_to_both() {
+    let redis = Redis::start().await;
+    let (mut connection, script) = (redis.connection().await, Script::new(&charge_script()));
+    for seed in [1, 2, 3, 0x5eed] {
+        let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Budget>::new());
+        let (mut last_us, mut deepest) = (0, 0);
+        for n in 0..CALLS {
+            let (key, quota) =
+                (random.below(3), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]));
+            let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
+            let count = |_| {
+                let admitted = n + random.below(300);
+                let (epoch, made_ms) = (random.below(3), n + random.below(10));
+                Count {
+                    epoch,
+                    admitted,
+                    unconfirmed: admitted,
+                    span_us: random.below(9_000),
+                    missing: 0,
+                    made_ms,
+                }
+            };
+            let counts: Vec<Count> = (0..n % 3).map(count).collect();
+            let demand = Demand { milli: 0, askers: 1 };
+            let row =
+                charge(&mut connection, &script, &format!("{seed}:{key}"), quota, pop, &counts, bounds).await;
+            let (deficit_us, rest_ns, spread, charged, now_us, _) = row;
+            let charge = Charge { quota, member: "m", demand, pop, counts: &counts };
+            let expected = references.entry(key).or_default().charge(StoreTime { now_us, bounds }, &charge);
+            let is = (deficit_us * 1_000 + rest_ns, spread, charged);
+            assert_eq!(is, (expected.deficit_ns, expected.spread, expected.charged), "seed {seed}, call {n}");
+            (last_us, deepest) = (now_us, deepest.max(deficit_us));
+        }
+        assert!(deepest > 10_000_000, "seed {seed} tests too little");
+    }
+}
+
+type ChargeRow = (u64, u64, u32, u64, u64, String);
+
+async fn charge(
+    connection: &mut MultiplexedConnection,
+    script: &Script,
+    key: &str,
+    quota: Quota,
+    pop: &str,
+    counts: &[Count],
+    bounds: Bounds,
+) -> ChargeRow {
+    let mut call = script.key(format!("weir:{{{key}}}"));
+    call.arg("m").arg(0).arg(1);
+    call.arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(fill_us(quota)).arg(pop);
+    for count in counts {
+        call.arg(format!("{:016x}", count.epoch)).arg(count.admitted).arg(count.unconfirmed);
+        call.arg(count.span_us).arg(count.missing).arg(count.made_ms);
+    }
+    tell(&mut call, bounds);
+    call.invoke_async(connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_draw_is_the_same_to_both() {
+    let redis = Redis::start().await;
+    let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
+    for seed in [1, 2, 3, 0x5eed] {
+        let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
+        let (mut last_us, mut given) = (0, 0);
+        for n in 0..CALLS {
+            let (key, quota) = (random.below(3), random.pick(&[slow(), quick()]));
+            let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
+            let lease_us = random.pick(&[1_000, 4_000, 30_000]);
+            let claim = |_| Claim {
+                epoch: random.below(4),
+                admitted: random.below(3),
+                ahead: random.pick(&[0, 1, 3, 30]),
+            };
+            let claims = (0..n % 3).map(claim).collect();
+            let draw = Draw { id: id(b"a"), quota, lease_us, law: Law::Steady, claims };
+            let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
+            call.arg(pop).arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(quota.burst());
+            call.arg(draw.leased_us()).arg(draw.held_us()).arg(&[0; 4]);
+            for claim in &draw.claims {
+                call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead);
+            }
+            tell(&mut call, bounds);
+            let row: DrawRow = call.invoke_async(&mut connection).await.unwrap();
+            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, _) = row;
+            let reference = references.entry(key).or_default();
+            let expected = reference.draw(StoreTime { now_us, bounds }, pop, &draw);
+            let is = (deficit_us * 1_000 + rest_ns, outstanding, drawn);
+            assert_eq!(
+                is,
+                (expected.deficit_ns, expected.outstanding, expected.given),
+                "seed {seed}, call {n}: {draw:?}"
+            );
+            let leased = expected
+                .leases
+                .iter()
+                .map(|lease| if lease.lease_ms > 0 { lease.charged.cast_signed() } else { -1 });
+            assert_eq!(charged, leased.collect::<Vec<_>>(), "seed {seed}, call {n}: {draw:?}");
+            (last_us, given) = (now_us, given + drawn);
+        }
+        assert!(given > 30, "seed {seed} gave {given}: it tests too little");
+    }
+}
+
+type DrawRow = (u64, u64, u64, u64, u64, u32, u32, Vec<i64>, Vec<u64>);
+
+fn slow() -> Quota {
+    quota(7, Period::Minute, 20)
+}
+
+fn quick() -> Quota {
+    quota(999, Period::Second, 10)
+}
