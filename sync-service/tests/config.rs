@@ -314,6 +314,14 @@ fn the_longest_lease_is_not_below_the_shortest() {
 }
 
 #[test]
+fn a_replica_is_not_waited_for_longer_than_the_store() {
+    let of = |wait| errors(&["--store-timeout-ms", "400", "--store-wait-ms", wait], &[]);
+    assert!(of("401").contains("store_wait_ms: expected at most store_timeout_ms"));
+    let config = read(&["--store-timeout-ms", "400", "--store-wait-ms", "400"], &[]).unwrap();
+    assert_eq!(config.store_wait, config.store_timeout);
+}
+
+#[test]
 fn the_admin_token_is_read_as_the_other_and_is_another() {
     let (_token, path) =
         file("adm1n-adm1n-adm1n\nalice write adm1n-of-alice-adm1n\nboard read adm1n-of-board-adm1n\n");

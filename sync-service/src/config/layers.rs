@@ -118,6 +118,10 @@ fn check(config: &Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
+    if config.store_wait > config.store_timeout {
+        let sentence = "expected at most store_timeout_ms: a draw would wait for a replica for longer than for the store";
+        errors.add("store_wait_ms", sentence);
+    }
     check_store(config, errors);
     if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
         errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
