@@ -9,7 +9,8 @@ use weir_rules::{Rule, RuleSet};
 
 /// Whether this is the module for nginx. On nginx:
 ///
-/// - calls are made only in ticks and requests: not while a plugin is configured, nor in the answer to a plugin's call;
+/// - calls are made only in ticks and requests: not while a plugin is configured, nor in the answer to a call, because the
+///   second call loses its body when the first is freed, and the worker then tries to send it for ever;
 /// - a request's properties are read in `proxy_on_log`, because they are gone in `proxy_on_delete`;
 /// - the tick is set once, and cannot resume requests;
 /// - `:authority` is the server's own name, and a local response has no gRPC status.

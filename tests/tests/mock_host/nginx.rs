@@ -43,8 +43,7 @@ fn a_worker_with_sync_starts_and_reports_from_the_tick() {
 fn a_strict_rules_request_waits_and_goes_on_in_its_own_answer() {
     let mut worker = worker(&synced(&with(rule("5/m", 5), "strict", json!(true))));
     for (charged, goes_on) in [(1, true), (0, false)] {
-        let first = worker.held(&client(1));
-        let waiting = worker.answer_and_hold(&first, CallAnswer::timeout());
+        let waiting = worker.held(&client(1));
         let report = Report::decode(&waiting.call.body).unwrap();
         let grants = vec![Allowance::Leased(Leased::of(charged, 2_000)); report.keys.len()];
         let reply =

@@ -120,8 +120,11 @@ impl Edge {
             self.share_what_was_heard(site);
             answered
         } else {
-            // A host that has just made no call would make none now.
-            if is_made && let Some(again) = self.draw_again(draw, open, now) {
+            // A host that has just made no call would make none now, and some must make none in this callback.
+            if is_made
+                && self.host.calls_from_answers
+                && let Some(again) = self.draw_again(draw, open, now)
+            {
                 return Some(again);
             }
             self.limiter.draw_failed(number, site, now);
@@ -245,8 +248,10 @@ impl Edge {
         // Without `sync` no request waits.
         let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
         let until = now + u64::from(timeout_ms) * 1_000_000;
-        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first.
-        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= until.nanos_since(now) / 4);
+        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first. Where no
+        // second call may follow, the first has all of the time.
+        let is_quick = self.host.calls_from_answers
+            && self.limiter.answers_take_ns().is_some_and(|ns| ns <= until.nanos_since(now) / 4);
         let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some((until, body.clone()));

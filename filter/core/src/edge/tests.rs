@@ -270,6 +270,17 @@ fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
     assert_eq!(Report::decode(&next.body).unwrap().keys[0].ahead, 1, "the next request asks for itself");
 }
 
+#[test]
+fn where_no_call_may_be_made_from_an_answer_a_draw_that_fails_is_not_sent_again() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    edge.host.calls_from_answers = false;
+    greeted(&mut edge, &mut site, 1_000_000);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    assert_eq!(call.timeout_ms, 1_000, "all of the time");
+    assert_eq!(answered(&mut edge, &mut open, &call, failed(), &mut site, T0).unwrap(), "503");
+}
+
 /// If the first call were given up at half of the time there, no answer would ever be in time.
 #[test]
 fn where_answers_take_long_or_none_came_yet_the_first_call_has_all_of_the_time() {
