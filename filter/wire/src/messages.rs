@@ -54,12 +54,8 @@ impl Version {
         }
     }
 
-    const fn of(byte: u8) -> Result<Self, WireError> {
-        match byte {
-            5 => Ok(Self::Before),
-            6 => Ok(Self::Latest),
-            other => Err(WireError::Version(other)),
-        }
+    fn of(byte: u8) -> Result<Self, WireError> {
+        Self::ALL.into_iter().find(|version| version.byte() == byte).ok_or(WireError::Version(byte))
     }
 }
 
@@ -425,7 +421,10 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("the message is empty: expected a version byte and a body"),
-            Self::Version(v) => write!(f, "the message has version {v}, expected 6 or 5"),
+            Self::Version(v) => {
+                let [latest, before] = Version::ALL.map(Version::byte);
+                write!(f, "the message has version {v}, expected {latest} or {before}")
+            }
             Self::TooLarge(n) => {
                 write!(f, "the message has {n} bytes, expected at most {MESSAGE_BYTES_MAX}")
             }
@@ -451,23 +450,22 @@ pub trait Message: Serialize + DeserializeOwned {
 
     /// The message in `bytes`, checked.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        Self::read(bytes).map(|(_, message)| message)
+    }
+
+    /// The message in `bytes`, checked, and its version.
+    fn read(bytes: &[u8]) -> Result<(Version, Self), WireError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(WireError::TooLarge(bytes.len()));
         }
         let (&first, body) = bytes.split_first().ok_or(WireError::Empty)?;
-        Version::of(first)?;
+        let version = Version::of(first)?;
         let (message, rest) = postcard::take_from_bytes::<Self>(body).map_err(|_| WireError::Malformed)?;
         if !rest.is_empty() {
             return Err(WireError::Malformed);
         }
         message.validate()?;
-        Ok(message)
-    }
-
-    /// The message in `bytes`, checked, and its version.
-    fn read(bytes: &[u8]) -> Result<(Version, Self), WireError> {
-        let message = Self::decode(bytes)?;
-        Ok((Version::of(bytes.first().copied().unwrap_or_default())?, message))
+        Ok((version, message))
     }
 }
 

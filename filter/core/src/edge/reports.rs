@@ -29,7 +29,7 @@ impl Edge {
         turn.call(self.call(report.sequence, report.encode(), timeout_ms, now));
     }
 
-    /// Sends the report of this number, encoded, in the version that is spoken at `now`.
+    /// The call that sends the report of this number, encoded, in the version that is spoken at `now`.
     #[inline(never)]
     pub(super) fn call(&self, number: u64, mut body: Vec<u8>, timeout_ms: u32, now: Time) -> Call {
         self.limiter.version(now).put(&mut body);
@@ -51,8 +51,11 @@ impl Edge {
     }
 
     fn reported(&mut self, sequence: u64, answer: Answered, turn: &mut Turn<'_>) {
-        if matches!(answer, Err(Unread::NotRead(_))) && self.limiter.speak_version_before(turn.now) {
-            return self.limiter.end_failed(sequence, false);
+        if matches!(answer, Err(Unread::NotRead(_))) && self.limiter.speak_version_before(sequence, turn.now)
+        {
+            // This says nothing about whether weir-sync is there.
+            self.limiter.say_again(sequence);
+            return;
         }
         let taken_in = reply(answer).and_then(|body| {
             let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);

@@ -112,7 +112,7 @@ impl Edge {
         let draw = open.draw.take_if(|draw| draw.number == number)?;
         let has_other_rules = draw.generation != self.limiter.generation();
         if matches!(answer, Err(Unread::NotRead(_))) {
-            self.limiter.speak_version_before(now);
+            self.limiter.speak_version_before(number, now);
         }
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));

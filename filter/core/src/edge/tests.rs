@@ -197,6 +197,24 @@ fn an_older_weir_sync_is_spoken_to_in_its_version_and_nothing_is_lost() {
     assert_eq!(edge.counters().take_event(Event::SyncFailed), 2);
 }
 
+/// An older weir-sync that is far away.
+#[test]
+fn reports_that_were_under_way_when_the_first_was_not_read_say_nothing_against_weir_sync() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let under_way: Vec<Call> =
+        (0..3).flat_map(|n| calls(edge.tick(&mut site, T0 + n * INTERVAL_NS))).collect();
+    assert_eq!(under_way.len(), 3);
+    let late = T0 + 3 * INTERVAL_NS;
+    for call in &under_way {
+        assert_eq!(logged(&edge.answer(call.number, not_read(), &mut site, late)), [""; 0]);
+    }
+    let [call] = calls(edge.tick(&mut site, late)).try_into().expect("a report");
+    assert_eq!(version_of(&call), Version::Before);
+    let refused_again = edge.answer(call.number, not_read(), &mut site, late + INTERVAL_NS);
+    assert_eq!(logged(&refused_again).len(), 1, "it is not for the version");
+}
+
 /// As behind one address while an upgrade is under way.
 #[test]
 fn of_an_older_and_a_newer_weir_sync_in_turn_the_older_refuses_one_report_in_ten_seconds() {

@@ -256,19 +256,20 @@ impl Limiter {
 
     /// Report `sequence` failed: what it said is reported again.
     pub fn report_failed(&mut self, sequence: u64) {
-        self.end_failed(sequence, true);
+        if self.say_again(sequence)
+            && let Some(exchange) = &mut self.exchange
+        {
+            exchange.ladder.miss();
+        }
     }
 
-    /// Report `sequence` failed. Unless it `is_missed`, this says nothing about whether weir-sync is there.
-    pub(crate) fn end_failed(&mut self, sequence: u64, is_missed: bool) {
-        let Some(exchange) = &mut self.exchange else { return };
-        if let Some(sent) = exchange.give_up(sequence, Purpose::Report) {
-            if is_missed {
-                exchange.ladder.miss();
-            }
-            self.counters.add(Event::SyncFailed, 1);
-            take_back(&mut self.watch, &sent.told);
-        }
+    /// What report `sequence` said is reported again. Returns whether it was under way.
+    pub(crate) fn say_again(&mut self, sequence: u64) -> bool {
+        let sent = self.exchange.as_mut().and_then(|exchange| exchange.give_up(sequence, Purpose::Report));
+        let Some(sent) = sent else { return false };
+        self.counters.add(Event::SyncFailed, 1);
+        take_back(&mut self.watch, &sent.told);
+        true
     }
 }
 

@@ -59,11 +59,16 @@ impl Limiter {
         if is_before { Version::Before } else { Version::Latest }
     }
 
-    /// weir-sync could not read what it was sent. Returns whether that may be for its version: for a while the version
-    /// before is spoken, if it is not already.
-    pub fn speak_version_before(&mut self, now: Time) -> bool {
-        let exchange = self.exchange.as_mut().filter(|exchange| exchange.version_before_until <= now);
-        exchange.map(|exchange| exchange.version_before_until = now + VERSION_BEFORE_NS).is_some()
+    /// weir-sync could not read call `number`. Returns whether that may be for its version, as it was made in the latest.
+    /// For a while the version before is spoken.
+    pub fn speak_version_before(&mut self, number: u64, now: Time) -> bool {
+        let Some(exchange) = &mut self.exchange else { return false };
+        if now < exchange.version_before_until {
+            let sent_at = exchange.calls.get(number).map_or(now, |call| call.sent_at);
+            return exchange.version_before_until.nanos_since(sent_at) > VERSION_BEFORE_NS;
+        }
+        exchange.version_before_until = now + VERSION_BEFORE_NS;
+        true
     }
 
     /// What call `number` is for, if it is under way.
