@@ -29,8 +29,8 @@ pub enum Event {
     Reported,
     /// A report was answered, and its counts are charged.
     Answered,
-    /// A report was answered by a weir-sync that cannot reach its store, or not all of it: of the keys that are not
-    /// charged, the grants come out of its region's own share.
+    /// A report was answered, but not all of its keys were charged in full: weir-sync cannot reach its store, or not all
+    /// of it, or refuses what some of them claim, or a part of it.
     Ungranted,
     /// A report was not answered, or the answer could not be read.
     SyncFailed,

@@ -207,8 +207,8 @@ pub struct Reply {
     pub pops: u32,
     /// Whether `pops` is a guess: the sender knows of no POPs but those that report to it.
     pub is_guess: bool,
-    /// Which of the report's keys are charged: their counts are confirmed. What is granted for the others, whose budgets
-    /// are out of reach, comes out of the region's own share.
+    /// Which of the report's keys are charged: their counts are confirmed. What is granted for the others comes out of the
+    /// region's own share, unless they are charged in part.
     pub settled: Settled,
     /// An allowance for each key of the report, in the report's order. Empty if there is nothing to say
     /// about them; then nothing changes.
@@ -226,7 +226,8 @@ pub struct Reply {
     pub workers: u32,
 }
 
-/// Which keys of a report are charged.
+/// Which keys of a report are charged in full. The others' budgets are out of reach, or what they claim is refused or more
+/// than their POP may claim at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
     /// None.
@@ -234,8 +235,7 @@ pub enum Settled {
     None,
     /// All.
     All,
-    /// A part: a bit for each key, in the report's order and from the lowest bit of each byte, says that it is not. A part
-    /// of the store is out of reach.
+    /// A part: a bit for each key, in the report's order and from the lowest bit of each byte, says that it is not.
     But(Vec<u8>),
 }
 

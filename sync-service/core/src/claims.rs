@@ -143,6 +143,8 @@ struct Counted {
 pub(crate) struct Passed {
     pub(crate) admitted: u64,
     pub(crate) unconfirmed: u64,
+    /// Whether that is not all: the rest has to wait until the meter has refilled.
+    pub(crate) is_clipped: bool,
 }
 
 /// A report whose claims are looked at.
@@ -348,6 +350,10 @@ impl Pop {
     }
 }
 
+impl Passed {
+    const NOTHING: Self = Self { admitted: 0, unconfirmed: 0, is_clipped: true };
+}
+
 impl Meter {
     /// Refills it up to `made_at`; returns how many tokens of `quota` it has then.
     fn refill(&mut self, made_at: Time, quota: Quota) -> u64 {
@@ -378,10 +384,11 @@ impl Meter {
             self.epochs.push(Counted { epoch, passed: settled, settled });
             self.epochs.len() - 1
         });
-        let Some(known) = self.epochs.get_mut(at) else { return Passed { admitted: 0, unconfirmed: 0 } };
+        let Some(known) = self.epochs.get_mut(at) else { return Passed::NOTHING };
         known.passed += taken;
         let admitted = admitted.min(known.passed);
-        Passed { admitted, unconfirmed: key.unconfirmed.min(admitted.saturating_sub(known.settled)) }
+        let unconfirmed = key.unconfirmed.min(admitted.saturating_sub(known.settled));
+        Passed { admitted, unconfirmed, is_clipped: taken < claimed }
     }
 }
 

@@ -58,8 +58,8 @@ pub struct Plan {
 /// Where the answer to a key is.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// With an entry.
-    Entry(usize),
+    /// With an entry. If it is clipped, a part of what it claims has to wait.
+    Entry { at: usize, is_clipped: bool },
     /// With a draw, for one of its claims.
     Claim { draw: usize, claim: usize },
     /// Nowhere: what it claims is refused.
@@ -86,9 +86,10 @@ impl Plan {
         self.draws.len() - 1
     }
 
-    /// The next key is answered with entry number `at`, which is returned.
-    pub(crate) fn next_entry(&mut self, at: usize) -> Option<&mut Entry> {
-        self.answers.push(Answer::Entry(at));
+    /// The next key is answered with entry number `at`, which is returned. If it `is_clipped`, it is charged in part and
+    /// not confirmed.
+    pub(crate) fn next_entry(&mut self, at: usize, is_clipped: bool) -> Option<&mut Entry> {
+        self.answers.push(Answer::Entry { at, is_clipped });
         self.entries.get_mut(at)
     }
 
@@ -125,10 +126,10 @@ impl Plan {
         self.entries.is_empty() && self.draws.is_empty()
     }
 
-    /// Which keys of the report are charged: those whose entry has an account, or whose draw was made.
+    /// Which keys of the report are charged in full: those whose entry has an account, or whose draw was made.
     pub fn settled<E>(&self, accounts: &[Result<Account, E>], drawn: &[Result<Drawn, E>]) -> Settled {
         let is_charged = |answer: &Answer| match *answer {
-            Answer::Entry(at) => accounts.get(at).is_some_and(Result::is_ok),
+            Answer::Entry { at, is_clipped } => !is_clipped && accounts.get(at).is_some_and(Result::is_ok),
             Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
             Answer::Refused => false,
         };
@@ -139,7 +140,7 @@ impl Plan {
     /// was drawn, as the store is out of reach, strict keys are leased nothing.
     pub fn of_keys<E>(&self, grants: &[Allowance], drawn: &[Result<Drawn, E>]) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
-            Answer::Entry(at) => grants.get(at).copied(),
+            Answer::Entry { at, .. } => grants.get(at).copied(),
             Answer::Claim { draw, claim } => {
                 let drawn = drawn.get(draw).and_then(|drawn| drawn.as_ref().ok());
                 let lease = drawn.and_then(|drawn| drawn.leases.get(claim));

@@ -85,7 +85,7 @@ impl Region {
                 continue;
             };
             let at = *known.or_insert_with(|| plan.add_entry(id, rule));
-            let Some(entry) = plan.next_entry(at) else { continue };
+            let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let most_milli = demand_milli_max(rule.quota);
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };

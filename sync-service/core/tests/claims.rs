@@ -129,6 +129,30 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
     assert_eq!(unconfirmed(500, 35, true), 5, "its reply was lost, but the store has it");
 }
 
+/// A response cost far more than the bucket had, and the client does not come back.
+#[test]
+fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
+    let settings = Settings {
+        member: "eu".into(),
+        terms: Terms::default(),
+        pop_ttl_ns: 10 * SECOND_NS,
+        pops_expected: 0,
+    };
+    let (mut hub, mut budget, mut charged) = (Hub::new(settings), Budget::default(), 0);
+    let replies = (0..400_u64).take_while(|n| {
+        let ms = n * 250;
+        let claim = Key { span_ms: 250 * u32::try_from(n + 1).unwrap(), ..key(1, 1_000) };
+        let pending = hub.report(at(ms), 1 << 50, report(ms, vec![claim]));
+        let account = budget.charge((1 << 50) + ms * 1_000, &pending.entries()[0].charge("eu", "fra1"));
+        charged += account.charged;
+        let answers = Answers::<()> { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+        !hub.settle(at(ms), 0, pending, answers).reply.settled.covers(0)
+    });
+    let repeats = replies.count();
+    assert_eq!(charged, 1_000, "after {repeats} repeats");
+    assert!((200..240).contains(&repeats), "{repeats}: it takes as long as the meter refills");
+}
+
 #[test]
 fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     let mut region = region();
