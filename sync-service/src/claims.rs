@@ -84,7 +84,9 @@ fn words(reason: Reason) -> &'static str {
         Reason::Tokens => {
             "more tokens of a key than its bucket can have admitted; they are charged as it refills"
         }
-        Reason::Keys => "more keys at once than its share",
+        Reason::Keys => {
+            "more keys at once than its share; they get the region's own share of their quota until there is room"
+        }
         Reason::Ban => "a ban that the rule does not impose, or too many at once",
     }
 }

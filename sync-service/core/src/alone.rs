@@ -98,12 +98,17 @@ impl Alone {
         member: &str,
         pop: &str,
     ) -> Account {
-        let begin = || last.map_or_else(Local::full, |last| Local::begin(entry, last, member));
+        let begin = || Local::after(last, entry, member);
         let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
         match self.budgets.get_or_insert(now, &entry.id, begin, is_needed) {
             Some(local) => local.charge(now, entry, member, pop),
             None => begin().charge(now, entry, member, pop),
         }
+    }
+
+    /// The account that `entry` of `pop` would have if nothing were known but `last`; nothing is charged.
+    pub fn judge(&self, now: Time, entry: &Entry, last: Option<Last>, member: &str, pop: &str) -> Account {
+        Local::after(last, entry, member).charge(now, entry, member, pop)
     }
 
     /// The store has charged the budget, what was charged here among the rest: the local one is dropped.
@@ -129,6 +134,11 @@ struct Local {
 }
 
 impl Local {
+    /// A budget of which `last` is known.
+    fn after(last: Option<Last>, entry: &Entry, member: &str) -> Self {
+        last.map_or_else(Self::full, |last| Self::begin(entry, last, member))
+    }
+
     /// A budget that has been full for ever: a report may speak of the time before this process began.
     fn full() -> Self {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }

@@ -6,8 +6,8 @@
 //! honest POP reports what it admitted meanwhile; it is told by the POP's own clock, which is believed as far as ours
 //! has come. What is claimed beyond that is not charged until the meter has refilled.
 //!
-//! Meters are bounded: a POP that claims more keys at once than its share is refused the rest. So is a key of a rule
-//! that is in none of the rule sets that are kept, and a ban that no rule of theirs imposes.
+//! Meters are bounded: where a POP claims more keys at once than its share, the rest is not charged until there is room.
+//! Refused is a key of a rule that is in none of the rule sets that are kept, and a ban that no rule of theirs imposes.
 //!
 //! Strict rules have no meters: their budgets give no more than they have, whoever asks.
 

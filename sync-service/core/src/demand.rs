@@ -70,6 +70,14 @@ pub struct Said {
     pub most_milli: u64,
 }
 
+impl Said {
+    /// The demand if nothing else is known.
+    pub(crate) fn alone(&self) -> Demand {
+        let milli = per_second_milli(self.recently, WINDOW_NS).min(self.most_milli);
+        Demand { milli, askers: u32::from(self.recently > 0) }
+    }
+}
+
 /// What is known of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hearing {
@@ -95,8 +103,7 @@ impl Demands {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            let milli = per_second_milli(said.recently, WINDOW_NS).min(said.most_milli);
-            return Demand { milli, askers: u32::from(said.recently > 0) };
+            return said.alone();
         };
         budget.observe(now, source, said, is_shared);
         budget.demand(now)

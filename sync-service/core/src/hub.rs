@@ -210,7 +210,9 @@ impl Hub {
         };
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
-        let grants = plan.of_keys(&allowances, &drawn);
+        let uncharged =
+            plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
+        let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);
         // A report without keys asks the store for no more than to note its POP.
         let charged =
             if plan.is_empty() && error.is_some() { Charged::None } else { plan.settled(&accounts, &drawn) };

@@ -51,6 +51,8 @@ pub struct Plan {
     pub entries: Vec<Entry>,
     /// A draw per strict budget.
     pub draws: Vec<Draw>,
+    /// An entry for each key that its POP may not claim now: it is not sent to the store, but granted something.
+    pub(crate) uncharged: Vec<Entry>,
     /// What each key of the report is answered, in its order.
     answers: Vec<Answer>,
 }
@@ -62,14 +64,16 @@ enum Answer {
     Entry { at: usize, is_clipped: bool },
     /// With a draw, for one of its claims.
     Claim { draw: usize, claim: usize },
+    /// With an entry that is not charged.
+    Uncharged(usize),
     /// Nowhere: what it claims is refused.
-    Refused,
+    Refused { is_strict: bool },
 }
 
 impl Plan {
     /// An empty plan, with room for so many keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self { entries: Vec::with_capacity(keys), draws: Vec::new(), answers: Vec::with_capacity(keys) }
+        Self { entries: Vec::with_capacity(keys), answers: Vec::with_capacity(keys), ..Self::default() }
     }
 
     /// Adds an entry, and returns its number.
@@ -100,15 +104,22 @@ impl Plan {
         draw.claims.push(claim);
     }
 
-    /// The next key is refused: nothing is charged for it, granted or confirmed.
-    pub(crate) fn refuse_next(&mut self) {
-        self.answers.push(Answer::Refused);
+    /// The next key is answered with `entry`, which is not charged.
+    pub(crate) fn next_uncharged(&mut self, entry: Entry) {
+        self.answers.push(Answer::Uncharged(self.uncharged.len()));
+        self.uncharged.push(entry);
+    }
+
+    /// The next key is refused: nothing is charged for it, granted or confirmed. Its POP keeps to its own bucket, or
+    /// has no token if the rule is strict.
+    pub(crate) fn refuse_next(&mut self, is_strict: bool) {
+        self.answers.push(Answer::Refused { is_strict });
     }
 
     /// The numbers of the report's keys that are refused.
     pub fn refused(&self) -> impl Iterator<Item = usize> {
         let answers = self.answers.iter().enumerate();
-        answers.filter(|(_, answer)| matches!(answer, Answer::Refused)).map(|(at, _)| at)
+        answers.filter(|(_, answer)| matches!(answer, Answer::Refused { .. })).map(|(at, _)| at)
     }
 
     /// Looks up the windows of calendar quotas at `unix_us` microseconds since 1970. Before that they have none, and
@@ -131,14 +142,19 @@ impl Plan {
         let is_charged = |answer: &Answer| match *answer {
             Answer::Entry { at, is_clipped } => !is_clipped && accounts.get(at).is_some_and(Result::is_ok),
             Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
-            Answer::Refused => false,
+            Answer::Uncharged(_) | Answer::Refused { .. } => false,
         };
         Settled::of(self.answers.iter().map(is_charged))
     }
 
-    /// Turns the entries' allowances and what was drawn into allowances of the report's keys, in its order. Where nothing
-    /// was drawn, as the store is out of reach, strict keys are leased nothing.
-    pub fn of_keys<E>(&self, grants: &[Allowance], drawn: &[Result<Drawn, E>]) -> Vec<Allowance> {
+    /// Turns the allowances of entries, charged and `uncharged`, and what was drawn into allowances of the report's keys,
+    /// in its order. Where nothing was drawn, as the store is out of reach, strict keys are leased nothing.
+    pub fn of_keys<E>(
+        &self,
+        grants: &[Allowance],
+        uncharged: &[Allowance],
+        drawn: &[Result<Drawn, E>],
+    ) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
             Answer::Entry { at, .. } => grants.get(at).copied(),
             Answer::Claim { draw, claim } => {
@@ -146,7 +162,9 @@ impl Plan {
                 let lease = drawn.and_then(|drawn| drawn.leases.get(claim));
                 Some(Allowance::Leased(*lease.unwrap_or(&NO_LEASE)))
             }
-            Answer::Refused => Some(Allowance::Leased(NO_LEASE)),
+            Answer::Uncharged(at) => uncharged.get(at).copied(),
+            Answer::Refused { is_strict: true } => Some(Allowance::Leased(NO_LEASE)),
+            Answer::Refused { is_strict: false } => Some(Allowance::Warm),
         };
         self.answers.iter().filter_map(allowance).collect()
     }

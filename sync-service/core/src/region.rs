@@ -5,12 +5,12 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Allowance, Pushed, Report};
+use weir_wire::messages::{Allowance, Key, Pushed, Report, Rule};
 use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
-use crate::budget::{Account, BudgetId, Count, SourceId};
-use crate::claims::{Claims, demand_milli_max};
+use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
+use crate::claims::{Claims, Passed, demand_milli_max};
 use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
 use crate::escrow::Claim;
@@ -64,7 +64,7 @@ impl Region {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
             if !visit.is_of_known_rule(report, key) {
-                plan.refuse_next();
+                plan.refuse_next(rule.sharing.strict);
                 continue;
             }
             let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
@@ -80,28 +80,22 @@ impl Region {
             }
             source.epoch = report.epoch(key);
             let id = id();
+            let span_ns = u64::from(key.span_ms) * 1_000_000;
+            let most_milli = demand_milli_max(rule.quota);
+            let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
             let Some(passed) = visit.take(&id, rule, source.epoch, key) else {
-                plan.refuse_next();
+                plan.next_uncharged(uncharged(id, rule, report, key, said.alone()));
                 continue;
             };
             let at = *known.or_insert_with(|| plan.add_entry(id, rule));
             let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
-            let span_ns = u64::from(key.span_ms) * 1_000_000;
-            let most_milli = demand_milli_max(rule.quota);
-            let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
             entry.demand = self.demands.observe(now, &entry.id, &source, &said);
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             if entry.sharing.floor(&self.name) > 0 {
                 self.floors.hear(now, &entry.id, &source, passed.admitted);
             }
-            entry.counts.push(Count {
-                epoch: source.epoch,
-                admitted: passed.admitted,
-                unconfirmed: passed.unconfirmed,
-                span_us: u64::from(key.span_ms) * 1_000,
-                missing: u64::from(key.missing),
-                made_ms: report.made_ms,
-            });
+            let Passed { admitted, unconfirmed, .. } = passed;
+            entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
         }
         plan
     }
@@ -128,13 +122,17 @@ impl Region {
     /// What is granted at `now` for an entry of `pop` that the store did not charge: it is charged to this region's
     /// `share` (see [`crate::alone`]). Nothing is lent in advance, since nothing can be debited.
     pub fn grant_alone(&mut self, now: Time, pop: &str, whole: &Entry, share: Share) -> Allowance {
-        let entry = Entry {
-            quota: share.of(whole.quota),
-            sharing: share.of_sharing(&whole.sharing, whole.quota),
-            ..whole.clone()
-        };
+        let entry = part(whole, share);
         let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
         self.allow(now, whole, &entry, &account)
+    }
+
+    /// What is granted at `now` for an entry of `pop` that is not sent to the store, since its POP may not claim it now.
+    /// It is judged by itself, out of this region's `share`: nothing of it is kept, and no other POP is told.
+    pub fn grant_uncharged(&self, now: Time, pop: &str, whole: &Entry, share: Share) -> Allowance {
+        let entry = part(whole, share);
+        let account = self.alone.judge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
+        divide(&Shared { entry: &entry, account: &account, own: None }, &self.name, &self.terms).allowance()
     }
 
     /// The allowance for an entry, after `account` was charged. For a region that is alone the entry has its share of
@@ -169,4 +167,32 @@ impl Region {
         };
         unseen.into_iter().map(entry).collect()
     }
+}
+
+/// A region's `share` of an entry.
+fn part(whole: &Entry, share: Share) -> Entry {
+    Entry {
+        quota: share.of(whole.quota),
+        sharing: share.of_sharing(&whole.sharing, whole.quota),
+        ..whole.clone()
+    }
+}
+
+/// What `report` counts of `key`.
+fn count(report: &Report, key: &Key) -> Count {
+    Count {
+        epoch: report.epoch(key),
+        admitted: key.admitted,
+        unconfirmed: key.unconfirmed,
+        span_us: u64::from(key.span_ms) * 1_000,
+        missing: u64::from(key.missing),
+        made_ms: report.made_ms,
+    }
+}
+
+/// An entry of its own for a key that its POP may not claim now.
+fn uncharged(id: BudgetId, rule: &Rule, report: &Report, key: &Key, demand: Demand) -> Entry {
+    let counts = alloc::vec![count(report, key)];
+    let own_milli = demand.milli;
+    Entry { demand, own_milli, counts, ..Entry::new(id, rule.quota, rule.sharing.clone()) }
 }

@@ -7,7 +7,7 @@ use weir_budget::claims::{
 };
 use weir_budget::divide::Terms;
 use weir_budget::hub::{Answers, Hub, Settings};
-use weir_budget::plan::Plan;
+use weir_budget::plan::{Entry, Plan};
 use weir_budget::region::Region;
 use weir_wire::messages::{Allowance, Ban, Key, Leased, Report, Rule};
 use weir_wire::quota::{Period, Quota, Rate};
@@ -166,7 +166,7 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     assert_eq!((plan.entries.len(), plan.refused().collect::<Vec<_>>()), (1, vec![0, 2]));
     assert_eq!(refused(&mut region), [(Reason::Rule, 2)]);
     let none = Allowance::Leased(Leased::NONE);
-    assert_eq!(plan.of_keys::<()>(&[Allowance::Warm], &[]), [none, Allowance::Warm, none]);
+    assert_eq!(plan.of_keys::<()>(&[none], &[], &[]), [Allowance::Warm, none, Allowance::Warm]);
     let account = Budget::default().charge(1 << 50, &plan.entries[0].charge("eu", "fra1"));
     let settled = plan.settled::<()>(&[Ok(account)], &[]);
     assert_eq!([0, 1, 2].map(|at| settled.covers(at)), [false, true, false]);
@@ -186,6 +186,35 @@ fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse
     assert_eq!(admitted(&region.hear(at(0), &other)), 100);
     let later = region.hear(at(60_000), &report(60_000, vec![claim(1 << 60)]));
     assert_eq!((later.entries.len(), refused(&mut region)), (1, vec![]), "full meters have made room");
+}
+
+/// A flood of made-up addresses at an honest POP.
+#[test]
+fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirmed() {
+    let settings = Settings {
+        member: "eu".into(),
+        terms: Terms::default(),
+        pop_ttl_ns: 10 * SECOND_NS,
+        pops_expected: 2,
+    };
+    let mut hub = Hub::new(settings);
+    let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
+    for n in (0..17_000).step_by(1_000) {
+        drop(hub.report(at(0), 1 << 50, report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect())));
+    }
+    let mut answer = |pop: &str, keys: Vec<Key>| {
+        let pending = hub.report(at(250), 1 << 50, Report { pop: pop.into(), ..report(250, keys) });
+        let charge = |entry: &Entry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
+        let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
+        let answers = Answers::<()> { accounts, drawn: vec![], pops: Ok(2) };
+        (pending.entries().len(), hub.settle(at(250), 0, pending, answers).reply)
+    };
+    let (charged, reply) = answer("fra1", vec![claim(50_000, 1), claim(50_001, 1 << 40), claim(0, 1)]);
+    assert_eq!((charged, [0, 1, 2].map(|at| reply.settled.covers(at))), (1, [false, false, true]));
+    assert_eq!((reply.grants[0], reply.grants[2]), (Allowance::Warm, Allowance::Warm));
+    assert!(reply.grants[1].grant().is_some_and(|grant| grant.level_milli < 0), "{:?}", reply.grants[1]);
+    let (_, other) = answer("iad1", vec![claim(50_001, 1)]);
+    assert_eq!((other.grants, other.pushed), (vec![Allowance::Warm], vec![]), "nothing of it is kept");
 }
 
 #[test]

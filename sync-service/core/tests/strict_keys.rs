@@ -57,7 +57,7 @@ fn every_key_is_answered_in_the_reports_order() {
     let grants = region.grant(Time::ZERO, &plan.entries, &accounts);
     let drawn: Vec<_> =
         plan.draws.iter().map(|draw| Ok::<_, ()>(Escrow::default().draw(1, "fra1", draw))).collect();
-    let all = plan.of_keys(&grants, &drawn);
+    let all = plan.of_keys(&grants, &[], &drawn);
     let charged: Vec<_> = all
         .iter()
         .map(|allowance| if let Allowance::Leased(lease) = allowance { lease.charged } else { 0 })
@@ -73,7 +73,7 @@ fn with_the_store_out_of_reach_strict_keys_are_leased_nothing() {
     let accounts: Vec<_> =
         plan.entries.iter().map(|entry| Budget::default().charge(1, &entry.charge("fra", "fra1"))).collect();
     let grants = region.grant(Time::ZERO, &plan.entries, &accounts);
-    let all = plan.of_keys::<()>(&grants, &[]);
+    let all = plan.of_keys::<()>(&grants, &[], &[]);
     assert_eq!(all.len(), 6);
     for at in [0, 2, 4, 5] {
         assert_eq!(all[at], Allowance::Leased(NO_LEASE), "key {at}");

@@ -23,6 +23,8 @@ pub enum Lie {
     Demand,
     /// A thousand other keys before the client's.
     Keys,
+    /// More keys than it may claim, and the client's beyond them.
+    Crowd,
     /// The rule with another quota.
     Quota,
     /// A ban under a rule that has no penalty.
@@ -31,7 +33,7 @@ pub enum Lie {
 
 impl Lie {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tokens,
         Self::Epochs,
         Self::Tables,
@@ -39,6 +41,7 @@ impl Lie {
         Self::Flush,
         Self::Demand,
         Self::Keys,
+        Self::Crowd,
         Self::Quota,
         Self::Ban,
     ];
@@ -78,6 +81,14 @@ impl Lie {
                     .map(|i| Key { value: (n * 1_000 + i).to_be_bytes().to_vec(), ..told.clone() });
                 report.keys = others.map(|key| all(key, 1)).collect();
                 report.keys.push(all(told, much * n));
+            }
+            Self::Crowd => {
+                let others = (0..KEYS_MAX as u64 - 1)
+                    .map(|i| Key { value: (n * 1_000 + i).to_be_bytes().to_vec(), ..told.clone() });
+                report.keys = others.map(|key| all(key, much)).collect();
+                if n > 20 {
+                    report.keys.push(all(told, much * n));
+                }
             }
             Self::Quota => {
                 let slow = Quota::new(Rate::new(1, Period::Day).expect("a rate"), 100).expect("a quota");
