@@ -13,6 +13,7 @@ use weir_tests::wait::until;
 use weir_wire::messages::{Key, Report, Rule, Settled};
 use weir_wire::sharing::Sharing;
 
+use crate::refusing::Log;
 use crate::server::Server;
 use crate::suite::CALM_MS;
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, slow};
@@ -358,6 +359,33 @@ async fn a_user_that_may_not_ask_for_the_slots_is_told_so() {
     })
     .await;
     assert_eq!(store.ping().await.unwrap_err().kind(), "refused");
+}
+
+/// An older page's line lacked `+cluster|info`.
+#[tokio::test]
+async fn a_user_that_may_ask_for_the_slots_alone_charges_every_key_and_is_told_what_it_lacks() {
+    let (log, _guard) = Log::start();
+    let cluster = Cluster::start_masters().await;
+    for server in &cluster.servers {
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", "weir-user", "-cluster", "+cluster|slots"]);
+        let () = command.query_async(&mut server.operator().await).await.unwrap();
+    }
+    let store = open(&cluster.url());
+    until("every key to be charged", async || {
+        charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())
+    })
+    .await;
+    store.ping().await.unwrap();
+    let warned = async || (!log.lines(" WARN ", "+cluster|info").is_empty()).then_some(());
+    until("what it lacks to be logged", warned).await;
+    let began = Instant::now();
+    // Several looks long.
+    while began.elapsed() < Duration::from_secs(3) {
+        assert!(charge_all(&store, 1).await.iter().all(Result::is_ok));
+    }
+    let told = log.lines(" WARN ", "+cluster|info");
+    assert!(told.len() == 1, "{told:#?}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::{charge, count, entry, in_reach, open, slow};
 
 /// What is logged in this test's thread.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -37,7 +37,7 @@ impl<'a> MakeWriter<'a> for Log {
 
 impl Log {
     /// Until what is returned beside it is dropped.
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn start() -> (Self, tracing::subscriber::DefaultGuard) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
         (log, tracing::subscriber::set_default(subscriber))
@@ -49,7 +49,7 @@ impl Log {
     }
 
     /// The lines of a level with `text` in them.
-    fn lines(&self, level: &str, text: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, level: &str, text: &str) -> Vec<String> {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         log.lines().filter(|line| line.contains(level) && line.contains(text)).map(str::to_owned).collect()
     }

@@ -3,10 +3,11 @@
 //! Which slots are whose is asked every second, of all masters, and whenever an answer shows that it changed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -32,6 +33,8 @@ pub(super) struct Nodes {
     shards: Mutex<Shards>,
     /// Notified when an answer shows that slots have moved.
     stale: Notify,
+    /// Whether it was logged that the user may not ask for everything.
+    is_lack_told: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,8 @@ impl Nodes {
     pub(super) fn new(reach: Reach) -> Self {
         let shards =
             Shards { slots: Slots::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
-        Self { reach, shards: Mutex::new(shards), stale: Notify::new() }
+        let shards = Mutex::new(shards);
+        Self { reach, shards, stale: Notify::new(), is_lack_told: AtomicBool::new(false) }
     }
 
     pub(super) fn reach(&self) -> &Reach {
@@ -154,7 +158,22 @@ impl Nodes {
             }));
             hear(said.await);
         }
+        if views.iter().any(|view| view.epoch.is_none()) {
+            self.tell_lack();
+        }
         View::best(&views).cloned().ok_or(reason)
+    }
+
+    /// Says once that the user may not ask which view is the latest.
+    fn tell_lack(&self) {
+        if !self.is_lack_told.swap(true, Ordering::Relaxed) {
+            let server = self.reach.dialer.address().to_string();
+            tracing::warn!(
+                server,
+                "the store's ACL forbids CLUSTER INFO, so a master that was replaced while it was cut off may be \
+                 believed: at every server, give weir-sync's user +cluster|info (ACL SETUSER weir +cluster|info)"
+            );
+        }
     }
 
     async fn ask_seed(&self, seed: &Node) -> Result<View, StoreError> {
@@ -221,13 +240,21 @@ async fn all<T: Send + 'static>(
 /// What the node at `host` says of its cluster.
 async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
     let mut questions = redis::pipe();
-    questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+    questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS").ignore_errors();
     let mut connection = open.connection.clone();
-    let asking = questions.query_async::<(String, Value)>(&mut connection);
+    let asking = questions.query_async::<(RedisResult<String>, RedisResult<Value>)>(&mut connection);
+    let explained = |error| explain(&error, open.limit);
     let (info, slots) = match timeout(open.limit, asking).await {
-        Ok(answer) => answer.map_err(|error| explain(&error, open.limit))?,
+        Ok(answer) => answer.map_err(explained)?,
         Err(_) => return Err(StoreError::Slow(open.limit.as_millis())),
     };
-    View::read(&info, &slots, host)
+    let slots = slots.map_err(explained)?;
+    let info = match info {
+        Ok(info) => Some(info),
+        // The user may be that of a version before, which did not ask for this.
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => None,
+        Err(error) => return Err(explained(error)),
+    };
+    View::read(info.as_deref(), &slots, host)
         .ok_or_else(|| StoreError::Unreachable("it is no node of a cluster that serves any keys".into()))
 }
