@@ -23,6 +23,8 @@ use crate::store::trouble::explain;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two such questions.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// How long a link to a node without slots is kept after a call last went there: slots may be on their way to it.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long a seed may take to answer, if no master is in reach.
 const SEED_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,6 +51,8 @@ struct Shards {
 struct Shard {
     link: Arc<Link>,
     tag: Arc<Tag>,
+    /// When a call last went there.
+    used_at: Instant,
 }
 
 impl Nodes {
@@ -89,7 +93,9 @@ impl Nodes {
     /// The link to `node`. One that took over is known by its answers before anybody says that slots are its own.
     pub(super) fn link_to(&self, node: &Node) -> Arc<Link> {
         let mut shards = self.shards();
-        Arc::clone(&shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe")).link)
+        let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe"));
+        shard.used_at = Instant::now();
+        Arc::clone(&shard.link)
     }
 
     /// Has it asked soon which slots are whose.
@@ -108,9 +114,10 @@ impl Nodes {
         loop {
             match self.look().await {
                 Ok(view) => {
-                    self.take(view);
+                    let now = Instant::now();
+                    self.take(view, now);
                     // What was wrong with the nodes themselves their links say.
-                    episode.is_over(Instant::now());
+                    episode.is_over(now);
                 }
                 Err(reason) => {
                     if episode.is_news(&reason) {
@@ -189,19 +196,26 @@ impl Nodes {
         timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
     }
 
-    /// Goes by `view` from now on: new masters are connected to, old ones left. A node that serves no keys changes nothing
-    /// of what is known.
-    fn take(&self, View { is_ok, slots, .. }: View) {
-        let is_news = {
-            let shards = self.shards();
-            shards.slots != slots && (is_ok || shards.links.is_empty())
-        };
-        if !is_news {
-            return;
+    /// Goes by `view` from `now` on: new masters are connected to, old ones left. A node that serves no keys changes
+    /// nothing of what is known.
+    fn take(&self, View { is_ok, slots, .. }: View, now: Instant) {
+        {
+            let mut shards = self.shards();
+            let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
+            if is_ok {
+                // Even if it is no news: a call that was on its way may have connected to an old master again.
+                let masters = slots.nodes();
+                shards.links.retain(|node, shard| {
+                    let is_used = now.duration_since(shard.used_at) < IDLE_MAX;
+                    masters.contains(node) || (!is_news && is_used)
+                });
+            }
+            if !is_news {
+                return;
+            }
         }
         let tags = slots.tags();
         let mut shards = self.shards();
-        shards.links.retain(|node, _| tags.contains_key(node));
         for (node, tag) in &tags {
             shards.links.entry((*node).clone()).or_insert_with(|| self.connect(node, tag)).tag.set(tag);
         }
@@ -212,7 +226,7 @@ impl Nodes {
     fn connect(&self, node: &Node, tag: &str) -> Shard {
         let tag = Arc::new(Tag::new(tag));
         let place = Place::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
-        Shard { link: Arc::new(self.reach.link(place)), tag }
+        Shard { link: Arc::new(self.reach.link(place)), tag, used_at: Instant::now() }
     }
 
     /// The most that calls may take together.
@@ -257,4 +271,46 @@ async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
     };
     View::read(info.as_deref(), &slots, host)
         .ok_or_else(|| StoreError::Unreachable("it is no node of a cluster that serves any keys".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::address::NodeMap;
+    use crate::store::clock::Clocks;
+    use crate::store::dial::{Dialer, Files};
+
+    #[tokio::test]
+    async fn a_master_that_was_left_and_connected_to_again_is_left_again() {
+        // Nobody listens there.
+        let dialer = Dialer::new("redis+cluster://127.0.0.1:1", Files::default(), NodeMap::default());
+        let nodes = Nodes::new(Reach {
+            dialer: Arc::new(dialer.unwrap()),
+            response_timeout: SEED_TIMEOUT,
+            scripts: Arc::from([]),
+            wait: None,
+            clocks: Arc::new(Clocks::new()),
+        });
+        let view = |port, is_ok| {
+            let master = Value::Array(vec![Value::BulkString("127.0.0.1".into()), Value::Int(port)]);
+            let row = Value::Array(vec![Value::Int(0), Value::Int(16_383), master]);
+            let view = View::read(None, &Value::Array(vec![row]), "").unwrap();
+            View { is_ok, ..view }
+        };
+        let known = || nodes.shards().links.keys().map(|node| node.port).collect::<Vec<_>>();
+        let begin = Instant::now();
+        nodes.take(view(1, true), begin);
+        let old = nodes.master_of("a key").unwrap();
+        nodes.take(view(2, true), begin);
+        assert_eq!(known(), [2]);
+        // The call that goes to the old master was on its way.
+        drop(nodes.link_to(&old));
+        nodes.take(view(2, true), Instant::now());
+        assert_eq!(known(), [1, 2], "it may be the one that slots are moved to");
+        let later = Instant::now() + IDLE_MAX;
+        nodes.take(view(2, false), later);
+        assert_eq!(known(), [1, 2], "who serves nothing knows nothing");
+        nodes.take(view(2, true), later);
+        assert_eq!(known(), [2]);
+    }
 }

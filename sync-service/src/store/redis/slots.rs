@@ -1,6 +1,6 @@
 //! Which node of a cluster serves which keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
@@ -76,6 +76,11 @@ impl Slots {
     pub(super) fn node_of(&self, slot: u16) -> Option<&Node> {
         let at = self.0.partition_point(|range| range.last < slot);
         self.0.get(at).filter(|range| range.first <= slot).map(|range| &range.node)
+    }
+
+    /// The masters.
+    pub(super) fn nodes(&self) -> BTreeSet<&Node> {
+        self.0.iter().map(|range| &range.node).collect()
     }
 
     /// The masters, and for each a hash tag whose slot it serves.
