@@ -13,6 +13,7 @@ use redis::{
     RedisError, RedisResult, TlsCertificates,
 };
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
@@ -22,6 +23,9 @@ use super::trouble::explain;
 
 /// How often sentinels are asked whether the master is still the one.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many threads may read files. On a disk that hangs, a time-out ends the wait for them, and not the reading.
+const READERS_MAX: usize = 2;
 
 /// What a connection begins with, beside the address: files, by their paths.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +70,8 @@ pub struct Dialer {
     address: Address,
     files: Files,
     map: NodeMap,
+    /// One for each thread that may read files.
+    readers: Arc<Semaphore>,
 }
 
 /// A server that can be connected to.
@@ -93,7 +99,8 @@ impl Dialer {
     /// Fails if the URL or a file cannot be used.
     pub fn new(url: &str, files: Files, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
-        let dialer = Self { address, files, map };
+        let readers = Arc::new(Semaphore::new(READERS_MAX));
+        let dialer = Self { address, files, map, readers };
         for login in [Login::Server, Login::Sentinel] {
             dialer.open(dialer.address.info().clone(), login)?;
         }
@@ -147,7 +154,14 @@ impl Dialer {
     /// A client, made where reading files holds up nobody.
     async fn client(self: &Arc<Self>, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
         let dialer = Arc::clone(self);
-        let made = spawn_blocking(move || dialer.open(info, login)).await;
+        // Nobody closes it.
+        let reader = Arc::clone(&self.readers).acquire_owned().await.map_err(|_| DialError::Stopping)?;
+        let making = move || {
+            // Until the files are read, though nobody may wait for that any longer.
+            let _reader = reader;
+            dialer.open(info, login)
+        };
+        let made = spawn_blocking(making).await;
         made.unwrap_or(Err(DialError::Stopping))
     }
 
@@ -309,6 +323,8 @@ fn read_pem(
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -319,5 +335,38 @@ mod tests {
         let named = [(2, node(1)), (0, node(2)), (1, node(1))];
         assert_eq!(most(&named), Some((&node(1), 2)));
         assert_eq!(most(&[]), None);
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_to_the_end_take_two_threads_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let [password, fifo] = ["password", "fifo"].map(|name| folder.path().join(name));
+        fs::write(&password, "correct-horse").unwrap();
+        let files = Files { password: Some(password.to_str().unwrap().into()), ..Files::default() };
+        let dialer = Arc::new(Dialer::new("redis://127.0.0.1", files, NodeMap::default()).unwrap());
+        // Reading a FIFO waits for a writer, as reading a file on a server that is gone waits for that.
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        fs::remove_file(&password).unwrap();
+        fs::hard_link(&fifo, &password).unwrap();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().max_blocking_threads(READERS_MAX + 1).build().unwrap();
+        let client = || dialer.client(dialer.address.info().clone(), Login::Server);
+        let (tried, others, again) = runtime.block_on(async {
+            let mut tried = Vec::new();
+            for _ in 0..READERS_MAX * 2 {
+                tried.push(timeout(Duration::from_millis(50), client()).await.is_ok());
+            }
+            let others = timeout(Duration::from_secs(5), spawn_blocking(|| {})).await.is_ok();
+            fs::remove_file(&password).unwrap();
+            fs::write(&password, "correct-horse").unwrap();
+            // Ends the reading, and waits for no reader.
+            drop(fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap());
+            let again = timeout(Duration::from_secs(5), client()).await;
+            (tried, others, again.is_ok_and(|client| client.is_ok()))
+        });
+        runtime.shutdown_background();
+        assert!(!tried.contains(&true), "nothing was written yet: {tried:?}");
+        assert!(others, "a thread is left for others");
+        assert!(again, "files are read again");
     }
 }
