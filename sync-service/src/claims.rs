@@ -70,6 +70,7 @@ pub fn known_rules(rules: &RuleSet) -> impl Iterator<Item = KnownRule> {
 fn name(reason: Reason) -> &'static str {
     match reason {
         Reason::Rule => "rule",
+        Reason::Newer => "newer",
         Reason::Tokens => "tokens",
         Reason::Keys => "keys",
         Reason::Ban => "ban",
@@ -80,6 +81,9 @@ fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::Rule => {
             "no rule set that is kept has this rule with this quota; does the POP run rules of its own?"
+        }
+        Reason::Newer => {
+            "a rule of a newer rule set than this weir-sync has heard of; it is charged once the store says which"
         }
         Reason::Tokens => {
             "more tokens of a key than its bucket can have admitted; they are charged as it refills"

@@ -61,8 +61,9 @@ impl Exchange {
     /// The reply to `report`, as bytes of the `version` that it was made in.
     pub async fn answer(&self, version: Version, report: Report) -> Vec<u8> {
         self.metrics.count_wire(version);
-        if let Some(rules) = self.rules.news() {
-            self.hub().know_rules(rules);
+        self.rules.hear_of(report.running.version).await;
+        if let Some((newest, rules)) = self.rules.news() {
+            self.hub().know_rules(newest, rules);
         }
         let pending = self.hub().report(self.now(), unix_us(), report);
         if pending.has_bans() {

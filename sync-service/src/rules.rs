@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::time::{Instant, timeout};
 use weir_budget::claims::KnownRule;
 use weir_rules::reading::ConfigError;
 
@@ -19,6 +21,10 @@ use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 use crate::store::{Store, StoreError};
 
+/// How long a report waits until the version that its POP runs is known here, ...
+const HEAR_MAX: Duration = Duration::from_millis(100);
+/// ... and how often that is tried.
+const HEAR_PAUSE: Duration = Duration::from_secs(1);
 /// How often a change is tried again after another writer was quicker.
 const TRIES_MAX: u32 = 5;
 
@@ -89,6 +95,8 @@ pub struct RuleSets {
     /// Whether the store, when it was last asked, had no version at all.
     is_missing: AtomicBool,
     known: Mutex<Known>,
+    /// When the store was last asked because a POP runs a version that is not known here.
+    asked_at: tokio::sync::Mutex<Option<Instant>>,
     shown: Gauge,
 }
 
@@ -116,6 +124,7 @@ impl RuleSets {
             held: Mutex::default(),
             is_missing: AtomicBool::new(false),
             known: Mutex::default(),
+            asked_at: tokio::sync::Mutex::default(),
             shown,
         }
     }
@@ -135,37 +144,65 @@ impl RuleSets {
         let before = self.version();
         let current = self.store.rules_version().await?;
         self.is_missing.store(current.is_none(), Ordering::Relaxed);
-        if current.is_some() {
-            self.know_kept().await?;
+        if let Some(current) = current {
+            self.know_kept(current).await?;
         }
         let Some(version) = current.filter(|version| *version != before) else { return Ok(()) };
         // Dropped since: the next interval hears of a newer one.
         let Some(document) = self.store.get_rules(version).await? else { return Ok(()) };
+        let rules = rules_of(&document);
         let mut held = self.held();
         // What was stored through this weir-sync meanwhile is newer.
         if held.as_ref().map_or(0, |held| held.version) == before {
-            self.hold(&mut held, version, document);
+            self.hold(&mut held, version, document, rules);
         }
         Ok(())
     }
 
-    /// The rules of all versions that are kept, if there are new ones since the last call.
-    pub fn news(&self) -> Option<Vec<KnownRule>> {
+    /// Hears of `version`, which a POP says it runs, if it is not known here: the POP may have heard of it through another
+    /// weir-sync. It takes no longer than a moment, whatever the store does and whatever POPs say.
+    pub async fn hear_of(&self, version: u64) {
+        if version == 0 || self.known().has(version) {
+            return;
+        }
+        let hear = async {
+            let mut asked_at = self.asked_at.lock().await;
+            if self.known().has(version) || asked_at.is_some_and(|at| at.elapsed() < HEAR_PAUSE) {
+                return;
+            }
+            *asked_at = Some(Instant::now());
+            // Without the store, what is claimed of the version waits.
+            let _ = self.listen().await;
+        };
+        let _ = timeout(HEAR_MAX, hear).await;
+    }
+
+    /// The newest version that is known and the rules of all that are kept, if there are new ones since the last call.
+    pub fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
         let mut known = self.known();
         if !known.is_complete || std::mem::replace(&mut known.is_told, true) {
             return None;
         }
-        Some(known.versions.values().flatten().cloned().collect())
+        let newest = known.versions.keys().next_back().copied().unwrap_or_default();
+        Some((newest, known.versions.values().flatten().cloned().collect()))
     }
 
-    /// Looks at the versions that the store has, once.
-    async fn know_kept(&self) -> Result<(), StoreError> {
-        if self.known().is_complete {
+    /// Looks at the versions that the store has, unless `current` and those before it are known.
+    async fn know_kept(&self, current: u64) -> Result<(), StoreError> {
+        let is_known = |version| {
+            let known = self.known();
+            known.is_complete && known.has(version)
+        };
+        if is_known(current) {
             return Ok(());
         }
-        for Kept { version, .. } in self.store.kept_rules().await? {
+        for Kept { version, .. } in self.store.kept_rules().await?.into_iter().rev() {
+            if is_known(version) {
+                continue;
+            }
             if let Some(document) = self.store.get_rules(version).await? {
-                self.known().add(version, document.as_bytes());
+                let rules = rules_of(&document);
+                self.known().add(version, rules);
             }
         }
         self.known().is_complete = true;
@@ -207,7 +244,8 @@ impl RuleSets {
         let put = Put { document: &text, expected, note: &change.text(), from_file: false };
         match self.store.put_rules(&put).await? {
             Stored::New(version) | Stored::Same(version) => {
-                self.hold(&mut self.held(), version, text);
+                let rules = known_rules(document.rules()).collect();
+                self.hold(&mut self.held(), version, text, rules);
                 let Change { note, author, comment } = change;
                 tracing::info!(version, note, author, comment, "new rule set");
                 Ok(version)
@@ -222,7 +260,8 @@ impl RuleSets {
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
         let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
-        self.hold(&mut self.held(), version, text);
+        let rules = known_rules(document.rules()).collect();
+        self.hold(&mut self.held(), version, text, rules);
         Ok(Some(version))
     }
 
@@ -255,9 +294,15 @@ impl RuleSets {
         }
     }
 
-    fn hold(&self, held: &mut MutexGuard<'_, Option<Held>>, version: u64, document: String) {
+    fn hold(
+        &self,
+        held: &mut MutexGuard<'_, Option<Held>>,
+        version: u64,
+        document: String,
+        rules: Vec<KnownRule>,
+    ) {
         self.shown.set(i64::try_from(version).unwrap_or(i64::MAX));
-        self.known().add(version, document.as_bytes());
+        self.known().add(version, rules);
         **held = Some(Held { version, document: document.into() });
     }
 
@@ -272,18 +317,25 @@ impl RuleSets {
 }
 
 impl Known {
-    /// Adds what a version says. One that cannot be read any more, no POP can run either.
-    fn add(&mut self, version: u64, document: &[u8]) {
-        if self.versions.contains_key(&version) {
-            return;
-        }
-        let Ok(document) = Document::read(document, Form::Json) else { return };
-        self.versions.insert(version, known_rules(document.rules()).collect());
+    /// Adds the rules of a version.
+    fn add(&mut self, version: u64, rules: Vec<KnownRule>) {
+        self.versions.insert(version, rules);
         while self.versions.len() > VERSIONS_KEPT {
             self.versions.pop_first();
         }
         self.is_told = false;
     }
+
+    /// Whether the rules of `version` are known, or none are known yet.
+    fn has(&self, version: u64) -> bool {
+        !self.is_complete || self.versions.contains_key(&version)
+    }
+}
+
+/// The rules of a document. One that cannot be read any more, no POP can run either.
+fn rules_of(document: &str) -> Vec<KnownRule> {
+    let document = Document::read(document.as_bytes(), Form::Json);
+    document.map(|document| known_rules(document.rules()).collect()).unwrap_or_default()
 }
 
 fn read(held: &Held) -> Result<Document, ChangeError> {

@@ -58,6 +58,8 @@ const MS_NS: u64 = SECOND_NS / 1_000;
 pub enum Reason {
     /// It is of a rule that the fleet does not have, or with another quota.
     Rule,
+    /// It is of a newer rule set than is known here.
+    Newer,
     /// More tokens than the POP's bucket can have admitted.
     Tokens,
     /// More keys than the POP's share.
@@ -96,6 +98,8 @@ pub struct Claims {
     /// The rules of the versions that are kept, by name. Without a pushed rule set none are known, and POPs have theirs
     /// from elsewhere.
     rules: Option<BTreeMap<String, Vec<KnownRule>>>,
+    /// The newest of these versions.
+    newest: u64,
     pops: BTreeMap<String, Pop>,
     /// Meters of all POPs.
     meters: usize,
@@ -159,12 +163,15 @@ pub(crate) struct Visit<'a> {
     share: usize,
     /// Whether each of the report's rules is known.
     known: Vec<bool>,
+    /// Whether the POP runs a newer rule set than is known.
+    is_newer: bool,
     refusals: &'a mut Vec<Refusal>,
 }
 
 impl Claims {
-    /// The fleet has these rules, of all versions that are kept.
-    pub fn know_rules(&mut self, rules: Vec<KnownRule>) {
+    /// The fleet has these rules, of all versions that are kept up to `newest`.
+    pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
+        self.newest = newest;
         let known = self.rules.insert(BTreeMap::new());
         for rule in rules {
             known.entry(rule.rule.name.clone()).or_default().push(rule);
@@ -188,7 +195,8 @@ impl Claims {
         let share = if self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE };
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
-        Visit { now, made_at, pop, meters: &mut self.meters, share, known, refusals: &mut self.refusals }
+        let (is_newer, refusals) = (report.running.version > self.newest, &mut self.refusals);
+        Visit { now, made_at, pop, meters: &mut self.meters, share, known, is_newer, refusals }
     }
 
     /// Drops the bans of `report` that its POP may not announce.
@@ -255,13 +263,14 @@ impl Claims {
 }
 
 impl Visit<'_> {
-    /// Whether the fleet has the report's rule of this number; if not, a claim of it is refused.
-    pub(crate) fn is_of_known_rule(&mut self, report: &Report, key: &Key) -> bool {
-        let is_known = self.known.get(usize::from(key.rule)).copied().unwrap_or_default();
-        if let Some(rule) = report.rules.get(usize::from(key.rule)).filter(|_| !is_known) {
-            refuse(self.refusals, Reason::Rule, rule, key.unconfirmed, 0);
+    /// Why a claim of this key is refused, if the fleet is not known to have its `rule`.
+    pub(crate) fn doubt(&mut self, rule: &Rule, key: &Key) -> Option<Reason> {
+        if self.known.get(usize::from(key.rule)).copied().unwrap_or_default() {
+            return None;
         }
-        is_known
+        let reason = if self.is_newer { Reason::Newer } else { Reason::Rule };
+        refuse(self.refusals, reason, rule, key.unconfirmed, 0);
+        Some(reason)
     }
 
     /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys.

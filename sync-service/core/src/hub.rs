@@ -161,10 +161,10 @@ impl Hub {
         }
     }
 
-    /// The fleet has these rules, of all versions of the rule set that are kept; claims of others are refused from now
-    /// on.
-    pub fn know_rules(&mut self, rules: Vec<KnownRule>) {
-        self.region.claims.know_rules(rules);
+    /// The fleet has these rules, of all versions of the rule set that are kept, the newest being `newest`; claims of others
+    /// are refused from now on, or wait if they are of a newer one.
+    pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
+        self.region.claims.know_rules(newest, rules);
     }
 
     /// A report arrives at `now`, which is `unix_us` microseconds since 1970.

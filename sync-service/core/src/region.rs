@@ -10,7 +10,7 @@ use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
-use crate::claims::{Claims, Passed, demand_milli_max};
+use crate::claims::{Claims, Passed, Reason, demand_milli_max};
 use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
 use crate::escrow::Claim;
@@ -63,7 +63,8 @@ impl Region {
         for key in &report.keys {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
-            if !visit.is_of_known_rule(report, key) {
+            let doubt = visit.doubt(rule, key);
+            if doubt.is_some() && (rule.sharing.strict || doubt == Some(Reason::Rule)) {
                 plan.refuse_next(rule.sharing.strict);
                 continue;
             }
@@ -83,7 +84,8 @@ impl Region {
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let most_milli = demand_milli_max(rule.quota);
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
-            let Some(passed) = visit.take(&id, rule, source.epoch, key) else {
+            let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key) } else { None };
+            let Some(passed) = passed else {
                 plan.next_uncharged(uncharged(id, rule, report, key, said.alone()));
                 continue;
             };

@@ -9,7 +9,7 @@ use weir_budget::divide::Terms;
 use weir_budget::hub::{Answers, Hub, Settings};
 use weir_budget::plan::{Entry, Plan};
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, Ban, Key, Leased, Report, Rule};
+use weir_wire::messages::{Allowance, Ban, Key, Leased, Report, Rule, Running};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -158,7 +158,7 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     let mut region = region();
     region.hear(at(0), &report(0, vec![key(1, 1)]));
     assert_eq!(refused(&mut region), [], "without a pushed rule set no rules are known");
-    region.claims.know_rules(vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
+    region.claims.know_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![rule(slow), rule(quota()), Rule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
@@ -170,6 +170,23 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     let account = Budget::default().charge(1 << 50, &plan.entries[0].charge("eu", "fra1"));
     let settled = plan.settled::<()>(&[Ok(account)], &[]);
     assert_eq!([0, 1, 2].map(|at| settled.covers(at)), [false, true, false]);
+}
+
+/// It may lie, so nothing is charged; and it may be right, so it has its part of the region.
+#[test]
+fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_is_known() {
+    let mut region = region();
+    region.claims.know_rules(7, vec![]);
+    let claim = |version: u64| Report {
+        running: Running { version, refused: 0 },
+        ..report(250, vec![key(1, 1), Key { value: vec![2], ..key(1, 300) }])
+    };
+    let newer = region.hear(at(250), &claim(8));
+    assert_eq!((newer.entries.len(), newer.refused().count()), (0, 0));
+    assert_eq!(refused(&mut region), [(Reason::Newer, 2)]);
+    assert_eq!(region.hear(at(250), &claim(7)).refused().collect::<Vec<_>>(), [0, 1]);
+    region.claims.know_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
+    assert_eq!(region.hear(at(500), &claim(8)).entries.len(), 2);
 }
 
 #[test]
@@ -243,10 +260,11 @@ fn a_ban_is_one_that_a_rule_imposes() {
         pops_expected: 0,
     };
     let mut hub = Hub::new(settings);
-    hub.know_rules(vec![
+    let known = vec![
         KnownRule { rule: rule(quota()), ban_ms: 60_000 },
         KnownRule { rule: Rule { name: "s".into(), ..rule(quota()) }, ban_ms: 0 },
-    ]);
+    ];
+    hub.know_rules(7, known);
     let mut is_news = |rule_at: u16, value: u8, for_ms: u32| {
         let rules = ["r", "s", "t"].map(|name| Rule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_sync::config::{Config, Secret, TokenSource};
-use weir_wire::messages::{Allowance, Leased};
+use weir_wire::messages::{Allowance, Reply, Report, Running, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -337,10 +337,10 @@ async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
     let claim = async |quota: Quota, sequence: u64| {
         let mut told = one_key("fra1", sequence, 40, 40, 50);
         (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
-        reply(&report(server.address, REPORTER, &told).await).grants[0]
+        reply(&report(server.address, REPORTER, &told).await)
     };
     let quota = |rate: &str| Quota::new(rate.parse().unwrap(), 100).unwrap();
-    let is_refused = |allowance: Allowance| allowance == Allowance::Leased(Leased::NONE);
+    let is_refused = |reply: Reply| (reply.grants[0], reply.settled) == (Allowance::Warm, Settled::None);
     assert!(!is_refused(claim(quota("7/s"), 1).await), "without a rule set any rule may be meant");
     put(&server, FIRST, &rules("100/s")).await;
     put(&server, ANY, &rules("200/s")).await;
@@ -352,4 +352,58 @@ async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
     assert!(!is_refused(claim(burst(100), 3).await), "the version before");
     assert!(!is_refused(claim(burst(200), 4).await), "the current one");
     assert!(metric(&server, r#"weir_sync_claims_refused_total{pop="fra1",reason="rule"}"#).await >= 1.0);
+}
+
+/// A report of the rule that [`rules`] makes of `rate` a second, by a POP that runs `version`.
+fn of_version(version: u64, rate: u32, sequence: u64) -> Report {
+    let quota = Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
+    let mut told = one_key("fra1", sequence, 40, 40, 50);
+    (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
+    Report { running: Running { version, refused: 0 }, ..told }
+}
+
+/// A POP hears of a version through one replica, and reports to the other before that has asked the store.
+#[tokio::test]
+async fn a_replica_knows_the_version_of_a_pop_that_is_ahead_of_it() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(guarded(), Arc::clone(&store) as _).await;
+    let b = Server::start_over(guarded(), store.clone()).await;
+    let mut version = put(&a, FIRST, &rules("100/s")).await;
+    tells(&b, version).await;
+    for n in 1..=3 {
+        // Past the pause before it may ask again.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        version = put(&a, ANY, &rules(&format!("{}/s", 100 + n))).await;
+        let told = of_version(version, 100 + u32::try_from(n).unwrap(), n);
+        assert!(reply(&report(b.address, REPORTER, &told).await).settled.is_all(), "version {version}");
+    }
+}
+
+/// It cannot tell whether there is such a version, so nothing is charged or confirmed, but the POP gets its part.
+#[tokio::test]
+async fn a_replica_without_the_store_grants_keys_of_a_version_that_it_cannot_know() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let cut = store.beside();
+    let a = Server::start_over(guarded(), store).await;
+    let b = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
+    let first = put(&a, FIRST, &rules("100/s")).await;
+    tells(&b, first).await;
+    cut.set_gone(true);
+    let second = put(&a, ANY, &rules("50/s")).await;
+    let alone = reply(&report(b.address, REPORTER, &of_version(second, 50, 1)).await);
+    assert_eq!(alone.settled, Settled::None);
+    assert!(
+        alone.grants[0].grant().is_some_and(|grant| grant.level_milli <= 10_000),
+        "{:?}",
+        alone.grants[0]
+    );
+    cut.set_gone(false);
+    let ends = Instant::now() + Duration::from_secs(10);
+    for sequence in 2.. {
+        if reply(&report(b.address, REPORTER, &of_version(second, 50, sequence)).await).settled.is_all() {
+            break;
+        }
+        assert!(Instant::now() < ends, "it is never charged");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

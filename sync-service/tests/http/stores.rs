@@ -19,7 +19,7 @@ use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {
-    memory: Memory,
+    memory: Arc<Memory>,
     is_gone: AtomicBool,
     forgets_pops: AtomicBool,
     accounts: Mutex<Vec<Account>>,
@@ -27,7 +27,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(pop_ttl: Duration) -> Arc<Self> {
-        let memory = Memory::new(1_000, pop_ttl);
+        Self::over(Arc::new(Memory::new(1_000, pop_ttl)))
+    }
+
+    /// The same store on another way, which can be cut by itself.
+    pub(crate) fn beside(&self) -> Arc<Self> {
+        Self::over(Arc::clone(&self.memory))
+    }
+
+    fn over(memory: Arc<Memory>) -> Arc<Self> {
         let no = || AtomicBool::new(false);
         Arc::new(Self { memory, is_gone: no(), forgets_pops: no(), accounts: Mutex::default() })
     }

@@ -265,6 +265,6 @@ impl Link {
 fn hub(member: &str, terms: Terms, known_rules: &[KnownRule]) -> Hub {
     let settings = Settings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
     let mut hub = Hub::new(settings);
-    hub.know_rules(known_rules.to_vec());
+    hub.know_rules(u64::MAX, known_rules.to_vec());
     hub
 }
