@@ -116,7 +116,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "05046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
+        "06046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d403"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -135,12 +135,12 @@ fn messages() {
     };
     assert_eq!(
         hex(&reply.encode()),
-        "05ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
+        "06ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
     );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "05010100000102ac02c0cf2480b89929e44b0000000000");
+    assert_eq!(hex(&reply.encode()), "06010100000102ac02c0cf2480b89929e44b0000000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 
