@@ -12,7 +12,7 @@
 
 /// How much more than expected is taken for time, in microseconds: a call may be on its way for so long, and the clocks of
 /// several servers may be so far apart.
-pub const MARGIN_US: u64 = 5_000_000;
+pub const MARGIN_US: u64 = 30_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
 
