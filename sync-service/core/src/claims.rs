@@ -37,7 +37,7 @@ pub const SPAN_NS: u64 = 30 * SECOND_NS;
 /// A POP is asked for at most so many times what a budget ever gives out in a second.
 pub const DEMAND_TIMES: u64 = 100;
 /// The most keys that one POP may claim at once, ...
-pub const OF_ONE_POP_MAX: usize = 16_384;
+pub const OF_ONE_POP_MAX: usize = 65_536;
 /// ... and all POPs, ...
 pub const METERS_MAX: usize = 1 << 19;
 /// ... but each at least its even share of these, however many POPs there are: then it is twice as many at most.
