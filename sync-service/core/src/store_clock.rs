@@ -7,11 +7,12 @@
 //!
 //! **What a jump gives.** A budget that is charged or drawn on by a weir-sync that was in touch with the store before the
 //! jump refills by no more than the time that passed, whoever else does so before or after, and in whichever order. A jump
-//! of less than [`MARGIN_US`] (and a thousandth of the time since the last answer) is taken for time. A weir-sync that is started later goes by its
-//! machine's wall clock at first, and so does not fill budgets either unless that clock is ahead as well.
+//! of less than [`MARGIN_US`] (and a thousandth of the time since the last answer) is taken for time. A weir-sync that is
+//! started later goes by its machine's wall clock at first, and so does not fill budgets either unless that clock is ahead
+//! as well.
 
-/// How much more than expected is taken for time, in microseconds: a call may be on its way for so long, and the clocks of
-/// several servers may be so far apart.
+/// How much more than expected is taken for time, in microseconds. A call may be on its way for so long: a store that hangs
+/// carries out what it was sent once it goes on. And the clocks of several servers may be so far apart.
 pub const MARGIN_US: u64 = 30_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
