@@ -16,6 +16,9 @@ export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
 CARGO_HOME ?= $(HOME)/.cargo
 export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/weir
 
+# Property tests try the same cases each time, so that a change fails by what it changed. Another number, other cases.
+export PROPTEST_RNG_SEED ?= 1
+
 LAB := python3 -B envoy/lab
 # What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
 # them, because cargo would build the dependencies again for a different selection.

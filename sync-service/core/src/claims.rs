@@ -42,8 +42,11 @@ pub const OF_ONE_POP_MAX: usize = 65_536;
 pub const METERS_MAX: usize = 1 << 19;
 /// ... but each at least its even share of these, however many POPs there are: then it is twice as many at most.
 pub const EVEN_SHARE: usize = METERS_MAX / POPS_MAX as usize;
-/// A meter that is full is kept for so long after its key was last reported, in nanoseconds.
+/// A meter that is full is kept for so long after its key was last reported, in nanoseconds; ...
 const KEPT_NS: u64 = 10 * SECOND_NS;
+/// ... and for so long if the store has not charged all that it let through, and the POP has at most half its share: the
+/// POP claims that again, which a new meter would not know.
+const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
 /// The most bans that a POP may announce at once, as many as a list keeps, in nanoseconds of their refill; ...
 const BANS_NS: u64 = 10 * SECOND_NS;
 /// ... and how soon it may announce one more.
@@ -352,8 +355,10 @@ impl Pop {
     fn sweep(&mut self, now: Time) -> usize {
         self.swept_at = now;
         let before = self.meters.len();
+        let unsettled_kept_ns = if before > OF_ONE_POP_MAX / 2 { KEPT_NS } else { UNSETTLED_KEPT_NS };
         self.meters.retain(|_, meter| {
-            meter.lacks_ns > nanos(now.nanos_since(meter.at)) || now.nanos_since(meter.heard_at) < KEPT_NS
+            let kept_ns = if meter.is_settled() { KEPT_NS } else { unsettled_kept_ns };
+            meter.lacks_ns > nanos(now.nanos_since(meter.at)) || now.nanos_since(meter.heard_at) < kept_ns
         });
         before - self.meters.len()
     }
@@ -371,6 +376,11 @@ impl Meter {
         self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
         let holds_ns = nanos(BURSTS * quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
         u64::try_from(holds_ns).unwrap_or(0) / quota.token_ns()
+    }
+
+    /// Whether the store has charged all that was let through.
+    fn is_settled(&self) -> bool {
+        self.epochs.iter().all(|counted| counted.settled >= counted.passed)
     }
 
     /// How many tokens of an epoch `key` claims that were not let through before.

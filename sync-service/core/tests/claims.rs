@@ -104,6 +104,18 @@ fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
 }
 
 #[test]
+fn what_the_store_has_not_charged_is_claimed_again_after_a_minute() {
+    let mut region = region();
+    let all = at_once(SPAN_NS);
+    for (ms, span_ms) in [(0, 30_000), (60_000, 250)] {
+        let plan = region.hear(at(ms), &report(ms, vec![Key { span_ms, ..key(1, all) }]));
+        assert_eq!((admitted(&plan), refused(&mut region)), (all, vec![]), "{ms}");
+        // Another POP, whose report is when meters are swept.
+        region.hear(at(ms + 50_000), &Report { pop: "iad1".into(), ..report(ms + 50_000, vec![]) });
+    }
+}
+
+#[test]
 fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
     let settings = Settings {
         member: "eu".into(),
