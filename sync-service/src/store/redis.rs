@@ -8,6 +8,7 @@
 //! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;
+mod changed_list;
 mod charge;
 mod cluster;
 mod draw;
@@ -180,15 +181,15 @@ impl Store for Redis {
         Box::pin(async move {
             let since_ms = self.known_hot.since_ms();
             let row = self.servers.send_one(hot::call(&self.hot, since_ms, mine), &self.hot).await?;
-            Ok(self.known_hot.heard(since_ms, &row))
+            Ok(hot::list(&self.known_hot, since_ms, &row))
         })
     }
 
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
-            let since_us = self.known_bans.since_us();
-            let row = self.servers.send_one(bans::call(&self.bans, since_us, mine), &self.bans).await?;
-            Ok(self.known_bans.heard(since_us, &row))
+            let since_ms = self.known_bans.since_ms();
+            let row = self.servers.send_one(bans::call(&self.bans, since_ms, mine), &self.bans).await?;
+            Ok(bans::list(&self.known_bans, since_ms, &row))
         })
     }
 
