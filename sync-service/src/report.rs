@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
-use weir_budget::hub::{Answers, Hub, Listing, Pending, Settings, Settled};
+use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
 use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
 
@@ -72,9 +72,9 @@ impl Exchange {
         let asked_at = Instant::now();
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
-        let settled = self.hub().settle(self.now(), self.rules.version(), pending, answers);
-        self.observe(&settled, took);
-        settled.reply.encode_as(version)
+        let outcome = self.hub().settle(self.now(), self.rules.version(), pending, answers);
+        self.observe(&outcome, took);
+        outcome.reply.encode_as(version)
     }
 
     /// Asks the store all that a report needs, at once: over Redis it is one round trip.
@@ -155,8 +155,8 @@ impl Exchange {
     }
 
     /// Counts a report that the store `took` so long for.
-    fn observe(&self, settled: &Settled<StoreError>, took: Duration) {
-        let Settled { pop, reply, facts, error } = settled;
+    fn observe(&self, outcome: &Outcome<StoreError>, took: Duration) {
+        let Outcome { pop, reply, facts, error } = outcome;
         let metrics = &self.metrics;
         self.refused.note(pop, &facts.refused, metrics);
         metrics.store_latency.observe(took.as_secs_f64());

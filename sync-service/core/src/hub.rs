@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled as Charged};
+use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
 use weir_wire::time::Time;
 
 use crate::alone::Share;
@@ -84,9 +84,9 @@ pub struct Answers<E> {
     pub pops: Result<u32, E>,
 }
 
-/// A report that is done with.
+/// What became of a report.
 #[derive(Debug)]
-pub struct Settled<E> {
+pub struct Outcome<E> {
     /// The POP that reported.
     pub pop: String,
     /// What to answer.
@@ -188,7 +188,7 @@ impl Hub {
         rule_set: u64,
         pending: Pending,
         answers: Answers<E>,
-    ) -> Settled<E> {
+    ) -> Outcome<E> {
         let Pending { report, plan, sender, refusals, .. } = pending;
         if let Ok(pops) = answers.pops {
             self.fleet.count(now, pops, self.settings.pop_ttl_ns);
@@ -214,8 +214,8 @@ impl Hub {
             plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);
         // A report without keys asks the store for no more than to note its POP.
-        let charged =
-            if plan.is_empty() && error.is_some() { Charged::None } else { plan.settled(&accounts, &drawn) };
+        let settled =
+            if plan.is_empty() && error.is_some() { Settled::None } else { plan.settled(&accounts, &drawn) };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
         let (mut rules, pushed) = self.region.pushes(now, &report, is_repeated);
@@ -224,7 +224,7 @@ impl Hub {
             sequence: report.sequence,
             pops: share.fleet(),
             is_guess: share.is_guess(),
-            settled: charged,
+            settled,
             grants,
             rule_set,
             rules,
@@ -232,7 +232,7 @@ impl Hub {
             bans,
             workers: sender.busy,
         };
-        Settled { pop: report.pop, reply, facts, error }
+        Outcome { pop: report.pop, reply, facts, error }
     }
 
     /// An interval is over.

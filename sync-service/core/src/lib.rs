@@ -35,9 +35,9 @@
 //!
 //! // The account comes in, and the reply goes out: a grant of what is left.
 //! let answers: Answers<()> = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
-//! let settled = hub.settle(now, 0, pending, answers);
-//! let grant = settled.reply.grants[0].grant().expect("a key that is close to its quota");
-//! assert!(settled.reply.settled.is_all() && grant.level_milli == 30_000);
+//! let outcome = hub.settle(now, 0, pending, answers);
+//! let grant = outcome.reply.grants[0].grant().expect("a key that is close to its quota");
+//! assert!(outcome.reply.settled.is_all() && grant.level_milli == 30_000);
 //! # Ok::<(), weir_wire::quota::QuotaError>(())
 //! ```
 //!

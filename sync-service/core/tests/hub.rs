@@ -5,10 +5,10 @@ use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::divide::Terms;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotList;
-use weir_budget::hub::{Answers, Hub, Pending, Settings, Settled};
+use weir_budget::hub::{Answers, Hub, Outcome, Pending, Settings};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Ban, Key, Leased, Replies, Report, Rule, Running, Settled as Charged};
+use weir_wire::messages::{Allowance, Ban, Key, Leased, Replies, Report, Rule, Running, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -51,7 +51,7 @@ fn accounts(pending: &Pending) -> Vec<Account> {
     pending.entries().iter().map(|entry| charge(entry.charge("eu", pending.pop()))).collect()
 }
 
-fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Settled<&'static str> {
+fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Outcome<&'static str> {
     let pending = hub.report(at(ms), NOW_US, report);
     let answers = answers(&pending, pops);
     hub.settle(at(ms), 7, pending, answers)
@@ -60,7 +60,7 @@ fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Settled<&'static
 #[test]
 fn a_report_is_charged_answered_and_counted() {
     let mut hub = hub("eu");
-    let Settled { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
+    let Outcome { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
     assert_eq!((pop.as_str(), error), ("fra1", None));
     assert!(reply.settled.is_all() && !reply.is_guess);
     assert_eq!((reply.sequence, reply.pops, reply.rule_set, reply.workers), (1, 3, 7, 1));
@@ -77,7 +77,7 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
     let answers = Answers::failed(&pending, "gone");
-    let Settled { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
+    let Outcome { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
     assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
     assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
@@ -105,8 +105,8 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
             Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1")))
         };
         let answers = Answers { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
-        let Settled { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
-        let charged = if is_down { Charged::But(vec![0b10]) } else { Charged::All };
+        let Outcome { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
+        let charged = if is_down { Settled::But(vec![0b10]) } else { Settled::All };
         assert_eq!((error, reply.settled), (is_down.then_some("down"), charged));
         let bursts = reply.grants.iter().map(|allowance| allowance.grant().unwrap().burst);
         (bursts.collect::<Vec<_>>(), facts.deficits.len(), facts.tokens, hub.figures(at(ms)).store_silence_ns)
@@ -147,10 +147,10 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
         };
         hub.settle(at(0), 0, pending, answers).reply.settled
     };
-    assert_eq!(settled(&[]), Charged::All);
-    assert_eq!(settled(&[1]), Charged::But(vec![0b11_0011]));
-    assert_eq!(settled(&[2]), Charged::But(vec![0b1100]));
-    assert_eq!(settled(&[1, 2]), Charged::None);
+    assert_eq!(settled(&[]), Settled::All);
+    assert_eq!(settled(&[1]), Settled::But(vec![0b11_0011]));
+    assert_eq!(settled(&[2]), Settled::But(vec![0b1100]));
+    assert_eq!(settled(&[1, 2]), Settled::None);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn charged_is_charged_even_if_the_pop_was_not_registered() {
     let answers = Answers { pops: Err("no POPs"), ..self::answers(&pending, 1) };
     let greeted = hub.settle(at(0), 0, pending, answers);
     assert_eq!(greeted.error, Some("no POPs"), "there was nothing else to do");
-    assert_eq!(greeted.reply.settled, Charged::None);
+    assert_eq!(greeted.reply.settled, Settled::None);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
     let mut guess = |ms, report| {
         let pending = hub.report(at(ms), NOW_US, report);
         let answers = Answers::failed(&pending, ());
-        let Settled { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
+        let Outcome { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled.is_all());
         (reply.is_guess, facts.guess)
     };
@@ -185,8 +185,8 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
 fn warm_keys_are_those_of_the_last_interval() {
     let mut hub = hub("eu");
     for sequence in 1..=3 {
-        let settled = settle(&mut hub, 0, report("fra1", sequence, 1), 1);
-        assert_eq!(settled.reply.grants, [Allowance::Warm]);
+        let outcome = settle(&mut hub, 0, report("fra1", sequence, 1), 1);
+        assert_eq!(outcome.reply.grants, [Allowance::Warm]);
     }
     assert_eq!(hub.tick(at(250)).warm_keys, 3);
     assert_eq!(hub.tick(at(500)).warm_keys, 0);

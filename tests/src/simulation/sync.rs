@@ -8,7 +8,7 @@ use weir_budget::budget::Account;
 use weir_budget::claims::{KnownRule, Refusal};
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
-use weir_budget::hub::{Answers, BanListing, Hub, Look, Pending, Settings, Tick};
+use weir_budget::hub::{Answers, BanListing, Hub, Look, Outcome, Pending, Settings, Tick};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::SECOND_NS;
@@ -199,10 +199,9 @@ impl Sync {
                     Some(Answer::Report(answers)) => answers,
                     _ => Answers::failed(&pending, ()),
                 };
-                let settled = self.hub.settle(time, self.rule_set.version, *pending, answers);
-                let refused = settled.facts.refused.into_iter();
-                self.refused.extend(refused.map(|refusal| (settled.pop.clone(), refusal)));
-                let reply = settled.reply;
+                let Outcome { pop, reply, facts, .. } =
+                    self.hub.settle(time, self.rule_set.version, *pending, answers);
+                self.refused.extend(facts.refused.into_iter().map(|refusal| (pop.clone(), refusal)));
                 return Next::Reply(call, reply.encode(), reply.settled.is_all());
             }
             (Question::Tick(tick), Some(Answer::Tick(fleet, rule_set))) => {
