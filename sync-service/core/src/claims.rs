@@ -11,6 +11,9 @@
 //!
 //! Strict rules have no meters: their budgets give no more than they have, whoever asks.
 
+mod meter;
+mod pop;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,41 +23,21 @@ use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::ban::BANS_KEPT_MAX;
-use crate::budget::{BudgetId, COUNT_MAX};
+use self::meter::Meter;
+pub(crate) use self::meter::Passed;
+pub use self::meter::{BURSTS, LATE_NS};
+use self::pop::{KEPT_NS, Pop};
+pub use self::pop::{OF_ONE_POP_MAX, SPAN_NS};
+use crate::budget::BudgetId;
 use crate::divide::{HORIZON_NS, SURPLUS};
-use crate::source::{Count, MADE_MS_MAX};
+use crate::source::Count;
 
-/// How many bursts a POP may claim at once, ...
-pub const BURSTS: u64 = 4;
-/// ... and how much more of the rate, in nanoseconds: reports are held up, one more than another.
-pub const LATE_NS: u64 = 2 * SECOND_NS;
-/// A POP's clock may be quicker by one part in this many.
-const DRIFT_PART: u64 = 64;
-/// How far back a POP's first word of a key may reach, in nanoseconds, beside the time for which the POP itself was
-/// silent: it may have had more urgent keys to report.
-pub const SPAN_NS: u64 = 30 * SECOND_NS;
 /// A POP is asked for at most so many times what a budget ever gives out in a second.
 pub const DEMAND_TIMES: u64 = 100;
-/// The most keys that one POP may claim at once, ...
-pub const OF_ONE_POP_MAX: usize = 65_536;
-/// ... and all POPs, ...
+/// The most keys that all POPs may claim at once, ...
 pub const METERS_MAX: usize = 1 << 19;
 /// ... but each at least its even share of these, however many POPs there are: then it is twice as many at most.
 pub const EVEN_SHARE: usize = METERS_MAX / POPS_MAX as usize;
-/// A meter that is full is kept for so long after its key was last reported, in nanoseconds; ...
-const KEPT_NS: u64 = 10 * SECOND_NS;
-/// ... and for so long if the store has not charged all that it let through, and the POP has at most half its share: the
-/// POP claims that again, which a new meter would not know.
-const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
-/// The most bans that a POP may announce at once, as many as a list keeps, in nanoseconds of their refill; ...
-const BANS_NS: u64 = 10 * SECOND_NS;
-/// ... and how soon it may announce one more.
-const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
-/// How many epochs of a key are told apart: reports overtake each other.
-const EPOCHS_MAX: usize = 4;
-
-const MS_NS: u64 = SECOND_NS / 1_000;
 
 /// Why a claim was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,50 +93,6 @@ pub struct Claims {
     refusals: Vec<Refusal>,
 }
 
-/// What one POP has claimed.
-#[derive(Debug)]
-struct Pop {
-    heard_at: Time,
-    /// How long it was silent, of which so much may still have to be reported, in nanoseconds.
-    silence_ns: u64,
-    table: u32,
-    /// How far our clock is ahead of its table's by its quickest report, in milliseconds.
-    ahead_ms: i64,
-    meters: BTreeMap<BudgetId, Meter>,
-    swept_at: Time,
-    /// What it lacks of all bans that it may announce, in nanoseconds of their refill, when it was last heard.
-    bans_lack_ns: u64,
-}
-
-/// What a POP has claimed of a key.
-#[derive(Debug)]
-struct Meter {
-    /// What it lacks of being full, in nanoseconds of refill, or holds beyond, if negative, ...
-    lacks_ns: i64,
-    /// ... at this time.
-    at: Time,
-    heard_at: Time,
-    epochs: Vec<Counted>,
-}
-
-/// The tokens of an epoch that were let through.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    epoch: u64,
-    passed: u64,
-    /// The part of them that the store has charged.
-    settled: u64,
-}
-
-/// What of a key's counts is let through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) admitted: u64,
-    pub(crate) unconfirmed: u64,
-    /// Whether that is not all: the rest has to wait until the meter has refilled.
-    pub(crate) is_clipped: bool,
-}
-
 /// A report whose claims are looked at.
 pub(crate) struct Visit<'a> {
     now: Time,
@@ -161,13 +100,10 @@ pub(crate) struct Visit<'a> {
     made_at: Time,
     /// None where there are too many POPs.
     pop: Option<&'a mut Pop>,
+    /// Meters of all POPs.
     meters: &'a mut usize,
-    /// The most keys that the POP may claim at once.
-    share: usize,
-    /// Whether each of the report's rules is known.
-    known: Vec<bool>,
-    /// Whether the POP runs a newer rule set than is known.
-    is_newer: bool,
+    /// Why claims of each of the report's rules are refused, if the fleet is not known to have it.
+    doubts: Vec<Option<Reason>>,
     refusals: &'a mut Vec<Refusal>,
 }
 
@@ -194,12 +130,12 @@ impl Claims {
     /// Looks at what `report` claims, which arrived at `now`.
     pub(crate) fn visit(&mut self, now: Time, report: &Report) -> Visit<'_> {
         self.hear(now, report);
-        let known = report.rules.iter().map(|rule| find(self.rules.as_ref(), rule).is_ok()).collect();
-        let share = if self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE };
+        let reason = if report.running.version > self.newest { Reason::Newer } else { Reason::Rule };
+        let doubt = |rule| find(self.rules.as_ref(), rule).is_err().then_some(reason);
+        let doubts = report.rules.iter().map(doubt).collect();
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
-        let (is_newer, refusals) = (report.running.version > self.newest, &mut self.refusals);
-        Visit { now, made_at, pop, meters: &mut self.meters, share, known, is_newer, refusals }
+        Visit { now, made_at, pop, meters: &mut self.meters, doubts, refusals: &mut self.refusals }
     }
 
     /// Drops the bans of `report` that its POP may not announce.
@@ -216,23 +152,18 @@ impl Claims {
             let Some(rule) = of.get(usize::from(ban.rule)) else { return false };
             let expected =
                 find(rules.as_ref(), rule).map_or(0, |known| known.map_or(u32::MAX, |known| known.ban_ms));
-            let has_room = pop.bans_lack_ns + BAN_NS <= BANS_NS;
-            if ban.for_ms > expected || !has_room {
+            let is_believed = ban.for_ms <= expected && pop.announce_ban();
+            if !is_believed {
                 refuse(refusals, Reason::Ban, rule, u64::from(ban.for_ms), u64::from(expected));
-                return false;
             }
-            pop.bans_lack_ns += BAN_NS;
-            true
+            is_believed
         });
     }
 
     /// The store has charged these counts of `pop`.
     pub(crate) fn settle(&mut self, pop: &str, id: &BudgetId, counts: &[Count]) {
-        let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(id)) else { return };
-        for count in counts {
-            if let Some(known) = meter.epochs.iter_mut().find(|known| known.epoch == count.epoch) {
-                known.settled = known.settled.max(count.admitted);
-            }
+        if let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(id)) {
+            meter.settle(counts);
         }
     }
 
@@ -268,146 +199,46 @@ impl Claims {
 impl Visit<'_> {
     /// Why a claim of this key is refused, if the fleet is not known to have its `rule`.
     pub(crate) fn doubt(&mut self, rule: &Rule, key: &Key) -> Option<Reason> {
-        if self.known.get(usize::from(key.rule)).copied().unwrap_or_default() {
-            return None;
-        }
-        let reason = if self.is_newer { Reason::Newer } else { Reason::Rule };
+        let reason = self.doubts.get(usize::from(key.rule)).copied().flatten()?;
         refuse(self.refusals, reason, rule, key.unconfirmed, 0);
         Some(reason)
     }
 
     /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys.
     pub(crate) fn take(&mut self, id: &BudgetId, rule: &Rule, epoch: u64, key: &Key) -> Option<Passed> {
-        let (now, share) = (self.now, self.share);
-        let pop = self.pop.as_deref_mut();
-        let Some(meter) = pop.and_then(|pop| pop.meter(now, self.made_at, id, key, share, self.meters))
-        else {
+        let (now, made_at, share) = (self.now, self.made_at, self.share());
+        let Some(meter) = self.meter(share, id, key) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
-        meter.heard_at = now;
-        let most = meter.refill(self.made_at, rule.quota);
+        let most = meter.refill(now, made_at, rule.quota);
         let claimed = meter.claimed(epoch, key);
-        if claimed > most {
+        let passed = meter.pass(epoch, key, claimed, claimed.min(most), rule.quota);
+        if passed.is_clipped {
             refuse(self.refusals, Reason::Tokens, rule, claimed, most);
         }
-        Some(meter.pass(epoch, key, claimed, claimed.min(most), rule.quota))
-    }
-}
-
-impl Pop {
-    fn new(now: Time, report: &Report) -> Self {
-        Self {
-            heard_at: now,
-            silence_ns: 0,
-            table: report.table,
-            ahead_ms: ahead_ms(now, report),
-            meters: BTreeMap::new(),
-            swept_at: now,
-            bans_lack_ns: 0,
-        }
+        Some(passed)
     }
 
-    fn hear(&mut self, now: Time, report: &Report) {
-        let gap_ns = now.nanos_since(mem::replace(&mut self.heard_at, now));
-        self.silence_ns = gap_ns.max(self.silence_ns.saturating_sub(gap_ns));
-        self.bans_lack_ns = self.bans_lack_ns.saturating_sub(gap_ns);
-        let ahead_ms = ahead_ms(now, report);
-        let is_same = self.table == report.table;
-        self.ahead_ms = if is_same { self.ahead_ms.min(ahead_ms) } else { ahead_ms };
-        self.table = report.table;
+    /// The most keys that the POP may claim at once.
+    fn share(&self) -> usize {
+        if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
     }
 
-    /// When `report`, which was heard, was made by our clock.
-    fn made_at(&self, report: &Report) -> Time {
-        let ms = made_ms(report).saturating_add(self.ahead_ms);
-        Time::from_nanos(u64::try_from(ms).unwrap_or(0).saturating_mul(MS_NS))
-    }
-
-    /// The meter of `id`. A new one is full, and has what refilled while the POP may not have reported the key. `None`
-    /// if the POP has its `share` of them; `all` is their number at all POPs.
-    fn meter(
-        &mut self,
-        now: Time,
-        made_at: Time,
-        id: &BudgetId,
-        key: &Key,
-        share: usize,
-        all: &mut usize,
-    ) -> Option<&mut Meter> {
-        if !self.meters.contains_key(id) {
-            if self.meters.len() >= share && now.nanos_since(self.swept_at) >= SECOND_NS {
-                *all -= self.sweep(now);
+    /// The meter of `id`; `None` if it is a new one, and the POP has its `share` of them.
+    fn meter(&mut self, share: usize, id: &BudgetId, key: &Key) -> Option<&mut Meter> {
+        let pop = self.pop.as_deref_mut()?;
+        if !pop.meters.contains_key(id) {
+            if pop.meters.len() >= share && self.now.nanos_since(pop.swept_at) >= SECOND_NS {
+                *self.meters -= pop.sweep(self.now);
             }
-            if self.meters.len() >= share {
+            if pop.meters.len() >= share {
                 return None;
             }
-            let unheard_ns = (u64::from(key.span_ms) * MS_NS).min(SPAN_NS + self.silence_ns);
-            let lacks_ns = -i64::try_from(unheard_ns).unwrap_or(0);
-            self.meters
-                .insert(id.clone(), Meter { lacks_ns, at: made_at, heard_at: now, epochs: Vec::new() });
-            *all += 1;
+            pop.meters.insert(id.clone(), Meter::new(self.made_at, pop.unheard_ns(key)));
+            *self.meters += 1;
         }
-        self.meters.get_mut(id)
-    }
-
-    /// Forgets the meters that are full; returns how many those were.
-    fn sweep(&mut self, now: Time) -> usize {
-        self.swept_at = now;
-        let before = self.meters.len();
-        let unsettled_kept_ns = if before > OF_ONE_POP_MAX / 2 { KEPT_NS } else { UNSETTLED_KEPT_NS };
-        self.meters.retain(|_, meter| {
-            let kept_ns = if meter.is_settled() { KEPT_NS } else { unsettled_kept_ns };
-            meter.lacks_ns > nanos(now.nanos_since(meter.at)) || now.nanos_since(meter.heard_at) < kept_ns
-        });
-        before - self.meters.len()
-    }
-}
-
-impl Passed {
-    const NOTHING: Self = Self { admitted: 0, unconfirmed: 0, is_clipped: true };
-}
-
-impl Meter {
-    /// Refills it up to `made_at`; returns how many tokens of `quota` it has then.
-    fn refill(&mut self, made_at: Time, quota: Quota) -> u64 {
-        let passed_ns = made_at.nanos_since(self.at);
-        self.at = self.at.max(made_at);
-        self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
-        let holds_ns = nanos(BURSTS * quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
-        u64::try_from(holds_ns).unwrap_or(0) / quota.token_ns()
-    }
-
-    /// Whether the store has charged all that was let through.
-    fn is_settled(&self) -> bool {
-        self.epochs.iter().all(|counted| counted.settled >= counted.passed)
-    }
-
-    /// How many tokens of an epoch `key` claims that were not let through before.
-    fn claimed(&self, epoch: u64, key: &Key) -> u64 {
-        let known = self.epochs.iter().find(|known| known.epoch == epoch);
-        let admitted = key.admitted.min(COUNT_MAX);
-        known.map_or(key.unconfirmed.min(admitted), |known| admitted.saturating_sub(known.passed))
-    }
-
-    /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
-    fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64, quota: Quota) -> Passed {
-        let price_ns = nanos(taken.saturating_mul(quota.token_ns()));
-        self.lacks_ns = self.lacks_ns.saturating_add(price_ns).max(0);
-        let admitted = key.admitted.min(COUNT_MAX);
-        let at = self.epochs.iter().position(|known| known.epoch == epoch).unwrap_or_else(|| {
-            if self.epochs.len() >= EPOCHS_MAX {
-                self.epochs.remove(0);
-            }
-            let settled = admitted - claimed;
-            self.epochs.push(Counted { epoch, passed: settled, settled });
-            self.epochs.len() - 1
-        });
-        let Some(known) = self.epochs.get_mut(at) else { return Passed::NOTHING };
-        known.passed += taken;
-        let admitted = admitted.min(known.passed);
-        let unconfirmed = key.unconfirmed.min(admitted.saturating_sub(known.settled));
-        Passed { admitted, unconfirmed, is_clipped: taken < claimed }
+        pop.meters.get_mut(id)
     }
 }
 
@@ -435,17 +266,4 @@ fn refuse(refusals: &mut Vec<Refusal>, reason: Reason, rule: &Rule, claimed: u64
         Some(known) => known.count += 1,
         None => refusals.push(Refusal { reason, count: 1, rule: rule.name.clone(), claimed, expected }),
     }
-}
-
-fn made_ms(report: &Report) -> i64 {
-    report.made_ms.min(MADE_MS_MAX).cast_signed()
-}
-
-/// How far our clock is ahead of that of the POP's table, in milliseconds, if `report` took no time.
-fn ahead_ms(now: Time, report: &Report) -> i64 {
-    (now.as_nanos() / MS_NS).cast_signed().saturating_sub(made_ms(report))
-}
-
-fn nanos(ns: u64) -> i64 {
-    i64::try_from(ns).unwrap_or(i64::MAX)
 }

@@ -48,6 +48,11 @@ fn region() -> Region {
     Region::new("eu", Terms::default())
 }
 
+fn hub(pops_expected: u32) -> Hub {
+    let terms = Terms::default();
+    Hub::new(Settings { member: "eu".into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
+}
+
 /// What the store is to hold as admitted of the client's key.
 fn admitted(plan: &Plan) -> u64 {
     plan.entries[0].counts[0].admitted
@@ -117,13 +122,7 @@ fn what_the_store_has_not_charged_is_claimed_again_after_a_minute() {
 
 #[test]
 fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
-    let settings = Settings {
-        member: "eu".into(),
-        terms: Terms::default(),
-        pop_ttl_ns: 10 * SECOND_NS,
-        pops_expected: 0,
-    };
-    let mut hub = Hub::new(settings);
+    let mut hub = hub(0);
     let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
         let pending = hub.report(at(ms), 1 << 50, report(ms, vec![key(1, tokens)]));
         let said = pending.entries()[0].counts[0].unconfirmed;
@@ -144,13 +143,7 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
 /// A response cost far more than the bucket had, and the client does not come back.
 #[test]
 fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
-    let settings = Settings {
-        member: "eu".into(),
-        terms: Terms::default(),
-        pop_ttl_ns: 10 * SECOND_NS,
-        pops_expected: 0,
-    };
-    let (mut hub, mut budget, mut charged) = (Hub::new(settings), Budget::default(), 0);
+    let (mut hub, mut budget, mut charged) = (hub(0), Budget::default(), 0);
     let replies = (0..400_u64).take_while(|n| {
         let ms = n * 250;
         let claim = Key { span_ms: 250 * u32::try_from(n + 1).unwrap(), ..key(1, 1_000) };
@@ -221,13 +214,7 @@ fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse
 /// A flood of made-up addresses at an honest POP.
 #[test]
 fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirmed() {
-    let settings = Settings {
-        member: "eu".into(),
-        terms: Terms::default(),
-        pop_ttl_ns: 10 * SECOND_NS,
-        pops_expected: 2,
-    };
-    let mut hub = Hub::new(settings);
+    let mut hub = hub(2);
     let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
     for n in (0..=OF_ONE_POP_MAX as u64).step_by(1_000) {
         drop(hub.report(at(0), 1 << 50, report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect())));
@@ -266,13 +253,7 @@ fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
 
 #[test]
 fn a_ban_is_one_that_a_rule_imposes() {
-    let settings = Settings {
-        member: "eu".into(),
-        terms: Terms::default(),
-        pop_ttl_ns: 10 * SECOND_NS,
-        pops_expected: 0,
-    };
-    let mut hub = Hub::new(settings);
+    let mut hub = hub(0);
     let known = vec![
         KnownRule { rule: rule(quota()), ban_ms: 60_000 },
         KnownRule { rule: Rule { name: "s".into(), ..rule(quota()) }, ban_ms: 0 },

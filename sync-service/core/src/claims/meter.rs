@@ -1,0 +1,119 @@
+//! What a POP has claimed of one key, and what is let through of what it claims next.
+
+use alloc::vec::Vec;
+
+use weir_wire::messages::Key;
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
+
+use crate::budget::COUNT_MAX;
+use crate::source::Count;
+
+/// How many bursts a POP may claim at once, ...
+pub const BURSTS: u64 = 4;
+/// ... and how much more of the rate, in nanoseconds: reports are held up, one more than another.
+pub const LATE_NS: u64 = 2 * SECOND_NS;
+/// A POP's clock may be quicker by one part in this many.
+const DRIFT_PART: u64 = 64;
+/// How many epochs of a key are told apart: reports overtake each other.
+const EPOCHS_MAX: usize = 4;
+
+/// What a POP has claimed of a key.
+#[derive(Debug)]
+pub(super) struct Meter {
+    /// What it lacks of being full, in nanoseconds of refill, or holds beyond, if negative, ...
+    lacks_ns: i64,
+    /// ... at this time.
+    at: Time,
+    /// When its key was last reported, by our clock.
+    heard_at: Time,
+    epochs: Vec<Counted>,
+}
+
+/// The tokens of an epoch that were let through.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    epoch: u64,
+    passed: u64,
+    /// The part of them that the store has charged.
+    settled: u64,
+}
+
+/// What of a key's counts is let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) admitted: u64,
+    pub(crate) unconfirmed: u64,
+    /// Whether that is not all: the rest has to wait until the meter has refilled.
+    pub(crate) is_clipped: bool,
+}
+
+impl Passed {
+    const NOTHING: Self = Self { admitted: 0, unconfirmed: 0, is_clipped: true };
+}
+
+impl Meter {
+    /// One that is full at `made_at`, and has what refilled in `unheard_ns` before.
+    pub(super) fn new(made_at: Time, unheard_ns: u64) -> Self {
+        Self { lacks_ns: -nanos(unheard_ns), at: made_at, heard_at: Time::ZERO, epochs: Vec::new() }
+    }
+
+    /// Its key is reported at `now`, in a report made at `made_at`. Refills up to then; returns how many tokens of
+    /// `quota` there are.
+    pub(super) fn refill(&mut self, now: Time, made_at: Time, quota: Quota) -> u64 {
+        self.heard_at = now;
+        let passed_ns = made_at.nanos_since(self.at);
+        self.at = self.at.max(made_at);
+        self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
+        let holds_ns = nanos(BURSTS * quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
+        u64::try_from(holds_ns).unwrap_or(0) / quota.token_ns()
+    }
+
+    /// The store has charged these counts.
+    pub(super) fn settle(&mut self, counts: &[Count]) {
+        for count in counts {
+            if let Some(known) = self.epochs.iter_mut().find(|known| known.epoch == count.epoch) {
+                known.settled = known.settled.max(count.admitted);
+            }
+        }
+    }
+
+    /// Whether nothing is lost with it at `now`: it is full, and its key was not reported for a while, which is longer if
+    /// the store has not charged all that was let through.
+    pub(super) fn is_over(&self, now: Time, kept_ns: u64, unsettled_kept_ns: u64) -> bool {
+        let is_settled = self.epochs.iter().all(|counted| counted.settled >= counted.passed);
+        let kept_ns = if is_settled { kept_ns } else { unsettled_kept_ns };
+        self.lacks_ns <= nanos(now.nanos_since(self.at)) && now.nanos_since(self.heard_at) >= kept_ns
+    }
+
+    /// How many tokens of an epoch `key` claims that were not let through before.
+    pub(super) fn claimed(&self, epoch: u64, key: &Key) -> u64 {
+        let known = self.epochs.iter().find(|known| known.epoch == epoch);
+        let admitted = key.admitted.min(COUNT_MAX);
+        known.map_or(key.unconfirmed.min(admitted), |known| admitted.saturating_sub(known.passed))
+    }
+
+    /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
+    pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64, quota: Quota) -> Passed {
+        let price_ns = nanos(taken.saturating_mul(quota.token_ns()));
+        self.lacks_ns = self.lacks_ns.saturating_add(price_ns).max(0);
+        let admitted = key.admitted.min(COUNT_MAX);
+        let at = self.epochs.iter().position(|known| known.epoch == epoch).unwrap_or_else(|| {
+            if self.epochs.len() >= EPOCHS_MAX {
+                self.epochs.remove(0);
+            }
+            let settled = admitted - claimed;
+            self.epochs.push(Counted { epoch, passed: settled, settled });
+            self.epochs.len() - 1
+        });
+        let Some(known) = self.epochs.get_mut(at) else { return Passed::NOTHING };
+        known.passed += taken;
+        let admitted = admitted.min(known.passed);
+        let unconfirmed = key.unconfirmed.min(admitted.saturating_sub(known.settled));
+        Passed { admitted, unconfirmed, is_clipped: taken < claimed }
+    }
+}
+
+fn nanos(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
