@@ -1,0 +1,164 @@
+//! Requests that wait for a draw.
+
+use super::*;
+use weir_wire::messages::{Leased, Replies};
+
+#[test]
+fn a_request_that_waits_goes_on_with_its_answer() {
+    let mut site = site();
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    for (tokens, expected) in [(1, "continue"), (0, "429")] {
+        let mut open = Open::new(5);
+        let call = waiting(&mut edge, &mut open, &mut site);
+        assert_eq!(call.path, REPORT_PATH);
+        assert!(!open.is_done());
+        let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(tokens, 2_000)), 0));
+        let decided =
+            edge.answer_request(&mut open, (call.number, answer), &mut client(), &mut site, T0 + 1_000_000);
+        assert_eq!(shown(&decided.expect("it waited").step), expected);
+        assert!(open.is_done());
+    }
+}
+
+fn failed() -> Answered {
+    Err(Unread::Failed("no route".into()))
+}
+
+/// weir-sync answers the greeting of `edge`, which takes this long.
+fn greeted(edge: &mut Edge, site: &mut LocalSite, takes_ns: u64) -> Call {
+    let [greeting] = calls(edge.tick(site, T0)).try_into().expect("a greeting");
+    edge.answer(greeting.number, Ok(reply(&greeting, &Allowance::Warm, 0)), site, T0 + takes_ns);
+    greeting
+}
+
+#[test]
+fn a_call_that_fails_is_made_once_more_and_then_the_rule_decides() {
+    for (second, expected) in [(Some(1), "continue"), (Some(0), "429"), (None, "503")] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        greeted(&mut edge, &mut site, 1_000_000);
+        let first = waiting(&mut edge, &mut open, &mut site);
+        let soon = T0 + 20_000_000;
+        let again = answered(&mut edge, &mut open, &first, failed(), &mut site, soon).unwrap_err();
+        assert_eq!((first.timeout_ms, again.timeout_ms), (500, 980), "what is left of a second");
+        // It is the same draw: what it debited is not debited again.
+        assert_eq!((first.number, first.body), (again.number, again.body.clone()));
+        let answer = second.map(|n| reply(&again, &Allowance::Leased(Leased::of(n, 2_000)), 0));
+        let answer = answer.map_or_else(failed, Ok);
+        assert_eq!(answered(&mut edge, &mut open, &again, answer, &mut site, soon).unwrap(), expected);
+        assert!(open.is_done());
+    }
+}
+
+#[test]
+fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    greeted(&mut edge, &mut site, 1_000_000);
+    let first = waiting(&mut edge, &mut open, &mut site);
+    let half = T0 + 501_000_000;
+    let again = answered(&mut edge, &mut open, &first, failed(), &mut site, half).unwrap_err();
+    assert_eq!(again.timeout_ms, 499);
+    let end = T0 + SECOND_NS;
+    assert_eq!(answered(&mut edge, &mut open, &again, failed(), &mut site, end).unwrap(), "503");
+}
+
+#[test]
+fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    greeted(&mut edge, &mut site, 1_000_000);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    let not_made = Err(Unread::NotMade("no such cluster".into()));
+    assert_eq!(answered(&mut edge, &mut open, &call, not_made, &mut site, T0).unwrap(), "503");
+    assert!(open.is_done());
+    let next = waiting(&mut edge, &mut Open::new(6), &mut site);
+    assert_eq!(Report::decode(&next.body).unwrap().keys[0].ahead, 1, "the next request asks for itself");
+}
+
+#[test]
+fn where_no_call_may_be_made_from_an_answer_a_draw_that_fails_is_not_sent_again() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    edge.host.calls_from_answers = false;
+    greeted(&mut edge, &mut site, 1_000_000);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    assert_eq!(call.timeout_ms, 1_000, "all of the time");
+    assert_eq!(answered(&mut edge, &mut open, &call, failed(), &mut site, T0).unwrap(), "503");
+}
+
+/// If the first call were given up at half of the time there, no answer would ever be in time.
+#[test]
+fn where_answers_take_long_or_none_came_yet_the_first_call_has_all_of_the_time() {
+    for takes_ns in [Some(SECOND_NS * 2 / 5), None] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        if let Some(takes_ns) = takes_ns {
+            greeted(&mut edge, &mut site, takes_ns);
+        }
+        let first = waiting(&mut edge, &mut open, &mut site);
+        assert_eq!(first.timeout_ms, 1_000);
+        let end = T0 + SECOND_NS;
+        assert_eq!(answered(&mut edge, &mut open, &first, failed(), &mut site, end).unwrap(), "503");
+    }
+}
+
+/// An answer to a draw tells how long answers take, unless the draw was sent twice.
+#[test]
+fn once_a_draw_was_answered_quickly_the_next_is_given_half_of_the_time() {
+    for (fails_first, expected_ms) in [(false, 500), (true, 1_000)] {
+        let (mut site, mut open) = (site(), Open::new(5));
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        let mut call = waiting(&mut edge, &mut open, &mut site);
+        if fails_first {
+            call = answered(&mut edge, &mut open, &call, failed(), &mut site, T0).unwrap_err();
+        }
+        let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+        let soon = T0 + 1_000_000;
+        assert_eq!(answered(&mut edge, &mut open, &call, answer, &mut site, soon).unwrap(), "continue");
+        let mut next = Open::new(6);
+        assert_eq!(waiting(&mut edge, &mut next, &mut site).timeout_ms, expected_ms);
+    }
+}
+
+/// The weir-sync that was asked first may have answered, with bans and grants that never arrived.
+#[test]
+fn what_the_first_answer_to_a_draw_that_was_sent_twice_pushed_counts_as_lost() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let first = waiting(&mut edge, &mut open, &mut site);
+    let again = answered(&mut edge, &mut open, &first, failed(), &mut site, T0).unwrap_err();
+    let answer = Ok(reply(&again, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+    assert_eq!(answered(&mut edge, &mut open, &again, answer, &mut site, T0).unwrap(), "continue");
+    let [report] = calls(edge.tick(&mut site, T0 + SECOND_NS)).try_into().expect("a report");
+    let said = Report::decode(&report.body).expect("it is one");
+    assert_eq!(said.replies, Replies { done: first.number, lost: first.number });
+}
+
+#[test]
+fn what_a_request_waits_for_is_kept_for_it_until_its_time_out() {
+    let mut site = site();
+    let sync = r#""sync": {"cluster": "weir-sync", "pop": "fra1", "timeout_ms": 5000}"#;
+    let configuration = format!(r#"{{"rules": [{}], {sync}}}"#, rule(STRICT));
+    let [mut first, mut second] = [(); 2].map(|()| {
+        site.random += 1;
+        Edge::configure(configuration.as_bytes(), HostRules::default(), &mut site, T0).expect("a good one").0
+    });
+    waiting(&mut first, &mut Open::new(1), &mut site);
+    let late = T0 + 4_500_000_000;
+    let step = second.request(&mut Open::new(2), &mut client(), &mut site, late).step;
+    let Step::Call(call) = step else { panic!("expected it to wait, found {}", shown(&step)) };
+    assert_eq!(Report::decode(&call.body).expect("a report").keys[0].ahead, 2, "one for each of the two");
+}
+
+#[test]
+fn a_request_that_ends_while_it_waits_is_not_answered() {
+    let mut site = site();
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let mut open = Open::new(5);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    edge.end(&mut open, &mut site, T0);
+    assert!(open.is_done());
+    let answer = Ok(reply(&call, &Allowance::Leased(Leased::of(1, 2_000)), 0));
+    assert!(edge.answer_request(&mut open, (call.number, answer), &mut client(), &mut site, T0).is_none());
+}
