@@ -36,6 +36,8 @@ def weir_sync(name, port, region, store, run_dir, token=None):
     command = [paths.WEIR_SYNC, "--listen", f"{LOOPBACK}:{port}", "--region", region, "--store", store]
     # What the user's shell says to some other weir-sync is not meant for this one.
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("WEIR_SYNC_")}
+    # There is no other weir-sync for its reporters to go to.
+    env["WEIR_SYNC_DRAIN_DELAY_MS"] = "0"
     if token:
         # Not an argument: every user of the machine can read those.
         env["WEIR_SYNC_TOKEN"] = token

@@ -1,8 +1,10 @@
 //! Connections: each has a place, and is held to its share of time and memory.
 //!
-//! A connection that does not send a byte in time, does not take its answers, or sends a head without end is closed. If
+//! A connection that does not send a byte in time, does not take its answers in time, or sends a head without end is closed. If
 //! all places are taken and one more comes, the connection that has waited longest for a request gives up its place, so
 //! that idle connections keep nobody out. The newcomer waits only while all others are being answered.
+
+mod timely;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,6 +34,7 @@ use tokio_io_timeout::TimeoutStream;
 use crate::access::credentials::{Credential, Pops};
 use crate::secrets::Secrets;
 use crate::tls;
+use timely::Timely;
 
 /// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -51,6 +54,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long the client may take nothing of an answer.
     pub write_timeout: Duration,
+    /// How long the client may take for an answer.
+    pub answer_timeout: Duration,
 }
 
 /// The other end of a connection.
@@ -217,9 +222,10 @@ async fn begun(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
     let stream = Box::pin(stream);
+    let timely = |stream: Pin<Box<dyn Duplex>>| TokioIo::new(Timely::new(stream, limits.answer_timeout));
     let secured = secrets.and_then(|secrets| Some((secrets, secrets.tls.as_ref()?)));
     let Some((secrets, tls)) = secured else {
-        return Some((TokioIo::new(stream), Peer { address, certificate: None }));
+        return Some((timely(stream), Peer { address, certificate: None }));
     };
     match tls.acceptor().accept(stream).await {
         Ok(stream) => {
@@ -231,7 +237,7 @@ async fn begun(
                 secrets.refusals.log(address.ip(), reason.to_owned());
             }
             let peer = Peer { address, certificate: bearer.map(Arc::new) };
-            Some((TokioIo::new(Box::pin(stream)), peer))
+            Some((timely(Box::pin(stream)), peer))
         }
         // Such as a client that speaks plain HTTP, or one whose certificate is not of our authorities.
         Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -263,7 +269,7 @@ trait Duplex: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
 /// What hyper reads from.
-type Stream = TokioIo<Pin<Box<dyn Duplex>>>;
+type Stream = TokioIo<Timely<Pin<Box<dyn Duplex>>>>;
 
 /// The connections that wait for a request, longest first.
 #[derive(Debug, Default)]

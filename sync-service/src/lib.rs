@@ -11,15 +11,16 @@
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 //!
 //! ```
-//! use std::sync::Arc;
+//! use std::{sync::Arc, time::Duration};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! use tokio::{net::TcpStream, sync::oneshot};
 //! use weir_sync::{config::Config, secrets::Secrets};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Budgets in this process's memory, no tokens, any free port.
-//! let config = Config { listen: "127.0.0.1:0".parse()?, ..Config::default() };
+//! // Budgets in this process's memory, no tokens, any free port; it stops without a delay.
+//! let (listen, drain_delay) = ("127.0.0.1:0".parse()?, Duration::ZERO);
+//! let config = Config { listen, drain_delay, ..Config::default() };
 //! let secrets = Secrets::read(&config).map_err(|wrong| wrong.join("; "))?;
 //! let (ready, listening) = oneshot::channel();
 //! let (stop, stopped) = oneshot::channel::<()>();

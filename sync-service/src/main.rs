@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
@@ -86,23 +86,21 @@ fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Err
 }
 
 async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+    let [terminate, interrupt, hangup] = kinds.map(signal);
+    let mut signals = Signals { terminate: terminate?, interrupt: interrupt?, hangup: hangup? };
     let secrets = Arc::new(secrets);
     let reread = Arc::clone(&secrets);
     let (ready, address) = oneshot::channel();
-    let shutdown = async move {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = interrupt.recv() => return,
-                _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a restart");
-                    reread.ask_reread();
-                }
-            }
-        }
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async {
+        // An error would mean that nobody waits for signals, as after the second.
+        let _ = stopped.await;
+    };
+    let stopped_twice = async {
+        signals.stop(&reread).await;
+        let _ = stop.send(());
+        signals.stop(&reread).await;
     };
     let announce = async {
         if let Ok(Listening { address, ops }) = address.await {
@@ -111,6 +109,35 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
             let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
         }
     };
-    let (result, ()) = tokio::join!(weir_sync::run(config, secrets, ready, shutdown), announce);
-    Ok(result?)
+    let serving = async { tokio::join!(weir_sync::run(config, secrets, ready, shutdown), announce).0 };
+    tokio::select! {
+        result = serving => Ok(result?),
+        () = stopped_twice => {
+            tracing::warn!("a second signal: stopped at once");
+            Ok(())
+        }
+    }
+}
+
+/// The signals that mean something here.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Waits for one that asks to stop; meanwhile `secrets` are read again where one asks for it.
+    async fn stop(&mut self, secrets: &Secrets) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a restart");
+                    secrets.ask_reread();
+                }
+            }
+        }
+    }
 }

@@ -3,12 +3,13 @@
 mod rules;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
@@ -31,6 +32,8 @@ pub type Response = hyper::Response<Full<Bytes>>;
 /// The same, or what goes wrong.
 type Answered = Result<Response, Problem>;
 
+/// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
+const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
@@ -60,6 +63,8 @@ pub struct Routes {
     pub page: Mutex<Option<Page>>,
     /// How often they are made at most.
     pub metrics_interval: Duration,
+    /// Callers are told to go elsewhere.
+    pub is_draining: AtomicBool,
     /// Whether the pages have an address of their own; the metrics are only there then.
     pub has_ops: bool,
     /// How long a body may take.
@@ -72,13 +77,29 @@ impl Routes {
     /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
     pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        self.route(request, &peer).await.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem))
+        let answered = self.route(request, &peer).await;
+        self.sent(answered.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem)))
     }
 
     /// The response to `request` at the address that has the pages only.
     pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
         let answered = self.page(&request).await;
-        answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem))
+        self.sent(
+            answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem)),
+        )
+    }
+
+    /// The response as it is sent. While weir-sync drains, each says so.
+    fn sent(&self, mut response: Response) -> Response {
+        if self.is_draining() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response.headers_mut().insert(GO_ELSEWHERE, HeaderValue::from_static("true"));
+        }
+        response
+    }
+
+    fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
     }
 
     fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> Response {
@@ -120,7 +141,7 @@ impl Routes {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::method_not_allowed("GET, HEAD")),
-            "/healthz" => Ok(text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")),
+            "/healthz" => Ok(self.health()),
             "/readyz" => Ok(self.readiness().await),
             METRICS_PATH => {
                 let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -178,14 +199,24 @@ impl Routes {
         if fits { Ok(()) } else { Err(Problem::too_large(bytes_max)) }
     }
 
+    fn health(&self) -> Response {
+        let (status, said) = if self.is_draining() {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+        } else {
+            (StatusCode::OK, "ok\n")
+        };
+        text(status, "text/plain; charset=utf-8", said)
+    }
+
     async fn readiness(&self) -> Response {
         let ready = self.exchange.ready().await;
         // Anybody may ask; what the store says is for the logs.
         if let Err(error) = &ready {
             tracing::debug!(%error, "not ready");
         }
-        let status = if ready.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        json(status, "application/json", &serde_json::json!({"ready": ready.is_ok()}))
+        let is_ready = ready.is_ok() && !self.is_draining();
+        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        json(status, "application/json", &serde_json::json!({"ready": is_ready}))
     }
 
     /// What a request may report: as its token says, and as the certificate of its connection does.

@@ -4,6 +4,7 @@ use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -64,9 +65,9 @@ pub struct Listening {
     pub ops: Option<SocketAddr>,
 }
 
-/// Serves until `shutdown` is done, then lets the requests in flight end, within [`Config::drain_timeout`]. Requests
-/// must carry the tokens of `secrets`. Sends where it listens to `ready`. Fails if it cannot start; it starts without a store in
-/// reach.
+/// Serves until `shutdown` is done and callers have had [`Config::drain_delay`] to go elsewhere, then lets the requests in
+/// flight end, within [`Config::drain_timeout`]. Requests must carry the tokens of `secrets`. Sends where it listens to `ready`.
+/// Fails if it cannot start; it starts without a store in reach.
 pub async fn run(
     config: Config,
     secrets: Arc<Secrets>,
@@ -112,8 +113,13 @@ pub async fn serve(
         work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
     }
     let connections = Connections::new(limits, Some(secrets), routes.metrics.connections.clone());
-    let answer = move |request, peer| Arc::clone(&routes).respond(request, peer);
-    connections.accept(listener, answer, shutdown).await;
+    let answered = Arc::clone(&routes);
+    let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
+    let sent_away = async {
+        shutdown.await;
+        send_away(&routes, config.drain_delay).await;
+    };
+    connections.accept(listener, answer, sent_away).await;
     work.shutdown().await;
     drain(&connections, config.drain_timeout).await;
     Ok(())
@@ -154,6 +160,7 @@ fn limits(config: &Config) -> Limits {
         first_byte_timeout: config.first_byte_timeout,
         header_timeout: config.header_timeout,
         write_timeout: config.write_timeout,
+        answer_timeout: config.answer_timeout,
     }
 }
 
@@ -163,6 +170,16 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
         io::ErrorKind::AddrInUse => RunError::InUse(address, flag),
         _ => RunError::Listen(address, error),
     })
+}
+
+/// Tells callers to go elsewhere, and gives them `delay` to do so.
+async fn send_away(routes: &Routes, delay: Duration) {
+    tracing::info!(
+        delay_ms = delay.as_millis(),
+        "draining: /readyz says 503; a second signal ends it at once"
+    );
+    routes.is_draining.store(true, Ordering::Relaxed);
+    sleep(delay).await;
 }
 
 async fn drain(connections: &Connections, limit: Duration) {
@@ -193,6 +210,7 @@ fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, setting
         secrets,
         page: Mutex::default(),
         metrics_interval: config.metrics_interval,
+        is_draining: AtomicBool::new(false),
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,

@@ -79,6 +79,8 @@ pub struct Config {
     pub first_byte_timeout: Duration,
     /// How long a client may take nothing of its answer.
     pub write_timeout: Duration,
+    /// How long a client may take for its answer.
+    pub answer_timeout: Duration,
     /// How long a connection may take to send a request's head, or rest between requests.
     pub header_timeout: Duration,
     /// How long a request's body may take.
@@ -87,7 +89,9 @@ pub struct Config {
     pub body_bytes_max: usize,
     /// The most connections, and so the most requests at a time; beyond it, one that waits for a request makes room.
     pub connections_max: usize,
-    /// How long requests may take to end after a signal to stop.
+    /// How long to go on answering after a signal to stop, while pages of health tell callers to go elsewhere.
+    pub drain_delay: Duration,
+    /// How long requests may take to end after that.
     pub drain_timeout: Duration,
 }
 
@@ -160,10 +164,12 @@ impl Default for Config {
             metrics_interval: Duration::from_secs(1),
             first_byte_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(5),
             body_bytes_max: weir_wire::messages::MESSAGE_BYTES_MAX,
             connections_max: 1_024,
+            drain_delay: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),
         }
     }

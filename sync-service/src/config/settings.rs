@@ -290,6 +290,13 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(
+        answer_timeout_ms as answer_timeout,
+        "MS",
+        "30000",
+        "How long a client may take to read its answer before its connection is closed",
+        |text| values::millis(text, 10, HOUR_MS)
+    ),
+    setting!(
         header_timeout_ms as header_timeout,
         "MS",
         "30000",
@@ -310,10 +317,17 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::count(text, 1, 1_000_000)
     ),
     setting!(
+        drain_delay_ms as drain_delay,
+        "MS",
+        "2000",
+        "How long to go on answering after SIGTERM or SIGINT, while /readyz and /healthz say 503. A second signal ends weir-sync at once",
+        |text| values::millis(text, 0, HOUR_MS)
+    ),
+    setting!(
         drain_timeout_ms as drain_timeout,
         "MS",
         "10000",
-        "How long requests in flight may take to end after SIGTERM or SIGINT",
+        "How long requests in flight may take to end after that",
         |text| values::millis(text, 1, HOUR_MS)
     ),
 ];

@@ -1,6 +1,9 @@
-//! A connection that has given up its place.
+//! A connection that has given up its place, and one whose reader is slow.
 
 use std::future::pending;
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
 use super::*;
 
@@ -39,4 +42,46 @@ async fn an_answer_under_way_has_a_moment_to_go_out() {
     };
     last_words(LAST_WORDS, connection, &place).await;
     assert!(is_sent.load(Ordering::Relaxed));
+}
+
+/// The time of an answer in the tests of a slow reader.
+const TIME: Duration = Duration::from_secs(1);
+/// How much the reader takes at a time, and how often.
+const DROP: usize = 100;
+const DRIP: Duration = Duration::from_millis(10);
+
+/// Writes answers of so many bytes to a reader that takes them drop by drop.
+async fn drips(answers: &[usize]) -> std::io::Result<()> {
+    let (ours, mut theirs) = duplex(DROP);
+    let mut ours = Timely::new(ours, TIME);
+    let reading = async {
+        while theirs.read_exact(&mut [0; DROP]).await.is_ok() {
+            sleep(DRIP).await;
+        }
+    };
+    let writing = async {
+        for bytes in answers {
+            ours.write_all(&vec![0; *bytes]).await?;
+            ours.flush().await?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        result = writing => result,
+        () = reading => panic!("it reads for as long as something comes"),
+    }
+}
+
+#[tokio::test]
+async fn each_answer_has_a_time_of_its_own() {
+    let began = Instant::now();
+    // A fifth of the time each.
+    timeout(LONG, drips(&[20 * DROP; 6])).await.unwrap().unwrap();
+    assert!(began.elapsed() > TIME, "all of them together take longer");
+}
+
+#[tokio::test]
+async fn an_answer_that_drips_for_longer_breaks_off() {
+    let error = timeout(LONG, drips(&[10_000 * DROP])).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
 }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bombs;
+mod draining;
 mod limits;
 mod page;
 mod running;

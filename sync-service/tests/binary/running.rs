@@ -20,7 +20,7 @@ pub(crate) fn weir_sync(arguments: &[&str]) -> Command {
 /// Where the binary is.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_weir-sync");
 
-/// A program with nothing of ours in its environment.
+/// A program with nothing of ours in its environment, but that a weir-sync stops without a delay.
 pub(crate) fn program(name: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);
     for (name, _) in std::env::vars_os() {
@@ -28,6 +28,7 @@ pub(crate) fn program(name: &str, arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    command.env("WEIR_SYNC_DRAIN_DELAY_MS", "0");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -120,8 +121,13 @@ impl Running {
     }
 
     /// Sends a signal that ends it and returns the exit code and what was logged.
-    pub(crate) fn signal(mut self, name: &str) -> (Option<i32>, String) {
+    pub(crate) fn signal(self, name: &str) -> (Option<i32>, String) {
         self.send(name);
+        self.ended()
+    }
+
+    /// Waits until it has ended, and returns the exit code and what was logged.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let (sent_at, mut status) = (Instant::now(), None);
         while status.is_none() {
             assert!(sent_at.elapsed() < DEADLINE, "it does not end: {}", self.logs());

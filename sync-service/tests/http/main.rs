@@ -41,12 +41,12 @@ impl Server {
         Self::start_as_set(Config { metrics_interval: Duration::ZERO, ..config }).await
     }
 
-    /// Starts one on a free port.
+    /// Starts one on a free port, which stops without a delay.
     pub(crate) async fn start_as_set(config: Config) -> Self {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let config = Config { listen, ..config };
+        let config = Config { listen, drain_delay: Duration::ZERO, ..config };
         let secrets = Arc::new(Secrets::read(&config).unwrap());
         let task = tokio::spawn(weir_sync::run(config, secrets, ready, async {
             let _ = stopped.await;
@@ -57,7 +57,7 @@ impl Server {
 
     /// Starts one on a free port, over a store that others may share.
     pub(crate) async fn start_over(config: Config, store: Arc<dyn Store>) -> Self {
-        let config = Config { metrics_interval: Duration::ZERO, ..config };
+        let config = Config { metrics_interval: Duration::ZERO, drain_delay: Duration::ZERO, ..config };
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -1,8 +1,11 @@
 //! Limits on what a connection may take: a place, memory, time.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use weir_sync::config::Config;
 
@@ -111,6 +114,50 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
         assert!(started.elapsed() < LONG, "it is still held");
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// How much a client that drips takes at a time, and how often.
+const DROP: usize = 16 * 1024;
+const DRIP: Duration = Duration::from_millis(50);
+
+#[tokio::test]
+async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
+    let answer_timeout = Duration::from_millis(500);
+    let server = Server::start(Config {
+        answer_timeout,
+        write_timeout: LONG,
+        header_timeout: LONG,
+        ..Config::default()
+    })
+    .await;
+    // Tens of megabytes of answers, which take minutes at this pace. They never stand still for long: the kernel asks for more
+    // once a third of its buffer is free.
+    let pages = b"GET /metrics HTTP/1.1\r\nhost: weir\r\n\r\n".repeat(20_000);
+    let (mut reader, mut writer) = TcpStream::connect(server.address).await.unwrap().into_split();
+    let asking = tokio::spawn(async move {
+        let _ = writer.write_all(&pages).await;
+        pending::<()>().await;
+    });
+    let dripping = tokio::spawn(async move {
+        let mut drop = [0; DROP];
+        while matches!(reader.read(&mut drop).await, Ok(1..)) {
+            sleep(DRIP).await;
+        }
+    });
+    let started = Instant::now();
+    let mut most = 0.0f64;
+    loop {
+        let open = metric(&server, "weir_sync_connections").await;
+        most = most.max(open);
+        if most > 1.5 && open < 1.5 {
+            break;
+        }
+        assert!(started.elapsed() < LONG, "it is still held");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(started.elapsed() > answer_timeout, "it has its time");
+    asking.abort();
+    dripping.abort();
 }
 
 #[tokio::test]

@@ -1,0 +1,82 @@
+//! A stream whose reader must keep up: what is written is taken within a time, however steadily it drips.
+
+use std::future::Future as _;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// A stream on which an answer must have gone out within a time. The time begins when the other end does not keep up, and
+/// ends when all that was written has gone out.
+pub(super) struct Timely<S> {
+    stream: S,
+    limit: Duration,
+    /// Runs while the other end has something to take.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncWrite + Unpin> Timely<S> {
+    pub(super) fn new(stream: S, limit: Duration) -> Self {
+        Self { stream, limit, until: None }
+    }
+
+    /// What `write` does, or an error once the time is over.
+    fn in_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_pending() {
+            let limit = self.limit;
+            let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
+            if until.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            }
+        }
+        written
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.in_time(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.in_time(cx, |stream, cx| stream.poll_write_vectored(cx, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.in_time(cx, AsyncWrite::poll_flush);
+        if flushed.is_ready() {
+            self.until = None;
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.in_time(cx, AsyncWrite::poll_shutdown)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
