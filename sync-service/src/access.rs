@@ -1,17 +1,18 @@
-//! Who may report for which POP, and who may read and change the rule set.
+//! Who may report for which POP, who may read and change the rule set, and who may ask the gateway.
 
 pub mod credentials;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::config::token::TokenSource;
-use credentials::{Credential, Credentials, Pops, Role, Scope};
+use credentials::{Asks, Credential, Credentials, Door, Pops, Role, Scope};
 
-/// The tokens for reports, and those of operators.
+/// The tokens for reports, those of operators, and those of services that ask the gateway.
 #[derive(Debug)]
 pub struct Access {
     pops_source: TokenSource,
     admins_source: TokenSource,
+    checks_source: TokenSource,
     held: RwLock<Held>,
     /// What everybody has where no token is set.
     anyone: Option<Arc<Credential<Pops>>>,
@@ -21,12 +22,20 @@ pub struct Access {
 struct Held {
     pops: Arc<Credentials<Pops>>,
     admins: Arc<Credentials<Role>>,
+    checks: Arc<Credentials<Asks>>,
 }
 
 impl Held {
     fn overlap(&self) -> Result<(), String> {
-        let sentence = "admin_token: expected another one than any token of the reports, which POPs hold";
-        if self.admins.overlaps(&self.pops) { Err(sentence.into()) } else { Ok(()) }
+        if self.admins.overlaps(&self.pops) {
+            let sentence = "admin_token: expected another one than any token of the reports, which POPs hold";
+            return Err(sentence.into());
+        }
+        if self.checks.overlaps(&self.pops) || self.checks.overlaps(&self.admins) {
+            let sentence = "check_token: expected another one than any token of the reports or of operators";
+            return Err(sentence.into());
+        }
+        Ok(())
     }
 }
 
@@ -39,24 +48,33 @@ pub enum Refused {
     Unknown,
     /// The token of this name may only read.
     ReadOnly(String),
+    /// The token of this name is not for this door of the gateway.
+    Door(String, Door),
+    /// There are no tokens for this door of the gateway.
+    NoTokens(Door),
 }
 
 impl Access {
-    /// Reads the tokens of both. Without tokens for POPs, anyone may report, unless `has_certificates`: then those may
+    /// Reads all tokens. Without tokens for POPs, anyone may report, unless `has_certificates`: then those may
     /// that show one. Fails with everything that is wrong, each with its setting.
     pub fn read(
         pops: &TokenSource,
         admins: &TokenSource,
+        checks: &TokenSource,
         has_certificates: bool,
     ) -> Result<Self, Vec<String>> {
-        let held = match (of("token_file", pops), of("admin_token_file", admins)) {
-            (Ok(pops), Ok(admins)) => Held { pops, admins },
-            (pops, admins) => return Err(pops.err().into_iter().chain(admins.err()).collect()),
+        let (pops_source, admins_source, checks_source) = (pops.clone(), admins.clone(), checks.clone());
+        let read = (of("token_file", pops), of("admin_token_file", admins), of("check_token_file", checks));
+        let held = match read {
+            (Ok(pops), Ok(admins), Ok(checks)) => Held { pops, admins, checks },
+            (pops, admins, checks) => {
+                return Err([pops.err(), admins.err(), checks.err()].into_iter().flatten().collect());
+            }
         };
         held.overlap().map_err(|wrong| vec![wrong])?;
         let anyone = Credential { name: "anyone".into(), scope: Pops::whole() };
         let anyone = (*pops == TokenSource::None && !has_certificates).then(|| Arc::new(anyone));
-        Ok(Self { pops_source: pops.clone(), admins_source: admins.clone(), held: RwLock::new(held), anyone })
+        Ok(Self { pops_source, admins_source, checks_source, held: RwLock::new(held), anyone })
     }
 
     /// What a request that carries `given` may report.
@@ -79,18 +97,35 @@ impl Access {
         }
     }
 
+    /// The name of the token that a request carries, if it may ask at this door of the gateway. Without tokens, anyone may
+    /// ask for what the rules say; a limit of its own takes a token.
+    pub fn asker(&self, given: Option<&[u8]>, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Refused> {
+        let held = self.held();
+        if held.checks.is_empty() {
+            return if door == Door::Check { Ok(None) } else { Err(Refused::NoTokens(door)) };
+        }
+        let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
+        if asker.scope.opens(door) {
+            Ok(Some(Arc::clone(asker)))
+        } else {
+            Err(Refused::Door(asker.name.clone(), door))
+        }
+    }
+
     /// Reads the files again. If a file is invalid, that is logged, and the previous tokens stay valid.
     pub fn reread(&self) {
         let before = self.held().clone();
         let held = Held {
             pops: reread("token_file", &self.pops_source, before.pops),
             admins: reread("admin_token_file", &self.admins_source, before.admins),
+            checks: reread("check_token_file", &self.checks_source, before.checks),
         };
         if let Err(wrong) = held.overlap() {
             tracing::error!("{wrong}; the previous tokens stay valid");
             return;
         }
-        tracing::info!(pops = held.pops.len(), admins = held.admins.len(), "read the tokens again");
+        let (pops, admins, checks) = (held.pops.len(), held.admins.len(), held.checks.len());
+        tracing::info!(pops, admins, checks, "read the tokens again");
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
@@ -125,7 +160,7 @@ mod tests {
         write(&pops, "a-token-of-all-pops");
         write(&admins, "a-token-of-admins");
         let of = |file: &tempfile::NamedTempFile| TokenSource::File(file.path().to_str().unwrap().into());
-        let access = Access::read(&of(&pops), &of(&admins), false).unwrap();
+        let access = Access::read(&of(&pops), &of(&admins), &TokenSource::None, false).unwrap();
         assert!(access.reporter(None).is_none() && access.reporter(Some(b"")).is_none());
         write(&admins, "another-token-of-admins\na-token-of-all-pops\n");
         access.reread();

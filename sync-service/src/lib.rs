@@ -8,6 +8,9 @@
 //! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
 //! [`explain`] says what it does with a request.
 //!
+//! A [`gateway`] is a point of presence in this process: it decides requests for services that ask, and its reports are
+//! answered here.
+//!
 //! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
 //!
 //! ```
@@ -49,6 +52,7 @@ pub mod document;
 pub mod explain;
 pub mod figures;
 pub mod fleet;
+pub mod gateway;
 pub mod metrics;
 pub mod problem;
 pub mod refusals;

@@ -57,6 +57,22 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// A report of a name that only gateways have.
+    pub fn gateways_name(pop: &str) -> Self {
+        let detail = format!(
+            "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give this POP \
+             another name (sync.pop)"
+        );
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// The body says what it must not, in these places.
+    pub fn invalid(detail: impl Into<String>, errors: &[ConfigError]) -> Self {
+        let error = |error: &ConfigError| object!({"place": error.place, "problem": error.problem});
+        let errors = errors.iter().map(error).collect();
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("errors", errors)
+    }
+
     /// The path has other methods: these.
     pub fn method_not_allowed(allowed: &'static str) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("expected {allowed}")).with_header(ALLOW, allowed)
@@ -118,6 +134,14 @@ impl From<Refused> for Problem {
             Refused::Closed => {
                 "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
             }
+            Refused::NoTokens(door) => format!(
+                "there are no tokens for this door here: expected one with the role `{}` in check_token_file",
+                door.as_str()
+            ),
+            Refused::Door(name, door) => format!(
+                "the token `{name}` is not for this door: expected one with the role `{}` in check_token_file",
+                door.as_str()
+            ),
             Refused::ReadOnly(name) => {
                 format!(
                     "the token `{name}` may only read: expected one with the role `write` in admin_token_file"
@@ -152,9 +176,7 @@ impl From<ChangeError> for Problem {
             ChangeError::NotKept(version) => Self::not_kept(version),
             ChangeError::Invalid(errors) => {
                 let detail = format!("the rule set has {} errors; nothing was changed", errors.len());
-                let error = |error: &ConfigError| object!({"place": error.place, "problem": error.problem});
-                let errors = errors.iter().map(error).collect();
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("errors", errors)
+                Self::invalid(detail, &errors)
             }
         }
     }

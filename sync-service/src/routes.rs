@@ -1,5 +1,6 @@
 //! Which request does what, and whether it may.
 
+mod check;
 mod rules;
 
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weir_wire::messages::{self, Message as _, Report, WireError};
 
-use crate::access::credentials::{Credential, Pops, Role};
+use crate::access::credentials::{Credential, Door, Pops, Role};
+use crate::config::GATEWAY_PREFIX;
 use crate::connections::Peer;
 use crate::document::DOCUMENT_BYTES_MAX;
+use crate::gateway::Gateway;
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
@@ -38,7 +41,7 @@ const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-heal
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -52,7 +55,9 @@ pub struct Page {
 #[derive(Debug)]
 pub struct Routes {
     /// Answers the reports.
-    pub exchange: Exchange,
+    pub exchange: Arc<Exchange>,
+    /// Answers those who ask about requests, if it is on.
+    pub gateway: Option<Arc<Gateway>>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What `/metrics` shows.
@@ -124,7 +129,10 @@ impl Routes {
             ("/v1/rules/rollback", &Method::POST) => self.roll_back(request).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
-            (messages::REPORT_PATH | "/v1/rules/rollback", _) => Err(Problem::method_not_allowed("POST")),
+            ("/v1/check", &Method::POST) => self.check(request).await,
+            (messages::REPORT_PATH | "/v1/rules/rollback" | "/v1/check", _) => {
+                Err(Problem::method_not_allowed("POST"))
+            }
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
             ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
@@ -182,6 +190,10 @@ impl Routes {
                 _ => Problem::malformed(error.to_string()),
             }
         })?;
+        if report.pop.starts_with(GATEWAY_PREFIX) {
+            self.metrics.count_report("forbidden");
+            return Err(Problem::gateways_name(&report.pop));
+        }
         let reporter = reporters.iter().find(|reporter| reporter.scope.covers(&report.pop));
         let reporter = reporter.ok_or_else(|| {
             self.metrics.count_report("forbidden");
@@ -230,6 +242,14 @@ impl Routes {
         let operator = self.secrets.access.operator(bearer(headers), needed)?;
         self.metrics.count_use(&operator.name);
         Ok(operator)
+    }
+
+    /// Lets in those who may ask at this door of the gateway.
+    fn asker(&self, headers: &HeaderMap, door: Door) -> Result<(), Problem> {
+        if let Some(asker) = self.secrets.access.asker(bearer(headers), door)? {
+            self.metrics.count_use(&asker.name);
+        }
+        Ok(())
     }
 
     /// Lets in requests that may report, and operators.

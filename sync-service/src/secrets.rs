@@ -5,9 +5,10 @@ use std::{fmt, fs};
 
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
+use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 
 use crate::access::Access;
-use crate::config::{Config, token};
+use crate::config::{Config, Secret, token};
 use crate::refusals::Refusals;
 use crate::settling::{Settling, ticks};
 use crate::tls::Tls;
@@ -18,6 +19,8 @@ pub struct Secrets {
     pub access: Access,
     /// The certificates, if connections are secured here.
     pub tls: Option<Tls>,
+    /// What hides the parts of the gateway's keys.
+    pub gateway_key: Option<Secret>,
     /// What was refused lately.
     pub refusals: Refusals,
     /// The files that nobody else should read, those of the store with them.
@@ -39,30 +42,40 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     /// Reads what `config` names. Fails with everything that is wrong, each with its setting.
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
-        let secret = [config.token.path(), config.admin_token.path(), config.tls_key_file.as_deref()];
+        let secret = [
+            config.token.path(),
+            config.admin_token.path(),
+            config.check_token.path(),
+            config.tls_key_file.as_deref(),
+        ];
         let public = [config.tls_cert_file.as_deref(), config.tls_client_ca_file.as_deref()];
         let all = |paths: &[Option<&str>]| -> Vec<String> {
             paths.iter().flatten().map(|path| (*path).to_owned()).collect()
         };
-        let of_the_store = [
+        let read_once = [
+            config.gateway_key_secret_file.as_deref(),
             config.store_password_file.as_deref(),
             config.store_sentinel_password_file.as_deref(),
             config.store_client_key_file.as_deref(),
         ];
         let paths = [all(&secret), all(&public)].concat();
-        let secret_paths = [all(&secret), all(&of_the_store)].concat();
+        let secret_paths = [all(&secret), all(&read_once)].concat();
         let first = contents(&paths);
         let has_certificates = config.tls_client_ca_file.is_some();
-        let access = Access::read(&config.token, &config.admin_token, has_certificates);
-        let (access, tls) = match (access, config.tls().map(Tls::read).transpose()) {
-            (Ok(access), Ok(tls)) => (access, tls),
-            (access, tls) => {
-                return Err(access.err().into_iter().flatten().chain(tls.err()).collect());
+        let access = Access::read(&config.token, &config.admin_token, &config.check_token, has_certificates);
+        let tls = config.tls().map(Tls::read).transpose();
+        let key = config.gateway_key_secret_file.as_deref().map(key_secret).transpose();
+        let (access, tls, gateway_key) = match (access, tls, key) {
+            (Ok(access), Ok(tls), Ok(key)) => (access, tls, key),
+            (access, tls, key) => {
+                let wrong = access.err().into_iter().flatten();
+                return Err(wrong.chain(tls.err()).chain(key.err()).collect());
             }
         };
         Ok(Self {
             access,
             tls,
+            gateway_key,
             refusals: Refusals::default(),
             secret_paths,
             paths,
@@ -111,6 +124,16 @@ impl Secrets {
         self.access.reread();
         self.tls.iter().for_each(Tls::reread);
     }
+}
+
+/// The secret of keys in the file at `path`.
+fn key_secret(path: &str) -> Result<Secret, String> {
+    let place = "gateway_key_secret_file";
+    let text = fs::read_to_string(path).map_err(|error| format!("{place}: cannot read {path}: {error}"))?;
+    let (text, length) = (text.trim(), KEY_SECRET_BYTES_MIN..=KEY_SECRET_BYTES_MAX);
+    let expected =
+        || format!("{place}: {path}: expected a text of {} to {} bytes", length.start(), length.end());
+    if length.contains(&text.len()) { Ok(Secret::new(text)) } else { Err(expected()) }
 }
 
 fn contents(paths: &[String]) -> Vec<Option<Vec<u8>>> {

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::Settings;
 
-use crate::config::{Config, StoreAddress};
+use crate::config::{Config, GATEWAY_PREFIX, StoreAddress};
 use crate::connections::{Connections, Limits};
 use crate::descriptors;
+use crate::gateway::{self, Gateway};
 use crate::metrics::Metrics;
 use crate::report::Exchange;
 use crate::routes::Routes;
@@ -51,6 +52,9 @@ pub enum RunError {
     /// The store's settings cannot be used.
     #[error(transparent)]
     Store(#[from] DialError),
+    /// The gateway's settings cannot be used.
+    #[error("gateway: {0}")]
+    Gateway(String),
     /// The store was tried, and cannot be used now.
     #[error("{0}")]
     Unusable(StoreError),
@@ -97,11 +101,15 @@ pub async fn serve(
     let ops = ops_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let settings = config.hub();
     tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
-    let routes = Arc::new(routes(&config, Arc::clone(&secrets), store, settings));
+    let routes = Arc::new(routes(&config, Arc::clone(&secrets), store, settings)?);
     // The receiver may be gone by now.
     let _ = ready.send(Listening { address, ops });
     let limits = limits(&config);
     let mut work = JoinSet::new();
+    // It reports as long as it is asked.
+    let mut deciding = JoinSet::new();
+    let gateway = routes.gateway.clone();
+    gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
     work.spawn(Arc::clone(&secrets).watch());
@@ -122,6 +130,10 @@ pub async fn serve(
     connections.accept(listener, answer, sent_away).await;
     work.shutdown().await;
     drain(&connections, config.drain_timeout).await;
+    deciding.shutdown().await;
+    if let Some(gateway) = gateway {
+        gateway.part().await;
+    }
     Ok(())
 }
 
@@ -199,11 +211,25 @@ async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Li
     connections.accept(listener, answer, pending()).await;
 }
 
-fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, settings: Settings) -> Routes {
+fn routes(
+    config: &Config,
+    secrets: Arc<Secrets>,
+    store: Arc<dyn Store>,
+    settings: Settings,
+) -> Result<Routes, RunError> {
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
-    let exchange = Exchange::new(store, Arc::clone(&metrics), settings);
-    Routes {
+    let of_gateway = config.gateway.then(|| gateway::Settings {
+        pop: format!("{GATEWAY_PREFIX}{}", settings.member),
+        keys: config.gateway_keys,
+        key_secret: secrets.gateway_key.clone(),
+        timeout: config.gateway_timeout(),
+    });
+    let exchange = Arc::new(Exchange::new(store, Arc::clone(&metrics), settings));
+    let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
+    let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
+    Ok(Routes {
+        gateway,
         exchange,
         metrics,
         registry,
@@ -214,7 +240,7 @@ fn routes(config: &Config, secrets: Arc<Secrets>, store: Arc<dyn Store>, setting
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
-    }
+    })
 }
 
 /// Tries the store that `config` names. Fails if it cannot be used now.

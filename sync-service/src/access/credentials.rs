@@ -97,6 +97,61 @@ impl Scope for Role {
     }
 }
 
+/// A door of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// What the fleet's rules say.
+    Check,
+    /// A limit that the caller names.
+    Limit,
+}
+
+impl Door {
+    /// Its name in files of tokens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+/// The doors of the gateway that a token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asks {
+    check: bool,
+    limit: bool,
+}
+
+impl Asks {
+    /// Whether it opens this door.
+    pub fn opens(self, door: Door) -> bool {
+        match door {
+            Door::Check => self.check,
+            Door::Limit => self.limit,
+        }
+    }
+}
+
+impl Scope for Asks {
+    const NAME: &'static str = "check";
+    const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `orders check TOKEN`, `jobs limit TOKEN` or `api check,limit TOKEN`";
+
+    /// The rules' door alone: a token for limits of the caller's own says so.
+    fn whole() -> Self {
+        Self { check: true, limit: false }
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "check" => Ok(Self { check: true, limit: false }),
+            "limit" => Ok(Self { check: false, limit: true }),
+            "check,limit" => Ok(Self { check: true, limit: true }),
+            _ => Err(format!("expected the role `check`, `limit` or `check,limit`, found `{text}`")),
+        }
+    }
+}
+
 /// A name, and what its bearer may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential<S> {

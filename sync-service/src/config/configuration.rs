@@ -12,6 +12,13 @@ use super::values::{self, LogFormat, StoreAddress};
 use crate::store::address::NodeMap;
 use crate::tls;
 
+/// What the names of all gateways begin with: no report from outside may carry such a name.
+pub const GATEWAY_PREFIX: &str = "gateway/";
+/// How much longer than the store may take a request waits at the gateway, ...
+const GATEWAY_SLACK: Duration = Duration::from_millis(500);
+/// ... and the longest that it waits.
+const GATEWAY_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
 /// The configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -51,6 +58,8 @@ pub struct Config {
     pub token: TokenSource,
     /// Where operators' tokens come from; without one the rule set cannot be changed over HTTP.
     pub admin_token: TokenSource,
+    /// Where the tokens come from that checks at the gateway must carry, if any.
+    pub check_token: TokenSource,
     /// The certificate to show, and those between it and its authority: connections are secured with TLS then.
     pub tls_cert_file: Option<String>,
     /// The private key of that certificate.
@@ -59,6 +68,12 @@ pub struct Config {
     pub tls_client_ca_file: Option<String>,
     /// A file of rules to watch.
     pub rules_file: Option<String>,
+    /// Whether it decides requests for others, as a POP of its own.
+    pub gateway: bool,
+    /// How many keys the gateway's table tracks.
+    pub gateway_keys: u32,
+    /// A file that holds what the POPs have as `sync.key_secret`, for the gateway's keys.
+    pub gateway_key_secret_file: Option<String>,
     /// How long until a POP's next grant: the sync interval and a round trip.
     pub grant_interval: Duration,
     /// The shortest lease.
@@ -107,6 +122,11 @@ impl Config {
         }
     }
 
+    /// How long a request waits at the gateway.
+    pub fn gateway_timeout(&self) -> Duration {
+        (self.store_timeout + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
+    }
+
     /// The files to secure connections with, if they are to be.
     pub fn tls(&self) -> Option<tls::Files> {
         let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
@@ -150,10 +170,14 @@ impl Default for Config {
             replica: None,
             token: TokenSource::None,
             admin_token: TokenSource::None,
+            check_token: TokenSource::None,
             tls_cert_file: None,
             tls_key_file: None,
             tls_client_ca_file: None,
             rules_file: None,
+            gateway: false,
+            gateway_keys: 65_000,
+            gateway_key_secret_file: None,
             grant_interval: Duration::from_millis(350),
             lease_min: Duration::from_secs(2),
             lease_max: Duration::from_mins(1),

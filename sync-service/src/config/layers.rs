@@ -6,14 +6,19 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::Spanned;
+use weir_wire::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
-use super::{Config, TokenSource};
+use super::{Config, GATEWAY_PREFIX, TokenSource};
 use crate::secrets::Secrets;
 use crate::store::address::Address;
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
+
+/// Said of a gateway without a secret.
+const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it under a hash that anybody can compute, and are not \
+    those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text as theirs";
 
 /// A configuration, and what else the flags said.
 #[derive(Debug)]
@@ -95,7 +100,8 @@ pub fn load(
     check(&config, &mut errors);
     let secrets = Secrets::read(&config).map_err(|wrong| errors.0.extend(wrong));
     let Some(secrets) = secrets.ok().filter(|_| errors.0.is_empty()) else { return Err(errors) };
-    let warnings = secrets.warnings().collect();
+    let unkeyed = (config.gateway && secrets.gateway_key.is_none()).then(|| GATEWAY_UNKEYED.to_owned());
+    let warnings = secrets.warnings().chain(unkeyed).collect();
     Ok(Loaded { config, secrets, check: matches.get_flag("check"), warnings })
 }
 
@@ -106,7 +112,9 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
         }
     }
     let place = |key| layer.iter().find(|found| found.setting.key == key).map(|found| &found.place);
-    for (token, file) in [("token", "token_file"), ("admin_token", "admin_token_file")] {
+    for (token, file) in
+        [("token", "token_file"), ("admin_token", "admin_token_file"), ("check_token", "check_token_file")]
+    {
         if let (Some(_), Some(place)) = (place(token), place(file)) {
             errors.add(place, "expected either a token or a token file, found both");
         }
@@ -123,6 +131,7 @@ fn check(config: &Config, errors: &mut Errors) {
         errors.add("store_wait_ms", sentence);
     }
     check_store(config, errors);
+    check_gateway(config, errors);
     if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
         errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
     }
@@ -139,6 +148,31 @@ fn check(config: &Config, errors: &mut Errors) {
             config.listen
         );
         errors.add("listen", sentence);
+    }
+}
+
+/// What the gateway needs.
+fn check_gateway(config: &Config, errors: &mut Errors) {
+    if !config.gateway {
+        return;
+    }
+    // A random name has as many.
+    let replica = config.replica.as_ref().map_or(16, String::len);
+    let (found, most) = (config.region.len() + replica, POP_NAME_MAX - GATEWAY_PREFIX.len() - 1);
+    if found > most {
+        let sentence = format!(
+            "expected `region` and `replica` of at most {most} characters together, as they name the gateway among the POPs, \
+             found {found}"
+        );
+        errors.add("gateway", sentence);
+    }
+    if config.check_token == TokenSource::None && !config.listen.ip().is_loopback() {
+        let sentence = format!(
+            "{} is not a loopback address, so anyone could ask the gateway: set check_token_file (or WEIR_SYNC_CHECK_TOKEN), or \
+             listen on 127.0.0.1",
+            config.listen
+        );
+        errors.add("gateway", sentence);
     }
 }
 

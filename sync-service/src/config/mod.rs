@@ -10,7 +10,7 @@ pub mod settings;
 pub mod token;
 pub mod values;
 
-pub use configuration::Config;
+pub use configuration::{Config, GATEWAY_PREFIX};
 pub use layers::{Errors, Loaded, command, load};
 pub use token::TokenSource;
 pub use values::{LogFormat, Secret, StoreAddress};

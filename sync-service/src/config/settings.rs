@@ -208,6 +208,22 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::path(text).map(TokenSource::File)
     ),
     setting!(
+        check_token,
+        "TOKEN",
+        "",
+        "The token that checks at the gateway must carry, at least 16 characters. \
+         A flag shows in the process list: prefer the environment or --check-token-file",
+        |text| token::read(text).map(TokenSource::Given)
+    ),
+    setting!(
+        check_token_file as check_token,
+        "FILE",
+        "",
+        "A file of tokens for the gateway, one a line: `TOKEN`, or `NAME ROLE TOKEN` with the role `check` (POST /v1/check), `limit` \
+         (POST /ratelimit/check, where the caller names the limit) or `check,limit`. Read again when it changes, and at SIGHUP",
+        |text| values::path(text).map(TokenSource::File)
+    ),
+    setting!(
         tls_cert_file,
         "FILE",
         "",
@@ -230,6 +246,24 @@ pub const SETTINGS: &[Setting] = &[
         "FILE",
         "",
         "A file of rules (YAML or JSON) to watch. When it changes, its content becomes a new version of the fleet's rule set",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
+        gateway,
+        "on|off",
+        "off",
+        "Whether to decide requests for services that ask: POST /v1/check. It counts as a POP of the fleet",
+        values::switch
+    ),
+    setting!(gateway_keys, "N", "65000", "How many keys the gateway's table tracks, 32 bytes each", |text| {
+        values::count(text, 1, 16_777_216).map(|keys| u32::try_from(keys).unwrap_or(u32::MAX))
+    }),
+    setting!(
+        gateway_key_secret_file,
+        "FILE",
+        "",
+        "A file that holds the key_secret of the POPs' configuration (or their token, if they have none), so that the gateway's keys \
+         are theirs",
         |text| values::path(text).map(Some)
     ),
     setting!(

@@ -118,6 +118,15 @@ pub(super) fn random_name() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
+/// `on` or `off`.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("expected `on` or `off`, found `{text}`")),
+    }
+}
+
 /// An address to listen on.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found";

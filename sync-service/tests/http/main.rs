@@ -6,6 +6,7 @@ mod client;
 mod exchange;
 mod figures;
 mod fleet;
+mod gateway;
 mod pages;
 mod port;
 mod refusals;

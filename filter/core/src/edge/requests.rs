@@ -56,6 +56,11 @@ impl Open {
         Self { id, standing: None, afterwards: Vec::new(), draw: None, waits: 0 }
     }
 
+    /// What the host calls it.
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Whether nothing is left to do for it.
     pub fn is_done(&self) -> bool {
         self.standing.is_none() && self.draw.is_none() && self.afterwards.is_empty()
@@ -141,7 +146,6 @@ impl Edge {
 
     /// The response's headers are there. Not to be called if `open` is done.
     pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
-        let standing = open.standing.take();
         if !open.afterwards.is_empty() {
             let status = response.status();
             let cost = |after: &After| match after {
@@ -150,8 +154,13 @@ impl Edge {
             };
             self.charge(open, cost, site, now);
         }
+        self.tell(open, response, site);
+    }
+
+    /// Tells the client of a request that was let through how it stands; once, and only if its rule says so.
+    pub fn tell(&self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site) {
         let Some((rule, standing)) =
-            standing.filter(|(rule, _)| rule.generation == self.limiter.generation())
+            open.standing.take().filter(|(rule, _)| rule.generation == self.limiter.generation())
         else {
             return;
         };
@@ -210,6 +219,7 @@ impl Edge {
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> Decided<'_> {
+        asking.site.decided(&decision);
         match decision {
             Decision::Allow { strictest, hold_ns, afterwards } => {
                 asking.open.afterwards = afterwards;

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::shared::Shared;
+use crate::decide::Decision;
 use crate::response::Header;
 use crate::table::Slots;
 use weir_rules::RuleSet;
@@ -34,6 +35,9 @@ pub trait Site: Slots + Shared {
     fn refusals(&self, _rules: &RuleSet) -> Vec<String> {
         Vec::new()
     }
+
+    /// A request is decided so, for a host that says more of it than an answer does.
+    fn decided(&mut self, _decision: &Decision) {}
 
     /// Headers in the form that the host takes. They are made once for all clients that are told the same.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;

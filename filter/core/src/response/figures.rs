@@ -5,6 +5,7 @@ use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
+use weir_wire::calendar::Calendar;
 use weir_wire::time::SECOND_NS;
 
 /// What an answer says about `standing`, to a client that is to wait `jitter_s` longer.
@@ -34,8 +35,13 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
     }
 }
 
-/// The time in which all of a rule's quota comes back; none if it does not come back with time.
-pub(super) fn window_ns(rule: &Rule) -> Option<u64> {
+/// The seconds in which all of a rule's quota comes back, rounded up; none if it does not come back with time.
+pub fn window_s(rule: &Rule) -> Option<u64> {
+    let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
+    rule.sharing.calendar.map(Calendar::nominal_s).or(seconds)
+}
+
+fn window_ns(rule: &Rule) -> Option<u64> {
     match rule.algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
         Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) => Some(window.length_ns()),

@@ -21,12 +21,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns, window_ns};
+pub use self::figures::window_s;
+use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns};
 use crate::buckets::Standing;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
-use weir_wire::calendar::Calendar;
-use weir_wire::time::SECOND_NS;
 
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
@@ -74,9 +73,7 @@ impl Answers {
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, quota.burst().to_string());
-        let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
-        let seconds = rule.sharing.calendar.map(Calendar::nominal_s).or(seconds);
-        let window = seconds.map_or(String::new(), |seconds| format!(";w={seconds}"));
+        let window = window_s(rule).map_or(String::new(), |seconds| format!(";w={seconds}"));
         let (unit, units) = quota_unit(rule);
         // A rule's name is made of letters that need no escaping, in a header or in JSON.
         let problem = || {
@@ -127,9 +124,14 @@ impl Answers {
 
     /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
     pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
-        let left_ns = window_left_ns(rule, unix_ns);
-        let full_ns = left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns));
+        let full_ns = Self::whole_again_ns(rule, standing, unix_ns);
         numbers(rule, &Standing { full_ns, ..*standing }, unix_ns, jitter_s)
+    }
+
+    /// How long until the quota of a client is whole again, in nanoseconds. `unix_ns` is the wall clock.
+    pub fn whole_again_ns(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
+        let left_ns = window_left_ns(rule, unix_ns);
+        left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns))
     }
 
     /// A limited response with these numbers.

@@ -4,6 +4,7 @@ use super::*;
 use serde_json::json;
 use weir_rules::RuleSet;
 use weir_rules::reading::Errors;
+use weir_wire::time::SECOND_NS;
 
 fn rule(response: &serde_json::Value) -> Rule {
     let (errors, value) = (

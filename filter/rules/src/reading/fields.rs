@@ -103,24 +103,26 @@ impl fmt::Display for Place<'_> {
 
 /// A value, its place, and where its errors are noted.
 #[derive(Clone, Copy)]
-pub(crate) struct Item<'a> {
+pub struct Item<'a> {
     value: &'a Value,
     place: Place<'a>,
     errors: &'a Errors,
 }
 
 impl<'a> Item<'a> {
-    pub(crate) fn new(value: &'a Value, place: &'a str, errors: &'a Errors) -> Self {
+    /// `value`, whose place is this.
+    pub fn new(value: &'a Value, place: &'a str, errors: &'a Errors) -> Self {
         let field = Some(place).filter(|place| !place.is_empty());
         Self { value, place: Place { parent: None, field, item: None }, errors }
     }
 
-    pub(crate) fn value(&self) -> &'a Value {
+    /// The value itself.
+    pub fn value(&self) -> &'a Value {
         self.value
     }
 
     /// Notes what is wrong with it.
-    pub(crate) fn note(&self, problem: impl Into<String>) {
+    pub fn note(&self, problem: impl Into<String>) {
         self.note_text(problem.into());
     }
 
@@ -130,12 +132,12 @@ impl<'a> Item<'a> {
     }
 
     /// Notes what is wrong with its field `name`.
-    pub(crate) fn note_at(&self, name: &str, problem: impl Into<String>) {
+    pub fn note_at(&self, name: &str, problem: impl Into<String>) {
         self.within(name, self.value).note(problem);
     }
 
     /// Notes that it is something other than `expected`.
-    pub(crate) fn note_found(&self, expected: impl fmt::Display) {
+    pub fn note_found(&self, expected: impl fmt::Display) {
         self.note_other(&expected);
     }
 
@@ -146,7 +148,7 @@ impl<'a> Item<'a> {
     }
 
     /// It as an object.
-    pub(crate) fn fields(&'a self) -> Option<Fields<'a>> {
+    pub fn fields(&'a self) -> Option<Fields<'a>> {
         let Some(object) = self.value.as_object() else {
             self.note_found("an object");
             return None;
@@ -155,7 +157,7 @@ impl<'a> Item<'a> {
     }
 
     /// `value`, which is its field `name`.
-    pub(crate) fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
+    pub fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
         Item {
             value,
             place: Place { parent: Some(&self.place), field: Some(name), item: None },
@@ -164,7 +166,7 @@ impl<'a> Item<'a> {
     }
 
     /// It as a whole number within `range`.
-    pub(crate) fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = whole_number(self.value).filter(|n| range.contains(n));
         if number.is_none() {
             self.note_found(format!("a whole number from {} to {}", range.start(), range.end()));
@@ -173,7 +175,7 @@ impl<'a> Item<'a> {
     }
 
     /// It as text of 1 to `bytes_max` bytes.
-    pub(crate) fn text(&self, bytes_max: usize) -> Option<&'a str> {
+    pub fn text(&self, bytes_max: usize) -> Option<&'a str> {
         let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
         if text.is_none() {
             self.note_found(format!("text of 1 to {bytes_max} bytes"));
@@ -182,7 +184,7 @@ impl<'a> Item<'a> {
     }
 
     /// It as what its text says.
-    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
+    pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
         read.map_err(|error| self.note(format!("{error}, found {}", shown(self.value)))).ok()
     }
@@ -198,7 +200,7 @@ impl<'a> Item<'a> {
     }
 
     /// Its items, if it is a list.
-    pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let items = self.value.as_array().into_iter().flatten().enumerate();
         items.map(|(i, value)| {
             let place = Place { parent: Some(&self.place), field: None, item: Some(i) };
@@ -220,7 +222,7 @@ impl<'a> Item<'a> {
 }
 
 /// An object whose fields are taken one by one; whatever is left is unknown, and an error.
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     item: &'a Item<'a>,
     object: &'a Map<String, Value>,
     known: Vec<&'static str>,
@@ -228,17 +230,17 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Notes what is wrong with the object.
-    pub(crate) fn note(&self, problem: impl Into<String>) {
+    pub fn note(&self, problem: impl Into<String>) {
         self.item.note(problem);
     }
 
     /// Notes what is wrong with the field `name`, whether it is there or not.
-    pub(crate) fn note_at(&self, name: &str, problem: impl Into<String>) {
+    pub fn note_at(&self, name: &str, problem: impl Into<String>) {
         self.item.note_at(name, problem);
     }
 
     /// The field `name`, if it is there and not null; a null is noted when the fields are finished.
-    pub(crate) fn take(&mut self, name: &'static str) -> Option<Item<'a>> {
+    pub fn take(&mut self, name: &'static str) -> Option<Item<'a>> {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
@@ -252,7 +254,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The field `name`; an error if it is missing.
-    pub(crate) fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
+    pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
             self.note_at(name, format!("missing: expected {expected}"));
@@ -261,12 +263,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The field `name` as a whole number within `range`.
-    pub(crate) fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         self.take(name)?.number(range)
     }
 
     /// The field `name` as true or false.
-    pub(crate) fn boolean(&mut self, name: &'static str) -> Option<bool> {
+    pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
         let item = self.take(name)?;
         let truth = item.value.as_bool();
         if truth.is_none() {
@@ -276,7 +278,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The field `name` as text of 1 to `bytes_max` bytes.
-    pub(crate) fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
+    pub fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
         self.take(name)?.text(bytes_max)
     }
 
@@ -300,7 +302,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Notes every field that was never taken, and every one that is empty.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         for (name, value) in self.object {
             if !self.known.contains(&name.as_str()) {
                 self.note_at(name, format!("unknown field: expected {}", self.known.join(", ")));

@@ -4,7 +4,7 @@ mod fields;
 mod reader;
 mod struct_value;
 
-pub use fields::{ConfigError, ERRORS_MAX, Errors};
-pub(crate) use fields::{Fields, Item, is_token};
+pub(crate) use fields::is_token;
+pub use fields::{ConfigError, ERRORS_MAX, Errors, Fields, Item};
 pub(crate) use reader::{Reader, rule_name};
 pub(crate) use struct_value::decode as decode_struct;

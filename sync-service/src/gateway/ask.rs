@@ -1,0 +1,67 @@
+//! What is asked: the attributes of a request that somebody else serves.
+
+use std::net::IpAddr;
+
+use weir_rules::request::{Attribute, Request};
+
+/// A request to be decided. What it does not say, it does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The client's address.
+    pub address: Option<IpAddr>,
+    /// The method.
+    pub method: Option<String>,
+    /// The host, as in `Host`.
+    pub host: Option<String>,
+    /// The path with its query.
+    pub path: Option<String>,
+    /// Headers; their names in lower case. Those of one name are joined by commas.
+    pub headers: Vec<(String, String)>,
+    /// What its token says, by paths of names, and whatever no client can make up.
+    pub claims: Vec<(Vec<String>, String)>,
+    /// How many requests it stands for, at least 1.
+    pub hits: u32,
+    /// Whether nothing is to be taken.
+    pub is_peek: bool,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self {
+            address: None,
+            method: None,
+            host: None,
+            path: None,
+            headers: Vec::new(),
+            claims: Vec::new(),
+            hits: 1,
+            is_peek: false,
+        }
+    }
+}
+
+impl Ask {
+    fn header(&self, name: &str) -> Option<Vec<u8>> {
+        let values: Vec<&str> =
+            self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect();
+        (!values.is_empty()).then(|| values.join(",").into_bytes())
+    }
+}
+
+impl Request for Ask {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        let text = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
+        match attribute {
+            Attribute::SourceAddress => self.address.map(|address| address.to_string().into_bytes()),
+            Attribute::Method => text(&self.method),
+            Attribute::Path => text(&self.path),
+            Attribute::Authority => text(&self.host),
+            Attribute::Route => None,
+            Attribute::Header(name) => self.header(name),
+            Attribute::Claim(path) => {
+                let claim = self.claims.iter().find(|(known, _)| known == path);
+                claim.map(|(_, value)| value.clone().into_bytes())
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The calls of an edge to weir-sync, answered in this process.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use weir_limiter::edge::{Answered, Call, Unread};
+use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
+
+use super::Gateway;
+
+impl Gateway {
+    /// The answer to `call`, in the time that it has.
+    pub(super) async fn call(&self, call: &Call) -> Answered {
+        let limit = Duration::from_millis(call.timeout_ms.into());
+        let answered = timeout(limit, self.answer(call)).await;
+        answered.unwrap_or_else(|_| Err(Unread::Failed("the store did not answer in time".into())))
+    }
+
+    async fn answer(&self, call: &Call) -> Answered {
+        if call.path == REPORT_PATH {
+            let (version, report) =
+                Report::read(&call.body).map_err(|error| Unread::NotRead(error.to_string()))?;
+            return Ok(self.exchange.answer(version, report).await);
+        }
+        let version = call.path.strip_prefix(RULES_PATH).and_then(|rest| rest.strip_prefix("?version="));
+        let Some(version) = version.and_then(|version| version.parse().ok()) else {
+            return Err(Unread::NotMade(format!("there is no {}", call.path)));
+        };
+        match self.exchange.rules.get(version).await {
+            Ok(Some(held)) => Ok(held.document.to_vec()),
+            Ok(None) => Err(Unread::Failed(format!("version {version} is not kept"))),
+            Err(error) => Err(Unread::Failed(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The gateway: a point of presence in this process, for services that ask before they serve a request.
+//!
+//! It decides as a proxy's filter does, by the same rules, with the same budgets: each worker has the
+//! [`Edge`](weir_limiter::edge::Edge) that a proxy's worker has, over slots in this process's memory. What an edge would
+//! send to a weir-sync is answered here, without HTTP.
+//!
+//! ```text
+//! ask.rs      what is asked; verdict.rs, what is answered
+//! json.rs     both as JSON
+//! worker.rs   an edge under a lock; site.rs, what the workers share
+//! calls.rs    the calls of an edge, answered in this process
+//! ```
+
+mod ask;
+mod calls;
+pub mod json;
+mod site;
+mod verdict;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use weir_limiter::edge::{Call, Open, RulesWord, Shared as _};
+use weir_wire::time::Time;
+
+use crate::config::Secret;
+use crate::report::Exchange;
+use site::{Handle, Memory};
+use worker::{Next, Worker};
+
+pub use ask::Ask;
+pub use verdict::{Decision, Standing, Verdict};
+
+/// How often to look whether the rules are known at last.
+const RULES_PAUSE: Duration = Duration::from_millis(10);
+/// The most workers.
+const WORKERS_MAX: usize = 64;
+
+/// How a gateway is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its name among the POPs.
+    pub pop: String,
+    /// How many keys its table tracks.
+    pub keys: u32,
+    /// What hides the parts of keys; the same at every POP.
+    pub key_secret: Option<Secret>,
+    /// How long a call, or a request of a strict rule, waits.
+    pub timeout: Duration,
+}
+
+/// A POP in this process.
+pub struct Gateway {
+    workers: Box<[Worker]>,
+    memory: Arc<Memory>,
+    /// Where the next request begins to look for a free worker.
+    turn: AtomicUsize,
+    exchange: Arc<Exchange>,
+    /// Whether the rules are known, or that there are none.
+    knows_rules: AtomicBool,
+    /// Zero of its clock.
+    started: Instant,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// A gateway that reports to `exchange`. Fails with every error of its configuration.
+    pub fn new(settings: &Settings, exchange: Arc<Exchange>) -> Result<Self, Vec<String>> {
+        let started = Instant::now();
+        let memory = Memory::new(settings.keys);
+        let configuration = configuration(settings).to_string();
+        let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+        let worker = |_| Worker::new(configuration.as_bytes(), &memory, time_since(started));
+        let workers = (0..count).map(worker).collect::<Result<_, _>>()?;
+        Ok(Self {
+            workers,
+            memory,
+            turn: AtomicUsize::new(0),
+            exchange,
+            knows_rules: AtomicBool::new(false),
+            started,
+        })
+    }
+
+    /// Decides a request. It waits only for a strict rule's tokens, or for its turn in a leaky bucket.
+    pub async fn check(&self, mut ask: Ask) -> Verdict {
+        if !self.knows_rules.load(Ordering::Acquire) {
+            return Verdict::without_rules();
+        }
+        let (mut waiting, mut next) = self.begin(&mut ask);
+        loop {
+            match next {
+                Next::Answer(verdict) => {
+                    waiting.is_over = true;
+                    return verdict;
+                }
+                Next::Hold(verdict, turn) => {
+                    // An error would say that its worker has gone.
+                    let _ = turn.await;
+                    next = Next::Answer(verdict);
+                }
+                Next::Call(call) => {
+                    let answer = self.call(&call).await;
+                    let mut state = waiting.worker.state();
+                    let again =
+                        state.ask_again(&mut waiting.open, (call.number, answer), &mut ask, self.now());
+                    next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
+                }
+            }
+        }
+    }
+
+    /// Decides a request in a worker that is free, or in the next one.
+    fn begin(&self, ask: &mut Ask) -> (Waiting<'_>, Next) {
+        let (before, after) =
+            self.workers.split_at(self.turn.fetch_add(1, Ordering::Relaxed) % self.workers.len());
+        let in_turn = || after.iter().chain(before);
+        let free = in_turn().find_map(|worker| Some((worker, worker.free()?)));
+        let (worker, mut state) = free.unwrap_or_else(|| {
+            let worker = in_turn().next().unwrap_or(&self.workers[0]);
+            (worker, worker.state())
+        });
+        let mut open = state.open();
+        let next = state.ask(&mut open, ask, self.now());
+        (Waiting { gateway: self, worker, open, is_over: false }, next)
+    }
+
+    /// Fetches the rules, and ticks until it is aborted.
+    pub async fn run(self: Arc<Self>) {
+        self.fetch_rules().await;
+        let mut ticking = JoinSet::new();
+        for index in 0..self.workers.len() {
+            ticking.spawn(Arc::clone(&self).tick(index));
+        }
+        self.knows_rules.store(true, Ordering::Release);
+        while ticking.join_next().await.is_some() {}
+    }
+
+    /// Reports what was not reported yet. Called when no more requests come.
+    pub async fn part(&self) {
+        for worker in &self.workers {
+            self.carry_out(worker, worker.tick(self.now())).await;
+        }
+    }
+
+    /// Puts the current rule set before the workers, so that it is in force from the first request on.
+    async fn fetch_rules(&self) {
+        let rules = &self.exchange.rules;
+        loop {
+            match rules.version() {
+                0 if rules.is_missing() => return,
+                0 => {}
+                version => {
+                    if let Ok(Some(held)) = rules.get(version).await {
+                        let mut site = Handle::new(&self.memory);
+                        site.set_rules(version, &held.document);
+                        site.set_rules_word(RulesWord { version, refused: 0 });
+                        self.workers.iter().for_each(|worker| drop(worker.tick(self.now())));
+                        return;
+                    }
+                }
+            }
+            sleep(RULES_PAUSE).await;
+        }
+    }
+
+    async fn tick(self: Arc<Self>, index: usize) {
+        let Some(worker) = self.workers.get(index) else { return };
+        let mut calls = JoinSet::new();
+        loop {
+            sleep(worker.pace()).await;
+            while calls.try_join_next().is_some() {}
+            for call in worker.tick(self.now()) {
+                let this = Arc::clone(&self);
+                calls.spawn(async move { this.carry_out(&this.workers[index], vec![call]).await });
+            }
+        }
+    }
+
+    /// Makes calls that no request waits for, and those that their answers lead to.
+    async fn carry_out(&self, worker: &Worker, mut calls: Vec<Call>) {
+        while let Some(call) = calls.pop() {
+            let answer = self.call(&call).await;
+            calls.extend(worker.answered(call.number, answer, self.now()));
+        }
+    }
+
+    fn now(&self) -> Time {
+        time_since(self.started)
+    }
+}
+
+/// A request that is being decided. If its client leaves before that, it is given up.
+struct Waiting<'a> {
+    gateway: &'a Gateway,
+    worker: &'a Worker,
+    open: Open,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.worker.state().give_up(&mut self.open, self.gateway.now());
+        }
+    }
+}
+
+/// The clock of a gateway, which does not begin at zero: no time is before it.
+fn time_since(started: Instant) -> Time {
+    Time::from_nanos(1) + u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+/// The plugin configuration of its workers: no rules of its own, but those of the fleet.
+fn configuration(settings: &Settings) -> serde_json::Value {
+    let mut sync = serde_json::json!({
+        "cluster": "in this process",
+        "pop": settings.pop,
+        "timeout_ms": u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX),
+    });
+    if let Some(secret) = &settings.key_secret {
+        sync["key_secret"] = secret.expose().into();
+    }
+    serde_json::json!({
+        "rules": [{"name": "none", "key": ["all"], "rate": "1/s"}],
+        "enforce": false,
+        "table": {"addresses": settings.keys},
+        "sync": sync,
+    })
+}

@@ -1,0 +1,196 @@
+//! One worker: an edge, and the requests that it holds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use weir_limiter::edge::{Answered, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step};
+use weir_wire::time::Time;
+
+use super::ask::Ask;
+use super::site::{Handle, Memory, unix_ns, unpack};
+use super::verdict::Verdict;
+
+/// A worker; its lock is held for a decision, and never while something is awaited.
+pub(super) struct Worker {
+    state: Mutex<State>,
+    /// How often it ticks, in milliseconds.
+    tick_ms: AtomicU32,
+}
+
+pub(super) struct State {
+    edge: Edge,
+    site: Handle,
+    /// Requests that wait for their turns, by their numbers.
+    held: HashMap<u32, oneshot::Sender<()>>,
+    numbered: u32,
+}
+
+/// What is next for a request.
+pub(super) enum Next {
+    Answer(Verdict),
+    /// The verdict is for when its turn has come.
+    Hold(Verdict, oneshot::Receiver<()>),
+    Call(Call),
+}
+
+/// Collects what a client is told.
+struct Told<'a>(&'a mut Vec<(String, String)>);
+
+impl Response for Told<'_> {
+    fn status(&mut self) -> u16 {
+        0
+    }
+
+    fn header(&mut self, _name: &str) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        self.0.push((name.into(), value.into()));
+    }
+}
+
+impl Worker {
+    /// A worker with this plugin configuration.
+    pub(super) fn new(configuration: &[u8], memory: &Arc<Memory>, now: Time) -> Result<Self, Vec<String>> {
+        let mut site = Handle::new(memory);
+        let (edge, effects) = Edge::configure(configuration, HOST, &mut site, now)?;
+        let state = State { edge, site, held: HashMap::new(), numbered: 0 };
+        let worker = Self { state: Mutex::new(state), tick_ms: AtomicU32::new(250) };
+        worker.take_in(&mut worker.state(), effects);
+        Ok(worker)
+    }
+
+    /// Its state, if no other request is being decided by it.
+    pub(super) fn free(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often it ticks.
+    pub(super) fn pace(&self) -> Duration {
+        Duration::from_millis(self.tick_ms.load(Ordering::Relaxed).into())
+    }
+
+    /// Its timer has fired; returns the calls to make.
+    pub(super) fn tick(&self, now: Time) -> Vec<Call> {
+        let mut state = self.state();
+        let State { edge, site, .. } = &mut *state;
+        let effects = edge.tick(site, now);
+        self.take_in(&mut state, effects)
+    }
+
+    /// A call that no request waits for is answered; returns the calls to make.
+    pub(super) fn answered(&self, number: u64, answer: Answered, now: Time) -> Vec<Call> {
+        let mut state = self.state();
+        let State { edge, site, .. } = &mut *state;
+        let effects = edge.answer(number, answer, site, now);
+        self.take_in(&mut state, effects)
+    }
+
+    fn take_in(&self, state: &mut State, effects: Vec<Effect>) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for effect in effects {
+            match effect {
+                // Its client may have left.
+                Effect::Resume(id) => drop(state.held.remove(&id).map(|held| held.send(()))),
+                Effect::Call(call) => calls.push(call),
+                Effect::SetTimer(ms) => self.tick_ms.store(ms.max(1), Ordering::Relaxed),
+                Effect::Log(Level::Error, text) => tracing::error!("gateway: {text}"),
+                Effect::Log(Level::Warn, text) => tracing::warn!("gateway: {text}"),
+                Effect::Log(Level::Info, text) => tracing::debug!("gateway: {text}"),
+                Effect::Flush | Effect::NewRules(_) | Effect::Running(_) => {}
+            }
+        }
+        calls
+    }
+}
+
+/// No answer is for a gRPC client here: a door says in its own way what is to be told.
+const HOST: HostRules = HostRules { calls_from_answers: true, answers_grpc: false, has_heirs: false };
+
+impl State {
+    /// Begins a request.
+    pub(super) fn open(&mut self) -> Open {
+        self.numbered = self.numbered.wrapping_add(1);
+        Open::new(self.numbered)
+    }
+
+    /// Decides a request.
+    pub(super) fn ask(&mut self, open: &mut Open, ask: &mut Ask, now: Time) -> Next {
+        let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
+        self.next(step, open)
+    }
+
+    /// Decides a request that has waited for a call. None if it does not wait for this one.
+    pub(super) fn ask_again(
+        &mut self,
+        open: &mut Open,
+        answer: (u64, Answered),
+        ask: &mut Ask,
+        now: Time,
+    ) -> Option<Next> {
+        let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
+        Some(self.next(step, open))
+    }
+
+    /// The request was given up before it was decided.
+    pub(super) fn give_up(&mut self, open: &mut Open, now: Time) {
+        self.held.remove(&open.id());
+        self.edge.end(open, &mut self.site, now);
+    }
+
+    fn next(&mut self, step: Owned, open: &mut Open) -> Next {
+        let ruled = self.site.ruled.take();
+        let verdict = ruled.map(|ruled| ruled.verdict(self.edge.rules(), unix_ns()));
+        let mut verdict = verdict.unwrap_or_else(Verdict::allowed);
+        let is_held = match step {
+            Owned::Call(call) => return Next::Call(call),
+            Owned::Answer { status, headers, body } => {
+                return Next::Answer(Verdict { status, headers, body, ..verdict });
+            }
+            Owned::Hold => true,
+            Owned::Continue => false,
+        };
+        self.edge.tell(open, &mut Told(&mut verdict.headers), &mut self.site);
+        if !is_held {
+            return Next::Answer(verdict);
+        }
+        let (resume, turn) = oneshot::channel();
+        self.held.insert(open.id(), resume);
+        Next::Hold(verdict, turn)
+    }
+}
+
+/// A step that borrows nothing of its edge.
+enum Owned {
+    Continue,
+    Hold,
+    Call(Call),
+    Answer { status: u16, headers: Vec<(String, String)>, body: String },
+}
+
+impl Owned {
+    fn of(decided: Decided<'_>) -> Self {
+        match decided.step {
+            Step::Continue => Self::Continue,
+            Step::Hold => Self::Hold,
+            Step::Call(call) => Self::Call(call),
+            Step::Answer(answer) => Self::Answer {
+                status: answer.status,
+                headers: unpack(answer.headers),
+                body: answer.body.into(),
+            },
+        }
+    }
+}

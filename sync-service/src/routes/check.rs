@@ -1,0 +1,49 @@
+//! The gateway over HTTP: services ask about a request before they serve it.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::Value;
+
+use super::{Answered, Request, Routes, essence};
+use crate::access::credentials::Door;
+use crate::gateway::{Gateway, json};
+use crate::problem::{Problem, json as response};
+use crate::strict_json;
+
+/// The media type of what is asked and answered.
+const JSON: &str = "application/json";
+
+impl Routes {
+    /// Answers one check, or each of a list in its order.
+    pub(super) async fn check(&self, request: Request) -> Answered {
+        let gateway = self.open_gateway()?;
+        self.asker(request.headers(), Door::Check)?;
+        let body = self.json(request).await?;
+        let asks = json::asks(&body).map_err(|errors| {
+            let detail = format!("the body has {} errors; nothing was checked", errors.len());
+            Problem::invalid(detail, &errors)
+        })?;
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(json::verdict(&gateway.check(ask).await));
+        }
+        let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// The gateway, if there is one.
+    fn open_gateway(&self) -> Result<&Arc<Gateway>, Problem> {
+        let detail = "there is no gateway here: set `gateway: on` for this weir-sync";
+        self.gateway.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, detail))
+    }
+
+    /// The JSON that a request brings.
+    async fn json(&self, request: Request) -> Result<Value, Problem> {
+        if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
+            return Err(Problem::media_type(JSON));
+        }
+        let body = self.read(request.into_body(), self.body_bytes_max).await?;
+        strict_json::read(&body).map_err(|error| Problem::malformed(format!("expected JSON: {error}")))
+    }
+}

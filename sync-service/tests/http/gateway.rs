@@ -1,0 +1,146 @@
+//! Services that ask about requests: by the fleet's rules, with the fleet's budgets.
+
+use serde_json::{Value, json};
+use weir_sync::config::Config;
+
+use crate::Server;
+use crate::client::{Answer, ask, greeting, post, report};
+use crate::rules::{guarded, page, put};
+
+pub(crate) const FIRST: &str = "if-none-match: *\r\n";
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+
+/// A gateway's settings.
+pub(crate) fn gateway() -> Config {
+    Config { gateway: true, region: "fra".into(), replica: Some("a".into()), ..guarded() }
+}
+
+/// Sends JSON to a door.
+pub(crate) async fn send(server: &Server, path: &str, headers: &str, body: &Value) -> Answer {
+    let headers = format!("content-type: application/json\r\n{headers}");
+    ask(server.address, &post(path, &headers, body.to_string().as_bytes())).await
+}
+
+/// The answer to a check, which must be a good one.
+pub(crate) async fn check(server: &Server, body: &Value) -> Value {
+    let answer = send(server, "/v1/check", "", body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Checks until the rules of a first rule set are in force.
+pub(crate) async fn in_force(server: &Server, rules: &Value) {
+    put(server, FIRST, rules).await;
+    until(async || {
+        let fleet: Value = serde_json::from_slice(&page(server, "/v1/fleet").await.body).unwrap();
+        fleet["pops"].as_array().unwrap().iter().any(|pop| pop["is_current"] == true)
+    })
+    .await;
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_so().await {
+        assert!(tokio::time::Instant::now() < deadline, "not in time");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn per_key(rate: &str) -> Value {
+    json!({"rules": [{"name": "per-key", "key": [{"header": "x-api-key"}], "rate": rate, "burst": 2,
+        "match": {"path": {"prefix": "/v1/"}}, "response": {"on_allowed": true}}],
+        "deny": [{"addresses": ["203.0.113.0/24"]}]})
+}
+
+#[tokio::test]
+async fn a_check_is_answered_by_the_fleets_rules_with_the_headers_for_the_client() {
+    let server = Server::start(gateway()).await;
+    in_force(&server, &per_key("2/h")).await;
+    let asked = json!({"method": "GET", "host": "api.example.com", "path": "/v1/items?page=2",
+        "address": "192.0.2.1", "headers": {"X-Api-Key": "alice"}});
+    let first = check(&server, &asked).await;
+    assert_eq!(
+        (&first["decision"], &first["rule"], &first["status"]),
+        (&json!("allow"), &json!("per-key"), &json!(200)),
+        "{first}"
+    );
+    assert_eq!((&first["limit"], &first["remaining"]), (&json!(2), &json!(1)), "{first}");
+    assert_eq!(first["headers"]["ratelimit-policy"], "\"per-key\";q=2;w=3600", "{first}");
+    assert_eq!(first["headers"]["x-ratelimit-remaining"], "1", "{first}");
+    check(&server, &asked).await;
+    let third = check(&server, &asked).await;
+    assert_eq!((&third["decision"], &third["status"]), (&json!("limit"), &json!(429)), "{third}");
+    let wait = third["retry_after_s"].as_u64().unwrap();
+    assert!((1..=1_800).contains(&wait), "{third}");
+    assert_eq!(third["headers"]["retry-after"], wait.to_string(), "{third}");
+    assert!(third["body"].as_str().unwrap().contains("quota-exceeded"), "{third}");
+    // Another key, another path, an address on the list: each as the rules say.
+    let list = check(
+        &server,
+        &json!([
+            {"path": "/v1/items", "headers": {"x-api-key": "bob"}},
+            {"path": "/health", "headers": {"x-api-key": "alice"}},
+            {"path": "/v1/items", "headers": {"x-api-key": "bob"}, "address": "203.0.113.9"},
+        ]),
+    )
+    .await;
+    let decisions: Vec<_> = list.as_array().unwrap().iter().map(|one| &one["decision"]).collect();
+    assert_eq!(decisions, ["allow", "allow", "block"], "{list}");
+    assert_eq!((&list[1]["rule"], &list[2]["status"]), (&Value::Null, &json!(403)), "{list}");
+}
+
+#[tokio::test]
+async fn a_gateway_is_a_pop_that_nobody_else_can_speak_for() {
+    let server = Server::start(gateway()).await;
+    in_force(&server, &per_key("2/h")).await;
+    let fleet: Value = serde_json::from_slice(&page(&server, "/v1/fleet").await.body).unwrap();
+    assert_eq!(fleet["pops"][0]["name"], "gateway/fra/a", "{fleet}");
+    let answer = report(server.address, REPORTER, &greeting("gateway/fra/a")).await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.detail().contains("names that begin with `gateway/`"), "{}", answer.detail());
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_check_is_told_with_its_place() {
+    let server = Server::start(gateway()).await;
+    let refused = async |body: Value, status: u16| {
+        let answer = send(&server, "/v1/check", "", &body).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        answer.detail();
+        let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+        let errors = problem["errors"].as_array().cloned().unwrap_or_default();
+        let error = |error: &Value| {
+            format!("{}: {}", error["place"].as_str().unwrap(), error["problem"].as_str().unwrap())
+        };
+        errors.iter().map(error).collect::<Vec<_>>()
+    };
+    let found = refused(
+        json!([{"path": "/"}, {"path": "x", "method": 3, "address": "1.2.3", "headers": {"a b": "c", "d": 1},
+            "claims": {"a": []}, "cost": 0, "pth": ""}]),
+        422,
+    )
+    .await;
+    for expected in [
+        "[1].method: expected text of 1 to 8192 bytes, found 3",
+        "[1].path: expected a path that begins with /, found \"x\"",
+        "[1].address: expected an IP address, as in \"192.0.2.1\", found \"1.2.3\"",
+        "[1].headers.a b: expected a header's name, as in x-api-key",
+        "[1].headers.d: expected text of at most 8192 bytes, found 1",
+        "[1].cost: expected a whole number from 1 to 1000000, found 0",
+    ] {
+        assert!(found.iter().any(|line| line == expected), "{expected}\n{found:#?}");
+    }
+    assert!(
+        found.iter().any(|line| line.starts_with("[1].claims.a: expected a text, a number")),
+        "{found:#?}"
+    );
+    assert!(
+        found.iter().any(|line| line.starts_with("[1].pth: unknown field: expected method, ")),
+        "{found:#?}"
+    );
+    assert_eq!(refused(json!([]), 422).await, [": expected a list of 1 to 100 checks, found 0"]);
+    assert_eq!(refused(json!(3), 422).await, [": expected an object, found 3"]);
+    let answer = send(&Server::start(guarded()).await, "/v1/check", "", &json!({})).await;
+    assert_eq!((answer.status, answer.detail().contains("`gateway: on`")), (404, true));
+}
