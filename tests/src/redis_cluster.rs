@@ -34,16 +34,16 @@ impl Cluster {
         Self::start_masters_with(&Setup::default()).await
     }
 
-    /// The same, with the certificates of `tls`.
-    pub async fn start_masters_with(tls: &Setup) -> Self {
-        let cluster = Self::create(MASTERS, 5_000, tls).await;
+    /// The same, with the certificates of `setup`, or with clocks of their own.
+    pub async fn start_masters_with(setup: &Setup) -> Self {
+        let cluster = Self::create(MASTERS, 5_000, setup).await;
         cluster.is_up().await;
         cluster
     }
 
-    async fn create(count: usize, timeout_ms: u32, tls: &Setup) -> Self {
+    async fn create(count: usize, timeout_ms: u32, setup: &Setup) -> Self {
         let mut servers = Vec::with_capacity(count);
-        let is_tls = if tls.tls.is_some() { "yes" } else { "no" };
+        let is_tls = if setup.tls.is_some() { "yes" } else { "no" };
         for _ in 0..count {
             let (bus, timeout) = (port::free().to_string(), timeout_ms.to_string());
             let settings = [
@@ -60,8 +60,9 @@ impl Cluster {
                 "--tls-cluster",
                 is_tls,
             ];
-            let Setup { tls, client_ca, .. } = tls.clone();
-            servers.push(Redis::start_with(Setup { tls, client_ca, ..in_a_group(&settings) }).await);
+            let Setup { tls, client_ca, has_own_clock, .. } = setup.clone();
+            let setup = Setup { tls, client_ca, has_own_clock, ..in_a_group(&settings) };
+            servers.push(Redis::start_with(setup).await);
         }
         let cluster = Self { servers };
         let addresses = cluster.servers.iter().map(|server| server.address().to_string());

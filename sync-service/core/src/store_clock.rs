@@ -2,8 +2,15 @@
 //!
 //! The store's clock is a wall clock: it may jump ahead, as at a fail-over to a host whose clock is wrong, and would then
 //! refill every budget. A weir-sync has a clock of its own that never steps. So it can say how late the store's can be by
-//! now, and that a time which the store's clock passed over never was. It says so with each charge and each draw; the
-//! store takes that off what has passed for the budget, once, since the budget's own times go on from there.
+//! now, and that a time which the store's clock passed over never was. It says so with each charge and each draw.
+//!
+//! **A call that comes when the clock shows more than that is refused**, and nothing is written: either the clock has
+//! jumped, or the call is late, because the store hung before it carried it out. The store's answer is what its clock
+//! shows. A weir-sync that still waits for it knows which of the two it was, and sends the call again; one that has given
+//! up has sent it again already, or will. So a store that hung takes nothing off anybody's time.
+//!
+//! **A jump that a caller has seen** is taken off what has passed for the budget, once, since the budget's own times go on
+//! from there.
 //!
 //! **What a jump gives.** A budget that is charged or drawn on by a weir-sync that was in touch with the store before the
 //! jump refills by no more than the time that passed, whoever else does so before or after, and in whichever order. A jump
@@ -11,9 +18,10 @@
 //! started later goes by its machine's wall clock at first, and so does not fill budgets either unless that clock is ahead
 //! as well.
 
-/// How much more than expected is taken for time, in microseconds. A call may be on its way for so long: a store that hangs
-/// carries out what it was sent once it goes on. And the clocks of several servers may be so far apart.
-pub const MARGIN_US: u64 = 30_000_000;
+/// How much more than expected is taken for time, in microseconds. It is longer than weir-sync usually waits for an
+/// answer, so that a call which is merely slow is not sent twice; nor are those to several servers whose clocks are so far
+/// apart.
+pub const MARGIN_US: u64 = 1_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
 
@@ -29,18 +37,17 @@ pub struct Jump {
 /// What a weir-sync says of the store's clock when it sends a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// What the clock is expected to show, in microseconds, ...
-    pub expected_us: u64,
-    /// ... and the latest that it can; if it shows more, it has jumped.
+    /// The latest that the clock can show, in microseconds; if it shows more, it has jumped, or the call is late.
     pub latest_us: u64,
     /// The jumps that were seen.
     pub jump: Jump,
 }
 
 impl Bounds {
-    /// Nothing is known.
-    pub const NONE: Self =
-        Self { expected_us: u64::MAX, latest_us: u64::MAX, jump: Jump { seen_us: 0, length_us: 0 } };
+    /// The time of a call that is carried out when the clock shows `now_us`; none if it is refused.
+    pub fn at(self, now_us: u64) -> Option<StoreTime> {
+        (now_us <= self.latest_us).then_some(StoreTime { now_us, jump: self.jump })
+    }
 }
 
 /// What the store's clock shows at a call, and what the caller says of it.
@@ -48,14 +55,14 @@ impl Bounds {
 pub struct StoreTime {
     /// What it shows, in microseconds.
     pub now_us: u64,
-    /// What the caller says.
-    pub bounds: Bounds,
+    /// The jumps that the caller has seen.
+    jump: Jump,
 }
 
 /// A clock that never steps.
 impl From<u64> for StoreTime {
     fn from(now_us: u64) -> Self {
-        Self { now_us, bounds: Bounds::NONE }
+        Self { now_us, jump: Jump::default() }
     }
 }
 
@@ -66,11 +73,8 @@ impl StoreTime {
     /// that the caller had not seen yet, the jump is taken off as well, as far as so much has passed: that gives less, and
     /// never more.
     pub(crate) fn skipped_us(&self, since_us: u64) -> u64 {
-        let (now_us, Bounds { expected_us, latest_us, jump }) = (self.now_us, self.bounds);
-        let known_us = if since_us <= jump.seen_us { jump.length_us } else { 0 };
-        let from_us = if now_us > latest_us { expected_us.max(since_us) } else { now_us };
-        let beyond_us = now_us.saturating_sub(from_us);
-        known_us.saturating_add(beyond_us).min(now_us.saturating_sub(since_us))
+        let known_us = if since_us <= self.jump.seen_us { self.jump.length_us } else { 0 };
+        known_us.min(self.now_us.saturating_sub(since_us))
     }
 }
 
@@ -95,7 +99,7 @@ impl StoreClock {
 
     /// What to say with a call that is sent at `own_us`.
     pub fn bounds(&self, own_us: u64) -> Bounds {
-        Bounds { expected_us: self.expected_us(own_us), latest_us: self.latest_us(own_us), jump: self.jump }
+        Bounds { latest_us: self.latest_us(own_us), jump: self.jump }
     }
 
     /// A call that was sent at `sent_us` and answered by `own_us` says that the clock showed `shown_us`. Returns by how
@@ -150,7 +154,20 @@ mod tests {
     }
 
     fn skipped_s(clock: StoreClock, own_s: u64, now_us: u64, since_us: u64) -> u64 {
-        StoreTime { now_us, bounds: clock.bounds(own_s * S) }.skipped_us(since_us) / S
+        clock.bounds(own_s * S).at(now_us).unwrap().skipped_us(since_us) / S
+    }
+
+    #[test]
+    fn a_call_that_comes_later_than_the_clock_can_show_is_refused() {
+        let mut clock = StoreClock::new(BEGIN, 0);
+        clock.hear(10 * S, 10 * S, BEGIN + 10 * S);
+        let told = clock.bounds(20 * S);
+        assert!(told.at(BEGIN + 20 * S + MARGIN_US).is_some(), "within the margin");
+        assert_eq!(told.at(BEGIN + 25 * S), None, "the clock jumped, or the store hung for five seconds");
+        // It hung, as the weir-sync knows that it waited for so long. The call is sent again.
+        assert_eq!(clock.hear(20 * S, 25 * S, BEGIN + 25 * S), None);
+        let time = clock.bounds(25 * S).at(BEGIN + 25 * S).unwrap();
+        assert_eq!(time.skipped_us(BEGIN + 10 * S), 0, "all of it was time");
     }
 
     #[test]
@@ -169,16 +186,6 @@ mod tests {
             0,
             "what was there since it was seen"
         );
-        // The first call finds it.
-        let mut before = StoreClock::new(BEGIN, 0);
-        before.hear(10 * S, 10 * S, BEGIN + 10 * S);
-        assert_eq!(skipped_s(before, 20, BEGIN + HOUR + 20 * S, BEGIN), 3_600);
-        assert_eq!(
-            skipped_s(before, 20, BEGIN + HOUR + 20 * S, BEGIN + HOUR + 15 * S),
-            5,
-            "it cannot know how long ago"
-        );
-        assert_eq!(skipped_s(before, 20, BEGIN + 24 * S, BEGIN), 0, "within the margin");
     }
 
     #[test]
@@ -200,11 +207,11 @@ mod tests {
     #[test]
     fn jumps_add_up_and_a_step_back_takes_off_what_it_is() {
         let mut clock = jumped();
-        assert_eq!(clock.hear(21 * S, 21 * S, BEGIN + HOUR + 19 * S), None, "a small step back is none");
+        assert_eq!(clock.hear(21 * S, 21 * S, BEGIN + HOUR + 21 * S - S / 2), None, "a small step is none");
         assert!(clock.hear(22 * S, 22 * S, BEGIN + 3 * HOUR + 22 * S).is_some());
-        assert_eq!(skipped_s(clock, 23, BEGIN + 3 * HOUR + 23 * S, BEGIN), 3 * 3_600 + 2);
+        assert_eq!(skipped_s(clock, 23, BEGIN + 3 * HOUR + 23 * S, BEGIN), 3 * 3_600);
         assert!(clock.hear(24 * S, 24 * S, BEGIN + HOUR + 24 * S).is_none());
-        assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN), 3_602);
+        assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN), 3_600);
         assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN + HOUR + 24 * S + 1), 0);
     }
 

@@ -74,15 +74,16 @@ impl World {
         world
     }
 
-    /// What the store's clock shows, and what the caller knows of it.
+    /// What the store's clock shows, and what the caller knows of it. A call that is refused is sent again.
     fn time(&mut self, caller: usize) -> StoreTime {
         let shown_us = (BEGIN_US + self.now_us).saturating_add_signed(self.ahead_us);
         let caller = &mut self.callers[caller];
         let own_us = caller.own_us(self.now_us);
-        let time = StoreTime { now_us: shown_us, bounds: caller.clock.bounds(own_us) };
+        let first = caller.clock.bounds(own_us).at(shown_us);
         let heard = caller.clock.hear(own_us, own_us, shown_us);
         assert!(heard.is_none() || self.jumps > 0, "no clock jumped");
-        time
+        assert_eq!(first.is_none(), heard.is_some(), "nothing is under way for long");
+        first.or_else(|| caller.clock.bounds(own_us).at(shown_us)).expect("the clock was heard")
     }
 
     fn jump(&mut self, by_us: i64) {
@@ -182,9 +183,8 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
     };
     let mut at = |own_us, ahead_us| {
         let shown_us = BEGIN_US + own_us + ahead_us;
-        let time = StoreTime { now_us: shown_us, bounds: clock.bounds(own_us) };
         clock.hear(own_us, own_us, shown_us);
-        time
+        clock.bounds(own_us).at(shown_us).expect("the clock was heard")
     };
     assert_eq!(escrow.draw(at(0, 0), "a", &draw(1, 0, 70_000)).given, 70_000);
     let drawn = escrow.draw(at(SECOND_US, HOUR_US), "b", &draw(2, 0, 0));

@@ -22,21 +22,25 @@
 --           many microseconds ago the first that is not on record may have been admitted, how many
 --           tokens the POP's own bucket has not refilled since, and when the report was made, in
 --           milliseconds of the POP's clock
--- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): what it is expected to
---           show, the latest that it can; what it showed when it was seen to have jumped, and how far it has
+-- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
+--           show; what it showed when it was seen to have jumped, and how far it has
 --
--- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}
+-- Returns   {deficit_us, deficit_ns, spread, charged, now_us, members}; or, if the clock
+--           shows more than it can, the error "LATE <now_us>", and nothing is written
 --
 -- The numbers in capitals are set in front of this text from the constants of weir_budget.
 
 local key, region, pop = KEYS[1], ARGV[1], ARGV[7]
 local token_us, token_ns, fill_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local FIXED, FIRST, EACH, LAST = 8, 8, 6, #ARGV - 4
-local expected, latest = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2])
-local jump_seen, jumped = tonumber(ARGV[LAST + 3]), tonumber(ARGV[LAST + 4])
+local FIXED, FIRST, EACH, LAST = 8, 8, 6, #ARGV - 3
+local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
 local store_now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- The clock has jumped, or the caller has given up since. It knows which, and asks again if it still wants to.
+if store_now > latest then
+  return {err = string.format('LATE %.0f', store_now)}
+end
 
 -- tostring() keeps 14 digits only.
 local function whole(number)
@@ -83,11 +87,9 @@ local function on_record(place)
   return was and {tonumber(was), tonumber(seen), tonumber(last_made), tonumber(delay)}
 end
 
--- How much of the time since the store's clock showed `since` never was: it jumped ahead, as the caller's clock exposes.
+-- How much of the time since the store's clock showed `since` never was: it jumped ahead, as the caller has seen.
 local function skipped(since)
-  local before = since <= jump_seen and jumped or 0
-  local beyond = store_now > latest and math.max(0, store_now - math.max(expected, since)) or 0
-  return math.min(before + beyond, math.max(0, store_now - since))
+  return math.min(since <= jump_seen and jumped or 0, math.max(0, store_now - since))
 end
 
 -- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the caller's

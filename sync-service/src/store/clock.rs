@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
+/// How many arguments tell a script what is known of the clock.
+const TOLD: usize = 3;
 /// Where rows of scripts that tell the time say what the clock shows.
 const SHOWN_AT: usize = 4;
+/// The error by which they refuse a call, as the clock shows more than it says that it can; it says what it shows.
+pub(super) const LATE: &str = "LATE";
 
 /// The clocks of all servers.
 #[derive(Debug)]
@@ -61,10 +65,22 @@ pub struct Told {
 impl Told {
     /// Tells it to a script that goes by it: its last arguments.
     pub fn add_to(&self, command: &mut Cmd) {
-        let Bounds { expected_us, latest_us, jump } = self.bounds;
-        for us in [expected_us, latest_us, jump.seen_us, jump.length_us] {
-            command.arg(us.min(COUNT_MAX));
+        let Bounds { latest_us, jump } = self.bounds;
+        let args: [u64; TOLD] = [latest_us, jump.seen_us, jump.length_us];
+        command.arg(&args.map(|us| us.min(COUNT_MAX)));
+    }
+
+    /// The same command, but told this.
+    pub fn instead(&self, command: &Cmd) -> Cmd {
+        let (args, mut again) = (command.args_iter(), Cmd::new());
+        let others = args.len().saturating_sub(TOLD);
+        for arg in args.take(others) {
+            if let Arg::Simple(arg) = arg {
+                again.arg(arg);
+            }
         }
+        self.add_to(&mut again);
+        again
     }
 }
 
@@ -99,8 +115,14 @@ impl ServerClock {
     }
 }
 
-fn shown_us(row: &Value) -> Option<u64> {
-    let Value::Array(row) = row else { return None };
+/// What the clock showed when a call was refused, if it was.
+pub(super) fn late_us(answer: &Value) -> Option<u64> {
+    let Value::ServerError(error) = answer else { return None };
+    error.details().filter(|_| error.code() == LATE)?.parse().ok()
+}
+
+fn shown_us(answer: &Value) -> Option<u64> {
+    let Value::Array(row) = answer else { return late_us(answer) };
     match row.get(SHOWN_AT)? {
         Value::Int(us) => u64::try_from(*us).ok(),
         _ => None,

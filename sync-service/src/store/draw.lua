@@ -18,11 +18,12 @@
 --           the next one's end
 -- ARGV[11..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
--- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): what it is expected to
---           show, the latest that it can; what it showed when it was seen to have jumped, and how far it has
+-- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
+--           show; what it showed when it was seen to have jumped, and how far it has
 --
 -- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, lease_ms, left (of a window),
---            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all}}
+--            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all}};
+--            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
 --
 -- The maxima in capitals, from the constants of weir_budget, are set in front of this text.
 
@@ -30,12 +31,15 @@ local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local leased_us, held_us, longest_us = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local is_steady = longest_us == 0
-local BOUNDARY, FIRST, EACH, LAST, REFUSED = 8, 11, 3, #ARGV - 4, -1
-local expected, latest = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2])
-local jump_seen, jumped = tonumber(ARGV[LAST + 3]), tonumber(ARGV[LAST + 4])
+local BOUNDARY, FIRST, EACH, LAST, REFUSED = 8, 11, 3, #ARGV - 3, -1
+local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- The clock has jumped, or the caller has given up since. It knows which, and asks again if it still wants to.
+if now > latest then
+  return {err = string.format('LATE %.0f', now)}
+end
 
 -- Known epochs by their fields, how many there are in all, and those to be written.
 local holders, holders_len, updates = {}, 0, {}
@@ -105,11 +109,9 @@ local function forget(ended_us)
   end
 end
 
--- How much of the time since the clock showed `since` never was: it jumped ahead, as the caller's clock exposes.
+-- How much of the time since the clock showed `since` never was: it jumped ahead, as the caller has seen.
 local function skipped(since)
-  local before = since <= jump_seen and jumped or 0
-  local beyond = now > latest and math.max(0, now - math.max(expected, since)) or 0
-  return math.min(before + beyond, math.max(0, now - since))
+  return math.min(since <= jump_seen and jumped or 0, math.max(0, now - since))
 end
 
 -- The clock has stepped by so much: leases last as long as they had left, and no longer.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::StoreError;
+use super::clock::LATE;
 
 /// What Redis answers to an unknown user, and to a connection without one.
 const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
@@ -28,7 +29,8 @@ const TLS: [(&str, &str); 5] = [
 
 /// Why there was no answer within `limit`, or not the one that was asked for.
 pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
-    if error.is_timeout() {
+    // Refused as late, and again: by now it is.
+    if error.is_timeout() || error.code() == Some(LATE) {
         return StoreError::Slow(limit.as_millis());
     }
     let said = said(error);

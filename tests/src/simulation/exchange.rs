@@ -110,12 +110,17 @@ impl World {
 
     fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
         let bounds = self.syncs[sync].store_bounds(now);
-        let asker = Asker { sync, life: self.syncs[sync].life, at: now, bounds };
+        let asker = Asker { sync, life: self.syncs[sync].life, at: now, sent_at: now, bounds };
         if self.syncs[sync].is_store_lost() && !matches!(question, Question::Probe) {
             return self.act(now, asker, question, None);
         }
+        self.ask(now, asker, question);
+    }
+
+    /// Puts a question on its way to the store.
+    fn ask(&mut self, now: u64, asker: Asker, question: Question) {
         let question = Rc::new(RefCell::new(Some(question)));
-        let arrivals = self.network.far(self.syncs[sync].region, &mut self.rng);
+        let arrivals = self.network.far(self.syncs[asker.sync].region, &mut self.rng);
         if arrivals[0].is_none() {
             self.gives_up(asker, question);
             return;
@@ -151,9 +156,11 @@ impl World {
 
     fn answer(&mut self, now: u64, asker: Asker, question: &Question) -> Answer {
         let member = self.syncs[asker.sync].member.clone();
-        let time = StoreTime { now_us: self.store.clock.at_us(now), bounds: asker.bounds };
+        let now_us = self.store.clock.at_us(now);
+        let time = asker.bounds.at(now_us);
         match question {
             Question::Report(_, pending) => {
+                let Some(time) = time else { return Answer::Late(now_us) };
                 let pop = pending.pop();
                 let accounts =
                     self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
@@ -165,6 +172,7 @@ impl World {
                 Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => {
+                let Some(time) = time else { return Answer::Late(now_us) };
                 Answer::Look(self.charge(now, time, &member, "", look.items()).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
@@ -209,10 +217,18 @@ impl World {
             return;
         }
         if let Some(answer) = &answer {
-            sync.hear_clock(asker.at, now, answer);
+            sync.hear_clock(asker.sent_at, now, answer);
         }
         // It is answered once, however often it arrived.
         let Some(question) = question.take() else { return };
+        let answer = match answer {
+            Some(Answer::Late(_)) if asker.sent_at == asker.at => {
+                let bounds = sync.store_bounds(now);
+                return self.ask(now, Asker { sent_at: now, bounds, ..asker }, question);
+            }
+            Some(Answer::Late(_)) => None,
+            answer => answer,
+        };
         if let Some(pause_ns) = sync.heard_of_store(&question, answer.is_some(), asker.at, now) {
             self.queue.push(now + pause_ns, Event::Probe { sync: asker.sync, life: asker.life });
         }

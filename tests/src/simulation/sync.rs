@@ -53,6 +53,8 @@ pub(super) enum Answer {
     Look(Vec<Result<Account, ()>>),
     Bans(Vec<BannedKey>),
     Probe,
+    /// The store's clock shows this, which is later than the call said that it can: nothing was done.
+    Late(u64),
 }
 
 /// What to do once the store has answered.
@@ -157,6 +159,7 @@ impl Sync {
                 charged.chain(drawn.iter().flatten().map(|drawn| drawn.now_us)).next()
             }
             Answer::Look(accounts) => accounts.iter().flatten().map(|account| account.now_us).next(),
+            Answer::Late(now_us) => Some(*now_us),
             _ => None,
         };
         let (sent_us, own_us) = (self.own_us(asked_at), self.own_us(now));

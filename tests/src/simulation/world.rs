@@ -39,12 +39,14 @@ pub(super) struct Call {
     pub(super) worker: usize,
 }
 
-/// A weir-sync that asked the store: in which of its lives, and when.
+/// A weir-sync that asks the store: in which of its lives, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) sync: usize,
     pub(super) life: u32,
     pub(super) at: u64,
+    /// When the call was sent: later, if the store called the first one late.
+    pub(super) sent_at: u64,
     /// What it knew of the store's clock then.
     pub(super) bounds: Bounds,
 }

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use weir_budget::escrow::{Claim, Draw, Law};
 use weir_budget::store_clock::MARGIN_US;
-use weir_sync::store::Store;
+use weir_sync::store::{Batch, Store};
 use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
 use weir_wire::quota::Period;
 
 use crate::server::Server;
-use crate::{charge, charge_as, connected, count, entry, id, open, quota};
+use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, quota};
 
 const HOUR_S: u64 = 3_600;
 
@@ -42,7 +43,7 @@ async fn two_weir_syncs_in_turn_get_what_time_gives_though_one_started_after_the
     }
     redis.set_ahead(HOUR_S);
     let late = open(&redis.url());
-    crate::in_reach(&late).await;
+    in_reach(&late).await;
     let mut more = [0; 3];
     for epoch in 2..30_u32 {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -73,13 +74,88 @@ async fn a_jump_pays_no_debt() {
     }
     redis.set_ahead(HOUR_S);
     let late = open(&redis.url());
-    crate::in_reach(&late).await;
+    in_reach(&late).await;
     for (store, value) in [(&store, b"a"), (&late, b"a"), (&late, b"b"), (&store, b"b")] {
         let member = if std::ptr::eq(store, &raw const late) { "syd" } else { "iad" };
         let of = entry(value, quota, vec![count(1, 1, 1)]);
         let account = charge_as(store, member, &format!("{member}1"), of).await.unwrap();
         assert!(account.deficit_ns > 490 * quota.token_ns(), "{account:?}");
     }
+}
+
+/// How many calls it refused, as its clock showed more than they said that it can.
+async fn refused(redis: &Redis) -> u32 {
+    if redis.section("errorstats").await.contains("errorstat_LATE") {
+        return redis.info("errorstats", "errorstat_LATE:count=").await;
+    }
+    0
+}
+
+#[tokio::test]
+async fn a_call_that_finds_a_jump_is_refused_and_sent_once_more_and_no_other() {
+    let redis = with_own_clock().await;
+    let store = connected(&redis).await;
+    let quota = quota(1, Period::Second, 100);
+    let charge_all = async |admitted| {
+        let entries: Vec<_> =
+            (0..20).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
+        let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+        accounts.into_iter().map(|account| account.unwrap().charged).sum::<u64>()
+    };
+    assert_eq!(charge_all(200).await, 4_000);
+    assert_eq!(refused(&redis).await, 0);
+    redis.set_ahead(HOUR_S);
+    assert_eq!(charge_all(205).await, 100, "each once");
+    assert_eq!(refused(&redis).await, 20, "each once");
+    assert_eq!(charge_all(210).await, 100);
+    assert_eq!((refused(&redis).await, store.clock_jumps()), (20, 1));
+}
+
+/// What a Redis that hangs is sent, it carries out when it goes on.
+#[tokio::test]
+async fn the_time_for_which_a_redis_hung_was_time() {
+    let redis = with_own_clock().await;
+    let store = connected(&redis).await;
+    let quota = quota(10, Period::Second, 1_000);
+    let look = async |pop| charge_as(&store, "fra", pop, entry(b"a", quota, vec![])).await;
+    charge(&store, entry(b"a", quota, vec![count(1, 900, 900)])).await.unwrap();
+    let (before, began) = (look("fra1").await.unwrap().deficit_ns, Instant::now());
+    redis.freeze();
+    look("fra1").await.unwrap_err();
+    tokio::time::sleep_until((began + 3 * Duration::from_micros(MARGIN_US)).into()).await;
+    redis.thaw();
+    in_reach(&store).await;
+    until("it to have been refused", async || (refused(&redis).await == 1).then_some(())).await;
+    let after = look("fra1").await.unwrap().deficit_ns;
+    let refilled = Duration::from_nanos(before - after);
+    assert!(refilled >= 3 * Duration::from_micros(MARGIN_US), "{refilled:?}");
+    assert_eq!((refused(&redis).await, store.clock_jumps()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_jump_of_one_node_of_a_cluster_is_its_own() {
+    let cluster = Cluster::start_masters_with(&Setup { has_own_clock: true, ..Setup::default() }).await;
+    let store = open(&cluster.url());
+    in_reach(&store).await;
+    let quota = quota(10, Period::Second, 100);
+    let charge_all = async |admitted| {
+        let entries: Vec<_> =
+            (0..60).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
+        let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+        accounts.into_iter().map(|account| account.ok().map(|account| account.deficit_ns)).collect()
+    };
+    let began = Instant::now();
+    let owed: Vec<u64> = until("every key to be charged", async || charge_all(500).await).await;
+    // The other nodes would take one that is an hour ahead for dead.
+    cluster.masters()[0].set_ahead(3);
+    let owing: Option<Vec<u64>> = charge_all(500).await;
+    let passed_ns = u64::try_from(began.elapsed().as_nanos()).unwrap();
+    for (owed_ns, owing_ns) in owed.into_iter().zip(owing.expect("none fails")) {
+        assert!(owed_ns - owing_ns <= passed_ns, "{} ns in {passed_ns}", owed_ns - owing_ns);
+    }
+    let refused = [refused(&cluster.masters()[0]).await, refused(&cluster.masters()[1]).await];
+    assert!(refused[0] > 0 && refused[1] == 0, "{refused:?}");
+    assert_eq!(store.clock_jumps(), 1);
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
-//! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock.
+//! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock, and on when
+//! to refuse a call.
 
 use std::collections::BTreeMap;
 
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, Script, ScriptInvocation};
 use weir_budget::budget::{Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{Claim, Draw, Escrow, Law};
 use weir_budget::spread::fill_us;
-use weir_budget::store_clock::{Bounds, Jump, StoreTime};
+use weir_budget::store_clock::{Bounds, Jump};
 use weir_sync::store::redis::{charge_script, draw_script};
 use weir_tests::redis::Redis;
 use weir_wire::quota::{Period, Quota};
@@ -16,23 +17,28 @@ use crate::equality::Random;
 use crate::{id, quota};
 
 /// Calls per seed.
-const CALLS: u64 = 400;
-/// Spans around now that callers speak of, in microseconds. Calls are less than a millisecond apart.
+const CALLS: u64 = 600;
+/// Spans around the call before that callers speak of, in microseconds. Calls are less than a millisecond apart.
 const SPANS_US: [i64; 8] = [0, -300, -2_000, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2];
 
 /// What a caller says of a clock that showed `last_us` at the call before.
 fn bounds(random: &mut Random, last_us: u64) -> Bounds {
     let mut near = || last_us.saturating_add_signed(random.pick(&SPANS_US));
-    let (expected_us, latest_us, seen_us) = (near(), near(), near());
-    Bounds {
-        expected_us,
-        latest_us,
-        jump: Jump { seen_us, length_us: random.pick(&[0, 200, 3_000, 3_600_000_000]) },
-    }
+    let (latest_us, seen_us) = (near(), near());
+    Bounds { latest_us, jump: Jump { seen_us, length_us: random.pick(&[0, 200, 3_000, 3_600_000_000]) } }
 }
 
-fn tell(call: &mut redis::ScriptInvocation<'_>, bounds: Bounds) {
-    call.arg(bounds.expected_us).arg(bounds.latest_us).arg(bounds.jump.seen_us).arg(bounds.jump.length_us);
+/// What the script answers, or what the clock showed when it refused the call.
+async fn invoke<T: FromRedisValue>(
+    call: &mut ScriptInvocation<'_>,
+    bounds: Bounds,
+    connection: &mut MultiplexedConnection,
+) -> Result<T, u64> {
+    call.arg(bounds.latest_us).arg(bounds.jump.seen_us).arg(bounds.jump.length_us);
+    call.invoke_async(connection).await.map_err(|error| {
+        assert_eq!(error.code(), Some("LATE"), "{error}");
+        error.detail().and_then(|shown_us| shown_us.parse().ok()).expect("what the clock shows")
+    })
 }
 
 #[tokio::test]
@@ -41,7 +47,7 @@ async fn a_charge_is_the_same_to_both() {
     let (mut connection, script) = (redis.connection().await, Script::new(&charge_script()));
     for seed in [1, 2, 3, 0x5eed] {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Budget>::new());
-        let (mut last_us, mut deepest) = (0, 0);
+        let (mut last_us, mut deepest, mut refused) = (0, 0, 0);
         for n in 0..CALLS {
             let (key, quota) =
                 (random.below(3), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]));
@@ -62,14 +68,22 @@ async fn a_charge_is_the_same_to_both() {
             let demand = Demand { milli: 0, askers: 1 };
             let row =
                 charge(&mut connection, &script, &format!("{seed}:{key}"), quota, pop, &counts, bounds).await;
-            let (deficit_us, rest_ns, spread, charged, now_us, _) = row;
+            let (deficit_us, rest_ns, spread, charged, now_us, _) = match row {
+                Ok(row) => row,
+                Err(now_us) => {
+                    assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
+                    (last_us, refused) = (now_us, refused + 1);
+                    continue;
+                }
+            };
             let charge = Charge { quota, member: "m", demand, pop, counts: &counts };
-            let expected = references.entry(key).or_default().charge(StoreTime { now_us, bounds }, &charge);
+            let time = bounds.at(now_us).expect("it was not refused");
+            let expected = references.entry(key).or_default().charge(time, &charge);
             let is = (deficit_us * 1_000 + rest_ns, spread, charged);
             assert_eq!(is, (expected.deficit_ns, expected.spread, expected.charged), "seed {seed}, call {n}");
             (last_us, deepest) = (now_us, deepest.max(deficit_us));
         }
-        assert!(deepest > 10_000_000, "seed {seed} tests too little");
+        assert!(deepest > 10_000_000 && refused > CALLS / 4, "seed {seed} tests too little");
     }
 }
 
@@ -83,7 +97,7 @@ async fn charge(
     pop: &str,
     counts: &[Count],
     bounds: Bounds,
-) -> ChargeRow {
+) -> Result<ChargeRow, u64> {
     let mut call = script.key(format!("weir:{{{key}}}"));
     call.arg("m").arg(0).arg(1);
     call.arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(fill_us(quota)).arg(pop);
@@ -91,8 +105,7 @@ async fn charge(
         call.arg(format!("{:016x}", count.epoch)).arg(count.admitted).arg(count.unconfirmed);
         call.arg(count.span_us).arg(count.missing).arg(count.made_ms);
     }
-    tell(&mut call, bounds);
-    call.invoke_async(connection).await.unwrap()
+    invoke(&mut call, bounds, connection).await
 }
 
 #[tokio::test]
@@ -101,7 +114,7 @@ async fn a_draw_is_the_same_to_both() {
     let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
     for seed in [1, 2, 3, 0x5eed] {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
-        let (mut last_us, mut given) = (0, 0);
+        let (mut last_us, mut given, mut refused) = (0, 0, 0);
         for n in 0..CALLS {
             let (key, quota) = (random.below(3), random.pick(&[slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
@@ -119,11 +132,17 @@ async fn a_draw_is_the_same_to_both() {
             for claim in &draw.claims {
                 call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead);
             }
-            tell(&mut call, bounds);
-            let row: DrawRow = call.invoke_async(&mut connection).await.unwrap();
-            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, _) = row;
-            let reference = references.entry(key).or_default();
-            let expected = reference.draw(StoreTime { now_us, bounds }, pop, &draw);
+            let row: Result<DrawRow, u64> = invoke(&mut call, bounds, &mut connection).await;
+            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, _) = match row {
+                Ok(row) => row,
+                Err(now_us) => {
+                    assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
+                    (last_us, refused) = (now_us, refused + 1);
+                    continue;
+                }
+            };
+            let time = bounds.at(now_us).expect("it was not refused");
+            let expected = references.entry(key).or_default().draw(time, pop, &draw);
             let is = (deficit_us * 1_000 + rest_ns, outstanding, drawn);
             assert_eq!(
                 is,
@@ -137,7 +156,7 @@ async fn a_draw_is_the_same_to_both() {
             assert_eq!(charged, leased.collect::<Vec<_>>(), "seed {seed}, call {n}: {draw:?}");
             (last_us, given) = (now_us, given + drawn);
         }
-        assert!(given > 30, "seed {seed} gave {given}: it tests too little");
+        assert!(given > 30 && refused > CALLS / 4, "seed {seed} gave {given}: it tests too little");
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::script::Lua;
 use crate::store::StoreError;
+use crate::store::clock::late_us;
 use crate::store::link::{Link, Open};
 use crate::store::trouble::explain;
 
@@ -49,7 +50,8 @@ pub(super) struct Manner {
 }
 
 /// Sends `calls` of `script`, and returns an answer for each, which may be an error. Those that find the script lost are
-/// sent once more behind it, which is harmless. Fails if there is no connection, or no answer in time.
+/// sent once more behind it, which is harmless, and those that are refused as late once more as well, now that the server's
+/// clock was heard. Fails if there is no connection, or no answer in time.
 pub(super) async fn exchange(
     link: &Link,
     mut calls: Vec<Cmd>,
@@ -85,6 +87,10 @@ pub(super) async fn exchange(
                 }
             }
         }
+        if let Some(told) = told {
+            link.clock.hear(told, &values);
+            send_late_again(link, &open, &first, manner, &mut values).await?;
+        }
         Ok(values)
     };
     // One limit for both tries: a report waits no longer because a server was restarted.
@@ -94,12 +100,7 @@ pub(super) async fn exchange(
         Err(_) => Err(StoreError::Slow(longest.as_millis())),
     };
     match values {
-        Ok(values) => {
-            if let Some(told) = told {
-                link.clock.hear(told, &values);
-            }
-            Ok((open, values))
-        }
+        Ok(values) => Ok((open, values)),
         Err(reason) => {
             let is_its_own = match reason {
                 StoreError::Unconfirmed(_) => false,
@@ -113,6 +114,30 @@ pub(super) async fn exchange(
             Err(reason)
         }
     }
+}
+
+/// Sends those calls once more that were refused as late, now that the server's clock was heard.
+async fn send_late_again(
+    link: &Link,
+    open: &Open,
+    sent: &Pipeline,
+    manner: Manner,
+    values: &mut [Value],
+) -> Result<(), StoreError> {
+    let sent = sent.cmd_iter().filter(|command| !is_asking(command)).zip(values);
+    let late: Vec<_> = sent.filter(|(_, value)| late_us(value).is_some()).collect();
+    if late.is_empty() {
+        return Ok(());
+    }
+    let told = link.clock.tell();
+    let (calls, values): (Vec<_>, Vec<_>) =
+        late.into_iter().map(|(call, value)| (told.instead(call), value)).unzip();
+    let again = query(&mut pipeline(calls, manner.is_asking), open, manner.wait).await?;
+    link.clock.hear(told, &again);
+    for (value, answer) in values.into_iter().zip(again) {
+        *value = answer;
+    }
+    Ok(())
 }
 
 /// What `link` answered over `open`; the link hears of a refusal.
@@ -129,6 +154,10 @@ pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
         Value::ServerError(error) => Some(RedisError::from(error.clone()).kind()),
         _ => None,
     }
+}
+
+fn is_asking(command: &Cmd) -> bool {
+    command.args_iter().next() == Some(redis::Arg::Simple(b"ASKING"))
 }
 
 fn pipeline(calls: Vec<Cmd>, is_asking: bool) -> Pipeline {
