@@ -270,6 +270,9 @@ async fn keeps_on_a_full_list_what_matters(store: &dyn Store) {
     assert_eq!(list.len(), HOT_MAX);
     let is_among = |list: &[HotKey], key: &HotKey| list.iter().any(|listed| listed.id == key.id);
     assert!(few.iter().all(|key| is_among(&list, key)));
+    let late = ranked(30_000, 3);
+    let list = store.hot(std::slice::from_ref(&late)).await.unwrap();
+    assert!(list.len() == HOT_MAX && is_among(&list, &late), "one that matters less makes room");
     until("what nobody names any more to leave", async || {
         let list = store.hot(&many(20_000)).await.unwrap();
         (!few.iter().any(|key| is_among(&list, key))).then_some(())
