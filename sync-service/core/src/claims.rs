@@ -50,7 +50,7 @@ pub enum Reason {
     Tokens,
     /// More keys than the POP's share.
     Keys,
-    /// A ban that no rule imposes, a longer one, or too many.
+    /// A ban that no rule imposes, or too many.
     Ban,
 }
 
@@ -131,14 +131,15 @@ impl Claims {
     pub(crate) fn visit(&mut self, now: Time, report: &Report) -> Visit<'_> {
         self.hear(now, report);
         let reason = if report.running.version > self.newest { Reason::Newer } else { Reason::Rule };
-        let doubt = |rule| find(self.rules.as_ref(), rule).is_err().then_some(reason);
+        let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
         let doubts = report.rules.iter().map(doubt).collect();
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
         Visit { now, made_at, pop, meters: &mut self.meters, doubts, refusals: &mut self.refusals }
     }
 
-    /// Drops the bans of `report` that its POP may not announce.
+    /// Drops the bans of `report` that its POP may not announce, and shortens those that are longer than their rule's: a
+    /// POP's clock that steps back makes what is left of them longer.
     pub(crate) fn check_bans(&mut self, now: Time, report: &mut Report) {
         if report.bans.is_empty() {
             return;
@@ -147,15 +148,15 @@ impl Claims {
         let Self { rules, pops, refusals, .. } = self;
         let Some(pop) = pops.get_mut(&report.pop) else { return report.bans.clear() };
         let of = &report.rules;
-        report.bans.retain(|ban| {
+        report.bans.retain_mut(|ban| {
             // Checked when the report was read.
             let Some(rule) = of.get(usize::from(ban.rule)) else { return false };
-            let expected =
-                find(rules.as_ref(), rule).map_or(0, |known| known.map_or(u32::MAX, |known| known.ban_ms));
-            let is_believed = ban.for_ms <= expected && pop.announce_ban();
+            let expected = ban_ms(rules.as_ref(), rule).unwrap_or(0);
+            let is_believed = expected > 0 && pop.announce_ban();
             if !is_believed {
                 refuse(refusals, Reason::Ban, rule, u64::from(ban.for_ms), u64::from(expected));
             }
+            ban.for_ms = ban.for_ms.min(expected);
             is_believed
         });
     }
@@ -251,14 +252,12 @@ pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     (rate_milli + surplus_milli).max(1_000) * DEMAND_TIMES
 }
 
-/// The rule among those that are kept; `None` if no rules are known. An error if it is not one of them.
-fn find<'a>(
-    rules: Option<&'a BTreeMap<String, Vec<KnownRule>>>,
-    rule: &Rule,
-) -> Result<Option<&'a KnownRule>, ()> {
-    let Some(rules) = rules else { return Ok(None) };
-    let known = rules.get(&rule.name).into_iter().flatten().find(|known| known.rule == *rule);
-    known.map(Some).ok_or(())
+/// For how long `rule` may ban a key, in milliseconds: the longest of the versions that are kept, and any time if no rules
+/// are known. `None` if it is in none of them.
+fn ban_ms(rules: Option<&BTreeMap<String, Vec<KnownRule>>>, rule: &Rule) -> Option<u32> {
+    let Some(rules) = rules else { return Some(u32::MAX) };
+    let known = rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule);
+    known.map(|known| known.ban_ms).max()
 }
 
 fn refuse(refusals: &mut Vec<Refusal>, reason: Reason, rule: &Rule, claimed: u64, expected: u64) {

@@ -252,22 +252,24 @@ fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
 }
 
 #[test]
-fn a_ban_is_one_that_a_rule_imposes() {
+fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     let mut hub = hub(0);
-    let known = vec![
-        KnownRule { rule: rule(quota()), ban_ms: 60_000 },
-        KnownRule { rule: Rule { name: "s".into(), ..rule(quota()) }, ban_ms: 0 },
-    ];
-    hub.know_rules(7, known);
-    let mut is_news = |rule_at: u16, value: u8, for_ms: u32| {
+    let penalty =
+        |name: &str, ban_ms: u32| KnownRule { rule: Rule { name: name.into(), ..rule(quota()) }, ban_ms };
+    // The penalty of `r` is another in the version before.
+    hub.know_rules(7, vec![penalty("r", 30_000), penalty("r", 60_000), penalty("s", 0)]);
+    let mut listed = |rule_at: u16, value: u8, for_ms: u32| {
         let rules = ["r", "s", "t"].map(|name| Rule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
-        hub.report(at(0), 1 << 50, Report { rules, bans, ..report(0, vec![]) }).has_bans()
+        let is_news = hub.report(at(0), 1 << 50, Report { rules, bans, ..report(0, vec![]) }).has_bans();
+        let list = hub.share_bans(at(0));
+        let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
+        assert_eq!(is_news, listed.is_some());
+        listed
     };
-    assert!(is_news(0, 1, 60_000));
-    for (rule_at, value, for_ms) in [(0, 2, 60_001), (1, 3, 1_000), (2, 4, 1_000)] {
-        assert!(!is_news(rule_at, value, for_ms), "{rule_at} {for_ms}");
-    }
+    assert_eq!(listed(0, 1, 60_000), Some(60_000));
+    assert_eq!(listed(0, 2, 60_114), Some(60_000), "its POP's clock stepped back");
+    assert_eq!([listed(1, 3, 1_000), listed(2, 4, 1_000)], [None, None]);
 }
 
 #[test]
