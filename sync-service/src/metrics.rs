@@ -142,6 +142,8 @@ metrics! {
     store_errors: Family<Kind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
+    /// Servers of the store of which no replica confirms draws, where `store_wait_ms` has them wait for one.
+    store_masters_alone: Gauge;
     /// How often the store's clock jumped ahead, which refills no budget.
     store_clock_jumps: Counter;
     /// Requests refused, by status.

@@ -137,11 +137,27 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the store is in reach; an error says why not.
+    /// Whether the store is in reach, and a replica of it confirms draws, if it is to; an error says why not.
     pub async fn ready(&self) -> Result<(), StoreError> {
         let result = self.store.ping().await;
         self.metrics.store_up.set(i64::from(result.is_ok()));
-        result
+        let masters = self.store.masters();
+        let (mut alone, mut reason) = (0, None);
+        for master in &masters {
+            match &master.confirms {
+                Ok(()) => {}
+                Err(why) => {
+                    // At first nobody has asked.
+                    alone += usize::from(*why != StoreError::Connecting);
+                    reason = Some(why);
+                }
+            }
+        }
+        self.metrics.store_masters_alone.set(gauge(alone));
+        result?;
+        // As with masters out of reach: it is ready for the keys of the others.
+        let is_any_good = masters.iter().any(|master| master.confirms.is_ok());
+        reason.filter(|_| !is_any_good).map_or(Ok(()), |reason| Err(reason.clone()))
     }
 
     /// Brings the metrics that are not counted as they happen up to date.

@@ -27,7 +27,7 @@ use crate::secrets::Secrets;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
-use crate::store::{Store, StoreError};
+use crate::store::{Master, Store, StoreError};
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -58,6 +58,9 @@ pub enum RunError {
     /// The store was tried, and cannot be used now.
     #[error("{0}")]
     Unusable(StoreError),
+    /// Draws on it have to wait for a replica, and none confirms them.
+    #[error("the store's server at {0}: {1}")]
+    Alone(String, StoreError),
 }
 
 /// Where a weir-sync listens.
@@ -248,14 +251,23 @@ pub async fn try_store(config: &Config) -> Result<(), RunError> {
     let store = open_store(config)?;
     let tried = async {
         loop {
-            match store.ping().await {
-                Err(StoreError::Connecting) => sleep(TRY_PAUSE).await,
+            match try_once(&*store).await {
+                Err(
+                    RunError::Unusable(StoreError::Connecting) | RunError::Alone(_, StoreError::Connecting),
+                ) => {
+                    sleep(TRY_PAUSE).await;
+                }
                 answer => return answer,
             }
         }
     };
-    let answer = timeout(TRY_TIMEOUT, tried).await;
-    answer.unwrap_or(Err(StoreError::Connecting)).map_err(RunError::Unusable)
+    timeout(TRY_TIMEOUT, tried).await.unwrap_or(Err(RunError::Unusable(StoreError::Connecting)))
+}
+
+async fn try_once(store: &dyn Store) -> Result<(), RunError> {
+    store.ping().await.map_err(RunError::Unusable)?;
+    let alone = |master: Master| Some(RunError::Alone(master.server, master.confirms.err()?));
+    store.masters().into_iter().find_map(alone).map_or(Ok(()), Err)
 }
 
 /// The store that `config` names. Must run inside tokio. Fails if its settings cannot be used.

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionInfo, ErrorKind, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates,
@@ -291,9 +292,19 @@ impl From<DialError> for StoreError {
     }
 }
 
-async fn ask(sentinel: &Client, master: &str) -> RedisResult<Option<(String, u16)>> {
+/// A connection; `limit` is what its opening may take, and is not kept here.
+pub(super) async fn connect(client: &Client, limit: Duration) -> Result<MultiplexedConnection, StoreError> {
+    unlimited(client).await.map_err(|error| explain(&error, limit))
+}
+
+/// A connection without any limits: those that wait for it, and for answers, have theirs.
+async fn unlimited(client: &Client) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+async fn ask(sentinel: &Client, master: &str) -> RedisResult<Option<(String, u16)>> {
+    let mut connection = unlimited(sentinel).await?;
     redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).query_async(&mut connection).await
 }
 

@@ -16,18 +16,23 @@ mod probe;
 mod round_trips;
 mod state;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Pipeline;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::StoreError;
 use super::clock::ServerClock;
+use super::dial::connect;
 pub use episode::Episode;
-use keeper::Keeper;
+use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 pub use place::{Place, Tag};
+use probe::probe;
 pub use state::Open;
 use state::State;
 
@@ -36,6 +41,7 @@ use state::State;
 pub struct Link {
     /// The server's clock.
     pub clock: ServerClock,
+    place: Place,
     state: Arc<watch::Sender<State>>,
     failed: Arc<Notify>,
     task: JoinHandle<()>,
@@ -47,8 +53,9 @@ impl Link {
     pub fn new(place: Place, response_timeout: Duration, scripts: Arc<[String]>, clock: ServerClock) -> Self {
         let state = Arc::new(watch::Sender::new(State::Opening));
         let failed = Arc::new(Notify::new());
-        let keeper = Keeper::new(place, response_timeout, scripts, Arc::clone(&failed), Arc::clone(&state));
-        Self { clock, state, failed, task: tokio::spawn(keeper.run()) }
+        let keeper =
+            Keeper::new(place.clone(), response_timeout, scripts, Arc::clone(&failed), Arc::clone(&state));
+        Self { clock, place, state, failed, task: tokio::spawn(keeper.run()) }
     }
 
     /// The connection, or at once why there is none.
@@ -66,6 +73,41 @@ impl Link {
         // Either the link's own state says why there is none, or it is still being opened.
         let _ = timeout_at(until, states.wait_for(|state| !matches!(state, State::Opening))).await;
         self.connection()
+    }
+
+    /// Whether it is known that there is no connection.
+    pub fn is_down(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Down(_))
+    }
+
+    /// Waits for a connection that was opened later than that of this number.
+    pub async fn is_newer_than(&self, generation: u64) {
+        let mut states = self.state.subscribe();
+        let is_newer =
+            |state: &State| matches!(state, State::Up { open, .. } if open.generation > generation);
+        // Fails where the link is gone, and then nobody waits.
+        let _ = states.wait_for(is_newer).await;
+    }
+
+    /// Another connection to where this leads, and where that is.
+    pub async fn another(&self, open: &Open) -> Result<(String, MultiplexedConnection), StoreError> {
+        let limit = open.limit * OPEN_TIMEOUT_FACTOR;
+        let opening = async {
+            let found = self.place.find(limit / FIND_PART).await?;
+            let connection = connect(&found.client, limit).await?;
+            Ok((found.server, connection))
+        };
+        timeout(limit, opening).await.unwrap_or_else(|_| Err(StoreError::Unreachable(NOT_TAKEN.into())))
+    }
+
+    /// What the connection is probed with; nothing of its answers is kept.
+    pub fn probe(&self) -> Pipeline {
+        probe(&self.place)
+    }
+
+    /// Has the connection probed soon.
+    pub fn probe_soon(&self) {
+        self.failed.notify_one();
     }
 
     /// Tells that an exchange over the connection `used` failed, and why. If Redis was out of reach or slow, the
@@ -88,6 +130,13 @@ impl Link {
         if is_down {
             self.failed.notify_one();
         }
+    }
+}
+
+impl fmt::Display for Link {
+    /// Where it leads, without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
     }
 }
 

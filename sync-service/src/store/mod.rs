@@ -92,6 +92,20 @@ pub trait Store: Send + Sync {
 
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;
+
+    /// The servers in reach that draws go to, where they count only once a replica has them.
+    fn masters(&self) -> Vec<Master> {
+        Vec::new()
+    }
+}
+
+/// A server whose replicas are waited for.
+#[derive(Clone, Debug)]
+pub struct Master {
+    /// Where it is.
+    pub server: String,
+    /// Whether a replica has confirmed what was sent last; an error says why none has.
+    pub confirms: Result<(), StoreError>,
 }
 
 /// Why a store did not answer. None of the texts holds a password.
@@ -107,7 +121,10 @@ pub enum StoreError {
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
     /// It is done, but no replica has it yet.
-    #[error("no replica of the store has confirmed a draw within {0} ms")]
+    #[error(
+        "no replica has confirmed a draw within {0} ms; see that the server has a replica, and that it is in step (INFO \
+         replication), or raise store_wait_ms"
+    )]
     Unconfirmed(u128),
     /// The store answered with an error.
     #[error("the store refused: {0}")]

@@ -11,6 +11,7 @@ mod bans;
 mod changed_list;
 mod charge;
 mod cluster;
+mod confirmer;
 mod draw;
 mod exchange;
 mod fleet;
@@ -20,6 +21,7 @@ mod nodes;
 mod reach;
 mod rules;
 mod script;
+mod server;
 mod servers;
 mod slots;
 
@@ -46,7 +48,7 @@ use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, Files};
 use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Each, Store, StoreError};
+use super::{Answer, Batch, Each, Master, Store, StoreError};
 use crate::fleet::Seen;
 
 /// The sorted set of live POPs.
@@ -56,8 +58,6 @@ const FLEET_KEY: &str = "weir:pops";
 #[derive(Debug)]
 pub struct Redis {
     servers: Servers,
-    /// Connections for draws alone, which wait for a replica.
-    patient: Option<Servers>,
     clocks: Arc<Clocks>,
     charge: Arc<Lua>,
     draw: Arc<Lua>,
@@ -107,13 +107,16 @@ impl Redis {
         let [_, _, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
-        let servers = |wait| {
-            let (dialer, scripts, clocks) = (Arc::clone(&dialer), Arc::clone(&scripts), Arc::clone(&clocks));
-            Servers::new(Reach { dialer, response_timeout: options.response_timeout, scripts, wait, clocks })
-        };
+        let confirmed = options.wait.map(|wait| (Arc::clone(&draw), wait));
+        let servers = Servers::new(Reach {
+            dialer,
+            response_timeout: options.response_timeout,
+            scripts,
+            confirmed,
+            clocks: Arc::clone(&clocks),
+        });
         Ok(Self {
-            servers: servers(None),
-            patient: options.wait.map(|wait| servers(Some(wait))),
+            servers,
             clocks,
             charge,
             draw,
@@ -154,11 +157,10 @@ impl Store for Redis {
             if draws.is_empty() {
                 return Vec::new();
             }
-            let servers = self.patient.as_ref().unwrap_or(&self.servers);
             let has_room = self.ceiling.admit(draws.iter().map(|draw| &draw.id));
             let wanted = draws.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
             let calls = wanted.map(|(draw, _)| draw::call(&self.draw, pop, draw)).collect();
-            let mut rows = servers.send(calls, &self.draw).await.into_iter();
+            let mut rows = self.servers.send_confirmed(calls, &self.draw).await.into_iter();
             let answer = |(draw, has_room): (&Draw, Result<(), StoreError>)| {
                 let given = draw::drawn(draw, &has_room.and_then(|()| next(&mut rows))?)?;
                 self.ceiling.keep(&draw.id, draw::kept(draw, &given));
@@ -223,6 +225,10 @@ impl Store for Redis {
 
     fn ping(&self) -> Answer<'_, ()> {
         Box::pin(async { self.servers.ping() })
+    }
+
+    fn masters(&self) -> Vec<Master> {
+        self.servers.masters()
     }
 }
 

@@ -185,6 +185,23 @@ fn sentinels_are_asked_as_the_page_says() {
     assert_eq!(running.report("fra1", "").0, 200);
 }
 
+#[test]
+fn a_store_whose_draws_wait_for_a_replica_is_not_good_without_one() {
+    let place = Place::new();
+    let _master =
+        place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);
+    let line = place.here("weir-sync --store redis://10.0.0.1 --store-wait-ms 200 --check");
+    let output = place.command("sh", &["-c", &line]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [place.here("10.0.0.1:6379: no replica").as_str(), "store_wait_ms"] {
+        assert!(said.contains(part), "no `{part}` in: {said}");
+    }
+    let replica = place.here("replicaof 10.0.0.1 6379");
+    let _replica = place.redis("10.0.0.2", 6_379, &replica, &["--save", ""]);
+    until("a replica to answer", || place.command("sh", &["-c", &line]).output().unwrap().status.success());
+}
+
 /// Makes the certificates of the page, with `localhost` in place of `name`.
 fn make_certificates(place: &mut Place, name: &'static str) {
     place.others.push((name, "localhost".into()));

@@ -19,6 +19,7 @@ mod clock;
 mod cluster;
 mod connecting;
 mod quota;
+mod replicas;
 mod rules;
 mod strict;
 mod strict_equality;

@@ -23,12 +23,18 @@ pub(crate) struct Server {
 impl Server {
     /// Starts that of `region`, whose store is at `url`.
     pub(crate) async fn start(region: &str, url: &str) -> Self {
+        Self::start_waiting(region, url, Duration::ZERO).await
+    }
+
+    /// The same where draws wait so long for a replica.
+    pub(crate) async fn start_waiting(region: &str, url: &str, store_wait: Duration) -> Self {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let config = Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             region: region.into(),
             store: StoreAddress::Redis(Secret::new(url)),
+            store_wait,
             metrics_interval: Duration::ZERO,
             ..Config::default()
         };

@@ -1,25 +1,18 @@
 //! Strict budgets: what every store does, and what only a store outside this process can do.
 
-use std::time::{Duration, Instant};
-
 use redis::AsyncCommands;
 use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, Law, NO_LEASE};
 use weir_sync::store::redis::escrow_key;
-use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::Redis;
-use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
-use crate::{
-    POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, open, options, quota,
-    slow,
-};
+use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 
 /// Longer than any test: a lease that does not end.
-const LONG_US: u64 = 10_000_000;
+pub(crate) const LONG_US: u64 = 10_000_000;
 
 for_every_store!(
     gives_what_is_wanted_and_there,
@@ -33,15 +26,15 @@ for_every_store!(
     takes_any_name_for_a_strict_budget,
 );
 
-fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
+pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim { epoch, admitted, ahead }
 }
 
-fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
+pub(crate) fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
     Draw { id: id(value), quota, lease_us, law: Law::Steady, claims }
 }
 
-async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
+pub(crate) async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
     let mut drawn = store.draw(pop, &[draw]).await;
     assert_eq!(drawn.len(), 1);
     drawn.remove(0)
@@ -222,60 +215,4 @@ async fn a_killed_redis_gives_nothing_until_it_is_back() {
     redis.restart().await;
     crate::in_reach(&store).await;
     assert_eq!(claims(&store, &[claim(1, 0, 11)]).await.given, 11);
-}
-
-/// How long a replica may take.
-const WAIT: Duration = Duration::from_millis(300);
-
-/// A store whose draws wait for a replica, and a first draw on it.
-async fn with_a_replica(group: &Sentinels) -> RedisStore {
-    let store = RedisStore::new(&group.url(), Options { wait: Some(WAIT), ..options() }).unwrap();
-    until("a draw that a replica has", async || {
-        ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 0, 10)])).await.ok()
-    })
-    .await;
-    store
-}
-
-#[tokio::test]
-async fn a_draw_waits_for_a_replica_and_a_charge_does_not() {
-    let group = Sentinels::start().await;
-    let store = with_a_replica(&group).await;
-    group.servers[1].freeze();
-    let began = Instant::now();
-    let drawing = ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 5, 10)]));
-    let charging = async {
-        charge(&store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();
-        began.elapsed()
-    };
-    let (drawn, charged_after) = tokio::join!(drawing, charging);
-    assert_eq!(drawn.unwrap_err().kind(), "unconfirmed");
-    assert!(charged_after < WAIT && began.elapsed() >= WAIT, "{charged_after:?} of {:?}", began.elapsed());
-    store.ping().await.expect("the master is in reach");
-    group.servers[1].thaw();
-    // What was debited meanwhile is given now.
-    until("the replica's word", async || {
-        let drawn = ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 5, 10)])).await.ok()?;
-        assert_eq!((drawn.leases[0].charged, drawn.given), (15, 0));
-        Some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_fail_over_remembers_a_draw_that_a_replica_has() {
-    let mut group = Sentinels::start().await;
-    let store = with_a_replica(&group).await;
-    let all = ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(2, 0, 90)])).await.unwrap();
-    assert_eq!((all.given, all.outstanding), (90, 100));
-    group.servers[0].kill();
-    until("the other to be the master", async || (group.master().await == Some(1)).then_some(())).await;
-    // It has no replica now, and so gives nothing; a store that does not wait sees what it knows.
-    let other = open(&group.url());
-    until("a draw", async || {
-        let drawn = ask(&other, "fra2", draw(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
-        assert_eq!((drawn.given, drawn.outstanding), (0, 100));
-        Some(())
-    })
-    .await;
 }

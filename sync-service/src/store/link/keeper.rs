@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -17,7 +16,7 @@ use super::round_trips::RoundTrips;
 use super::state::{Open, State};
 use crate::store::StoreError;
 use crate::store::address::Node;
-use crate::store::trouble::explain;
+use crate::store::dial::connect;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -28,11 +27,13 @@ const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
 /// How often an idle connection is probed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
-const OPEN_TIMEOUT_FACTOR: u32 = 4;
+pub(super) const OPEN_TIMEOUT_FACTOR: u32 = 4;
 /// The part of that which finding out where the server is may take.
-const FIND_PART: u32 = 2;
+pub(super) const FIND_PART: u32 = 2;
 /// The longest that opening a connection may take. What takes too long is tried again with twice the time.
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// Why a connection could not be opened in time; without the time, which changes from try to try.
+pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer on it";
 /// The longest round trip that is added to an answer's time-out; what takes longer is no distance.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
@@ -151,14 +152,11 @@ impl Keeper {
 
     /// A connection that works, or why there is none.
     async fn open(&mut self, limit: Duration) -> Result<Opened, StoreError> {
-        // The limit of it all is below; exchanges have theirs where their answers are awaited.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         self.server = self.place.to_string();
         let work = async {
             let found = self.place.find(limit / FIND_PART).await?;
             self.server = found.server;
-            let connection = found.client.get_multiplexed_async_connection_with_config(&config).await;
-            let mut connection = connection.map_err(|error| explain(&error, limit))?;
+            let mut connection = connect(&found.client, limit).await?;
             let sent_at = Instant::now();
             // All that it begins with, in one go: Redis may be far away.
             let mut greeting = probe(&self.place);
@@ -171,8 +169,7 @@ impl Keeper {
         };
         match timeout(limit, work).await {
             Ok(result) => result,
-            // Without the limit, which changes from try to try.
-            Err(_) => Err(StoreError::Unreachable("it takes no connection, or does not answer on it".into())),
+            Err(_) => Err(StoreError::Unreachable(NOT_TAKEN.into())),
         }
     }
 

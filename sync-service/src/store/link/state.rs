@@ -15,7 +15,7 @@ pub struct Open {
     /// How long an answer may take: the store's time-out and the way there and back.
     pub limit: Duration,
     /// The connection's number.
-    pub(super) generation: u64,
+    pub generation: u64,
 }
 
 impl Open {

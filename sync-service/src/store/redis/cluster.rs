@@ -12,13 +12,14 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::exchange::{Call, Manner, error_kind, exchange, given};
+use super::exchange::{Call, error_kind};
 use super::nodes::Nodes;
 use super::reach::Reach;
 use super::script::Lua;
-use crate::store::StoreError;
+use super::server::{Manner, Server};
 use crate::store::address::Node;
-use crate::store::link::{Link, Open};
+use crate::store::link::Open;
+use crate::store::{Master, StoreError};
 
 /// How often a call is sent again that a server could not take.
 const RETRIES: usize = 2;
@@ -37,16 +38,16 @@ struct Waiting {
     /// Its number among all.
     at: usize,
     call: Call,
-    /// The node to send it to, if it is not that of its slot, and whether the key is only being moved there.
-    redirected: Option<(Node, bool)>,
+    /// The node to send it to, if it is not that of its slot.
+    redirected: Option<Node>,
 }
 
 /// What came back of a call: a value, and from where; or why nothing did.
 type Came = Result<(Value, Arc<Way>), StoreError>;
 
-/// The link that answered, and the connection.
+/// The server that answered, and over which connection.
 struct Way {
-    link: Arc<Link>,
+    server: Arc<Server>,
     open: Open,
 }
 
@@ -64,14 +65,20 @@ impl Cluster {
     }
 
     /// What each of `calls` of `script` gave.
-    pub(super) async fn send(&self, calls: Vec<Call>, script: &Arc<Lua>) -> Vec<Result<Value, StoreError>> {
+    pub(super) async fn send(
+        &self,
+        calls: Vec<Call>,
+        script: &Arc<Lua>,
+        manner: Manner,
+    ) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
         answers.resize_with(calls.len(), || Err(StoreError::Nonsense("no answer")));
         let calls = calls.into_iter().enumerate();
         let mut waiting: Vec<_> = calls.map(|(at, call)| Waiting { at, call, redirected: None }).collect();
-        let until = Instant::now() + self.nodes.limit();
+        let until = Instant::now() + self.nodes.limit(manner.is_confirmed);
+        let manner = Manner { until: Some(until), ..manner };
         for retry in 0..=RETRIES {
-            let came = self.send_once(waiting, script, until).await;
+            let came = self.send_once(waiting, script, manner).await;
             let is_last =
                 retry == RETRIES || Instant::now() + Duration::from_millis(PAUSE_MS.end.into()) >= until;
             let mut is_pause_due = false;
@@ -84,9 +91,9 @@ impl Cluster {
                     }
                     continue;
                 }
-                sent.redirected = match next {
-                    Next::Go(node, is_asking) => Some((node, is_asking)),
-                    Next::Take | Next::Pause => None,
+                (sent.redirected, sent.call.is_asking) = match next {
+                    Next::Go(node, is_asking) => (Some(node), is_asking),
+                    Next::Take | Next::Pause => (None, false),
                 };
                 is_pause_due |= sent.redirected.is_none();
                 waiting.push(sent);
@@ -102,35 +109,34 @@ impl Cluster {
         answers
     }
 
-    /// Sends each call once; all of it is over `until` then.
+    /// Sends each call once.
     async fn send_once(
         &self,
         waiting: Vec<Waiting>,
         script: &Arc<Lua>,
-        until: Instant,
+        manner: Manner,
     ) -> Vec<(Waiting, Came)> {
-        let mut groups: HashMap<(Node, bool), Vec<Waiting>> = HashMap::new();
+        let mut groups: HashMap<Node, Vec<Waiting>> = HashMap::new();
         let mut came = Vec::with_capacity(waiting.len());
         for waiting in waiting {
-            let place = match &waiting.redirected {
-                Some(redirected) => Ok(redirected.clone()),
-                None => self.nodes.master_of(&waiting.call.key).map(|node| (node, false)),
+            let node = match &waiting.redirected {
+                Some(node) => Ok(node.clone()),
+                None => self.nodes.master_of(&waiting.call.key),
             };
-            match place {
-                Ok(place) => groups.entry(place).or_default().push(waiting),
+            match node {
+                Ok(node) => groups.entry(node).or_default().push(waiting),
                 Err(reason) => came.push((waiting, Err(reason))),
             }
         }
         let mut trips = JoinSet::new();
-        for ((node, is_asking), group) in groups {
+        for (node, group) in groups {
             let (nodes, script) = (Arc::clone(&self.nodes), Arc::clone(script));
-            let manner = Manner { until: Some(until), is_asking, wait: nodes.reach().wait };
             trips.spawn(async move {
-                let link = nodes.link_to(&node);
-                let commands = group.iter().map(|waiting| waiting.call.command.clone()).collect();
-                let came: Vec<Came> = match exchange(&link, commands, &script, manner).await {
+                let server = nodes.server_at(&node);
+                let calls = group.iter().map(|waiting| waiting.call.clone()).collect();
+                let came: Vec<Came> = match server.send(calls, &script, manner).await {
                     Ok((open, values)) => {
-                        let way = Arc::new(Way { link, open });
+                        let way = Arc::new(Way { server, open });
                         values.into_iter().map(|value| Ok((value, Arc::clone(&way)))).collect()
                     }
                     Err(reason) => {
@@ -151,6 +157,11 @@ impl Cluster {
     /// Whether a master is in reach; an error says why none is.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         self.nodes.ping()
+    }
+
+    /// The masters in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    pub(super) fn masters(&self) -> Vec<Master> {
+        self.nodes.masters()
     }
 }
 
@@ -200,7 +211,7 @@ fn outcome(came: Came) -> Result<Value, StoreError> {
             "its cluster is moving this key from node to node, and none of those that were asked has it";
         return Err(StoreError::Refused(reason.into()));
     }
-    given(value, &way.link, &way.open)
+    way.server.given(value, &way.open)
 }
 
 fn pause() -> Duration {

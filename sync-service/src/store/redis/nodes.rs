@@ -1,4 +1,4 @@
-//! The masters of a cluster: a [`Link`] to each, and which keys are whose.
+//! The masters of a cluster: a [`Server`] each, and which keys are whose.
 //!
 //! Which slots are whose is asked every second, of all masters, and whenever an answer shows that it changed.
 
@@ -7,17 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, ErrorKind, RedisResult, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::confirmer::patience;
 use super::reach::Reach;
+use super::server::Server;
 use super::slots::{Slots, View, slot_of};
-use crate::store::StoreError;
 use crate::store::address::Node;
-use crate::store::link::{Episode, Link, Open, Place, Tag};
+use crate::store::dial::connect;
+use crate::store::link::{Episode, Open, Place, Tag};
 use crate::store::trouble::explain;
+use crate::store::{Master, StoreError};
 
 /// How often to ask which slots are whose.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +52,7 @@ struct Shards {
 
 #[derive(Clone, Debug)]
 struct Shard {
-    link: Arc<Link>,
+    server: Arc<Server>,
     tag: Arc<Tag>,
     /// When a call last went there.
     used_at: Instant,
@@ -63,21 +66,25 @@ impl Nodes {
         Self { reach, shards, stale: Notify::new(), is_lack_told: AtomicBool::new(false) }
     }
 
-    pub(super) fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
     /// Whether a master is in reach; an error says why none is.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         let shards = self.shards();
         let mut reason = shards.trouble.clone();
         for shard in shards.links.values() {
-            match shard.link.connection() {
+            match shard.server.link.connection() {
                 Ok(_) => return Ok(()),
                 Err(why) => reason = why,
             }
         }
         Err(reason)
+    }
+
+    /// Those in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    pub(super) fn masters(&self) -> Vec<Master> {
+        let shards = self.shards();
+        let masters = shards.slots.nodes();
+        let served = shards.links.iter().filter(|(node, _)| masters.contains(node));
+        served.filter_map(|(_, shard)| shard.server.master()).collect()
     }
 
     /// The master that serves `key`.
@@ -90,12 +97,12 @@ impl Nodes {
         }
     }
 
-    /// The link to `node`. One that took over is known by its answers before anybody says that slots are its own.
-    pub(super) fn link_to(&self, node: &Node) -> Arc<Link> {
+    /// The server at `node`. One that took over is known by its answers before anybody says that slots are its own.
+    pub(super) fn server_at(&self, node: &Node) -> Arc<Server> {
         let mut shards = self.shards();
         let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe"));
         shard.used_at = Instant::now();
-        Arc::clone(&shard.link)
+        Arc::clone(&shard.server)
     }
 
     /// Has it asked soon which slots are whose.
@@ -139,8 +146,8 @@ impl Nodes {
 
     /// Which slots are whose, as the masters say that are in reach; the seeds are asked, too, if none of these serves keys.
     async fn look(self: &Arc<Self>) -> Result<View, StoreError> {
-        let links: Vec<_> =
-            self.shards().links.iter().map(|(node, shard)| (node.clone(), Arc::clone(&shard.link))).collect();
+        let known = |(node, shard): (&Node, &Shard)| (node.clone(), Arc::clone(&shard.server.link));
+        let links: Vec<_> = self.shards().links.iter().map(known).collect();
         let open = links.into_iter().filter_map(|(node, link)| Some((link.connection().ok()?, node, link)));
         let said = all(open.map(|(open, node, link)| async move {
             let said = ask_view(&open, &node.host).await;
@@ -184,11 +191,9 @@ impl Nodes {
     }
 
     async fn ask_seed(&self, seed: &Node) -> Result<View, StoreError> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let asking = async {
             let client = self.reach.dialer.client_of(seed).await?;
-            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-            let connection = connection.map_err(|error| explain(&error, SEED_TIMEOUT))?;
+            let connection = connect(&client, SEED_TIMEOUT).await?;
             ask_view(&Open::new(connection, SEED_TIMEOUT), &seed.host).await
         };
         let slow =
@@ -226,15 +231,20 @@ impl Nodes {
     fn connect(&self, node: &Node, tag: &str) -> Shard {
         let tag = Arc::new(Tag::new(tag));
         let place = Place::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
-        Shard { link: Arc::new(self.reach.link(place)), tag, used_at: Instant::now() }
+        Shard { server: Arc::new(self.reach.server(place)), tag, used_at: Instant::now() }
     }
 
-    /// The most that calls may take together.
-    pub(super) fn limit(&self) -> Duration {
+    /// The most that calls may take together, also if they wait for a replica.
+    pub(super) fn limit(&self, is_confirmed: bool) -> Duration {
         let shards = self.shards();
-        let limits =
-            shards.links.values().filter_map(|shard| shard.link.connection().ok()).map(|open| open.limit);
-        limits.max().unwrap_or(self.reach.response_timeout) + self.reach.wait.unwrap_or_default()
+        let limits = shards
+            .links
+            .values()
+            .filter_map(|shard| shard.server.link.connection().ok())
+            .map(|open| open.limit);
+        let confirmed = self.reach.confirmed.as_ref().filter(|_| is_confirmed);
+        let wait = confirmed.map(|(_, wait)| patience(*wait)).unwrap_or_default();
+        limits.max().unwrap_or(self.reach.response_timeout) + wait
     }
 }
 
@@ -288,7 +298,7 @@ mod tests {
             dialer: Arc::new(dialer.unwrap()),
             response_timeout: SEED_TIMEOUT,
             scripts: Arc::from([]),
-            wait: None,
+            confirmed: None,
             clocks: Arc::new(Clocks::new()),
         });
         let view = |port, is_ok| {
@@ -304,7 +314,7 @@ mod tests {
         nodes.take(view(2, true), begin);
         assert_eq!(known(), [2]);
         // The call that goes to the old master was on its way.
-        drop(nodes.link_to(&old));
+        drop(nodes.server_at(&old));
         nodes.take(view(2, true), Instant::now());
         assert_eq!(known(), [1, 2], "it may be the one that slots are moved to");
         let later = Instant::now() + IDLE_MAX;

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::confirmer::Confirmer;
+use super::script::Lua;
+use super::server::Server;
 use crate::store::clock::{Clocks, ServerClock};
 use crate::store::dial::Dialer;
 use crate::store::link::{Link, Place};
@@ -15,15 +18,19 @@ pub(super) struct Reach {
     pub(super) response_timeout: Duration,
     /// What is loaded on each new connection.
     pub(super) scripts: Arc<[String]>,
-    /// How long a replica may take to have what a call did; without this it is not waited for.
-    pub(super) wait: Option<Duration>,
+    /// The script of the calls that count once a replica has what they did, and how long that may take; without this none
+    /// is waited for.
+    pub(super) confirmed: Option<(Arc<Lua>, Duration)>,
     pub(super) clocks: Arc<Clocks>,
 }
 
 impl Reach {
-    /// A link to `place`.
-    pub(super) fn link(&self, place: Place) -> Link {
+    /// A server at `place`. Starts connecting; must run inside tokio.
+    pub(super) fn server(&self, place: Place) -> Server {
         let clock = ServerClock::new(Arc::clone(&self.clocks));
-        Link::new(place, self.response_timeout, Arc::clone(&self.scripts), clock)
+        let link = Arc::new(Link::new(place, self.response_timeout, Arc::clone(&self.scripts), clock));
+        let confirmed = self.confirmed.clone();
+        let confirmer = confirmed.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
+        Server { link, confirmer }
     }
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use redis::{FromRedisValue, Value};
 
 use super::cluster::Cluster;
-use super::exchange::{Call, Manner, exchange, given};
+use super::exchange::Call;
 use super::reach::Reach;
 use super::script::Lua;
-use crate::store::StoreError;
+use super::server::{Manner, Server};
 use crate::store::address::Kind;
-use crate::store::link::{Link, Place};
+use crate::store::link::Place;
+use crate::store::{Master, StoreError};
 
 /// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Link, Manner),
+    One(Server),
     Cluster(Cluster),
 }
 
@@ -25,8 +26,7 @@ impl Servers {
         if *reach.dialer.address().kind() == Kind::Cluster {
             return Self::Cluster(Cluster::new(reach));
         }
-        let manner = Manner { wait: reach.wait, ..Manner::default() };
-        Self::One(reach.link(Place::Only(Arc::clone(&reach.dialer))), manner)
+        Self::One(reach.server(Place::Only(Arc::clone(&reach.dialer))))
     }
 
     /// What each of `calls` of `script` gave.
@@ -35,17 +35,37 @@ impl Servers {
         calls: Vec<Call>,
         script: &Arc<Lua>,
     ) -> Vec<Result<T, StoreError>> {
+        self.send_in(calls, script, Manner::default()).await
+    }
+
+    /// The same, once a replica has what they did, where the store is to wait for that.
+    pub(super) async fn send_confirmed<T: FromRedisValue>(
+        &self,
+        calls: Vec<Call>,
+        script: &Arc<Lua>,
+    ) -> Vec<Result<T, StoreError>> {
+        self.send_in(calls, script, Manner { is_confirmed: true, ..Manner::default() }).await
+    }
+
+    async fn send_in<T: FromRedisValue>(
+        &self,
+        calls: Vec<Call>,
+        script: &Arc<Lua>,
+        manner: Manner,
+    ) -> Vec<Result<T, StoreError>> {
         match self {
-            Self::One(link, manner) => {
-                let (count, commands) = (calls.len(), calls.into_iter().map(|call| call.command).collect());
-                match exchange(link, commands, script, *manner).await {
+            Self::One(server) => {
+                let count = calls.len();
+                match server.send(calls, script, manner).await {
                     Ok((open, values)) => {
-                        values.into_iter().map(|value| read(given(value, link, &open))).collect()
+                        values.into_iter().map(|value| read(server.given(value, &open))).collect()
                     }
                     Err(reason) => (0..count).map(|_| Err(reason.clone())).collect(),
                 }
             }
-            Self::Cluster(cluster) => cluster.send(calls, script).await.into_iter().map(read).collect(),
+            Self::Cluster(cluster) => {
+                cluster.send(calls, script, manner).await.into_iter().map(read).collect()
+            }
         }
     }
 
@@ -61,8 +81,16 @@ impl Servers {
     /// Whether a server is in reach; an error says why not.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         match self {
-            Self::One(link, _) => link.connection().map(|_| ()),
+            Self::One(server) => server.link.connection().map(|_| ()),
             Self::Cluster(cluster) => cluster.ping(),
+        }
+    }
+
+    /// The masters in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    pub(super) fn masters(&self) -> Vec<Master> {
+        match self {
+            Self::One(server) => server.master().into_iter().collect(),
+            Self::Cluster(cluster) => cluster.masters(),
         }
     }
 }

@@ -1,0 +1,271 @@
+//! Draws that wait for a replica: what they cost, and what is known where none answers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use weir_budget::escrow::Drawn;
+use weir_sync::store::redis::{Options, Redis as RedisStore, escrow_key};
+use weir_sync::store::{Store, StoreError};
+use weir_tests::link::Link;
+use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis_cluster::Cluster;
+use weir_tests::redis_sentinels::Sentinels;
+use weir_tests::wait::until;
+
+use crate::refusing::Log;
+use crate::server::Server;
+use crate::strict::{LONG_US, ask, claim, draw};
+use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
+
+/// How long a replica may take.
+const WAIT: Duration = Duration::from_millis(300);
+
+/// A master, and a replica at the end of a link.
+struct Pair {
+    master: Redis,
+    replica: Redis,
+    link: Link,
+}
+
+impl Pair {
+    /// Both, in step; what they tell each other takes `delay` one way.
+    async fn start(delay: Duration) -> Self {
+        let master = Redis::start_with(settings(&["--repl-diskless-sync-delay", "0"])).await;
+        let link = Link::start(master.address(), Duration::ZERO).await;
+        let port = link.address().port().to_string();
+        let replica = Redis::start_with(settings(&["--replicaof", "127.0.0.1", &port])).await;
+        let mut pair = Self { master, replica, link };
+        until("the replica to be in step", async || {
+            let state: String = pair.replica.info("replication", "master_link_status:").await;
+            (state == "up").then_some(())
+        })
+        .await;
+        pair.link.slow_down(delay);
+        pair
+    }
+
+    /// How often the master was told to wait.
+    async fn waits(&self) -> u32 {
+        self.master.info("commandstats", "cmdstat_wait:calls=").await
+    }
+}
+
+fn settings(all: &[&str]) -> Setup {
+    Setup { settings: all.iter().map(|text| (*text).to_owned()).collect(), ..Setup::default() }
+}
+
+/// A store at `url` whose draws wait for a replica, once all of its masters have one.
+async fn waiting_at(url: &str) -> Arc<RedisStore> {
+    let store = Arc::new(RedisStore::new(url, Options { wait: Some(WAIT), ..options() }).unwrap());
+    until("replicas to answer", async || {
+        let masters = store.masters();
+        (!masters.is_empty() && masters.iter().all(|master| master.confirms.is_ok())).then_some(())
+    })
+    .await;
+    store
+}
+
+/// Draws `ahead` tokens of the key `value` in the name of an epoch of its own.
+async fn tokens(store: &dyn Store, value: &[u8], epoch: u64, ahead: u32) -> Result<Drawn, StoreError> {
+    ask(store, "fra1", draw(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
+}
+
+/// What draws of so many keys at once gave, a token each.
+async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<Drawn, StoreError>> {
+    let draw = |key| {
+        let store = Arc::clone(store);
+        async move { tokens(&*store, &[key], 1, 1).await }
+    };
+    (0..keys).map(draw).collect::<JoinSet<_>>().join_all().await
+}
+
+#[tokio::test]
+async fn draws_that_come_together_wait_together() {
+    let pair = Pair::start(Duration::from_millis(40)).await;
+    let store = waiting_at(&pair.master.url()).await;
+    let before = pair.waits().await;
+    let began = Instant::now();
+    let drawn = at_once(&store, 50).await;
+    let (took, waits) = (began.elapsed(), pair.waits().await - before);
+    assert!(drawn.iter().all(|drawn| drawn.as_ref().is_ok_and(|drawn| drawn.given == 1)), "{drawn:?}");
+    // The first, those that came while it was on its way, and a probe.
+    assert!(waits <= 3, "{waits} for 50 draws");
+    assert!(took < 2 * WAIT, "{took:?}");
+}
+
+#[tokio::test]
+async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
+    let mut pair = Pair::start(Duration::ZERO).await;
+    let store = waiting_at(&pair.master.url()).await;
+    pair.link.silence();
+    // Longer than the store is probed every.
+    let ends = Instant::now() + Duration::from_secs(3);
+    let mut asked = 0;
+    while Instant::now() < ends {
+        let began = Instant::now();
+        let (drawn, charged) =
+            tokio::join!(at_once(&store, 20), charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])));
+        charged.expect("what does not wait goes on");
+        for error in drawn.into_iter().map(|drawn| drawn.expect_err("no replica has it")) {
+            assert_eq!(error.kind(), "unconfirmed", "{error}");
+            asked += 1;
+        }
+        assert!(began.elapsed() < TIMEOUT + 2 * WAIT, "{:?}", began.elapsed());
+        store.ping().await.expect("the master is in reach");
+    }
+    assert!(asked >= 60, "{asked}");
+    pair.link.heal().await;
+    // What was debited meanwhile is given now.
+    until("the replica's word", async || {
+        let drawn = tokens(&*store, &[0], 1, 1).await.ok()?;
+        assert_eq!((drawn.leases[0].charged, drawn.given), (1, 0));
+        Some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_charge_does_not_wait_for_a_replica() {
+    let group = Sentinels::start().await;
+    let store = waiting_at(&group.url()).await;
+    group.servers[1].freeze();
+    let began = Instant::now();
+    let charging = async {
+        charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();
+        began.elapsed()
+    };
+    let (drawn, charged_after) = tokio::join!(tokens(&*store, b"a", 1, 10), charging);
+    assert_eq!(drawn.unwrap_err().kind(), "unconfirmed");
+    assert!(charged_after < WAIT && began.elapsed() >= WAIT, "{charged_after:?} of {:?}", began.elapsed());
+    group.servers[1].thaw();
+}
+
+#[tokio::test]
+async fn charges_do_not_notice_that_the_connection_that_waits_is_lost() {
+    let pair = Pair::start(Duration::ZERO).await;
+    let store = waiting_at(&pair.master.url()).await;
+    let mut connection = pair.master.connection().await;
+    for epoch in 1..=3 {
+        let mut list = redis::cmd("CLIENT");
+        let list: String = list.arg("LIST").query_async(&mut connection).await.unwrap();
+        let waits = list.lines().find(|line| line.contains(" cmd=wait ")).expect("one that waits");
+        let id = waits.split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg(&["KILL", "ID", id]).query_async::<()>(&mut connection).await.unwrap();
+        until("a draw", async || {
+            charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.expect("it goes on");
+            tokens(&*store, b"a", epoch, 1).await.ok()
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_answer_is_told_before_a_draw_needs_it() {
+    let (log, _guard) = Log::start();
+    let mut pair = Pair::start(Duration::ZERO).await;
+    let server = Server::start_waiting("fra", &pair.master.url(), WAIT).await;
+    server.ready().await;
+    let metric = async |name: &str| {
+        let page = server.page("/metrics").await.text();
+        let row = format!("weir_sync_{name}{{region=\"fra\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&row)?.parse::<u32>().ok()).expect("the metric")
+    };
+    assert_eq!((metric("store_up").await, metric("store_masters_alone").await), (1, 0));
+    pair.link.silence();
+    until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(()))
+        .await;
+    assert_eq!((metric("store_up").await, metric("store_masters_alone").await), (1, 1));
+    assert!(server.greet("fra1").await.settled.is_all(), "what does not wait goes on");
+    // It asks again and again, and says it once.
+    let before = pair.waits().await;
+    until("some more tries", async || (pair.waits().await >= before + 2).then_some(())).await;
+    let said = log.lines(" WARN ", "no replica");
+    let address = pair.master.address().to_string();
+    assert!(said.len() == 1 && said[0].contains(&address) && said[0].contains("store_wait_ms"), "{said:#?}");
+    pair.link.heal().await;
+    server.ready().await;
+    assert_eq!(metric("store_masters_alone").await, 0);
+}
+
+#[tokio::test]
+async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
+    let mut cluster = Cluster::start(15_000).await;
+    cluster.in_step().await;
+    let store = waiting_at(&cluster.url()).await;
+    let server = Server::start_waiting("fra", &cluster.url(), WAIT).await;
+    server.ready().await;
+    let hurt = cluster.master_of(&escrow_key(None, &id(&[0])), 0).await.unwrap();
+    let port: u16 = cluster.servers[hurt].info("replication", "slave0:ip=127.0.0.1,port=").await;
+    let replica = cluster.servers.iter().position(|server| server.port() == port).expect("its replica");
+    cluster.servers[replica].kill();
+    until("it to be known", async || {
+        let alone = store.masters().into_iter().filter(|master| master.confirms.is_err());
+        let alone: Vec<_> = alone.map(|master| master.server).collect();
+        (alone == [cluster.servers[hurt].address().to_string()]).then_some(())
+    })
+    .await;
+    let (mut denied, mut given) = (0, 0);
+    for key in 0..30 {
+        match (
+            tokens(&*store, &[key], 1, 1).await,
+            cluster.master_of(&escrow_key(None, &id(&[key])), 0).await,
+        ) {
+            (Ok(drawn), Some(master)) if master != hurt => given += drawn.given,
+            (Err(error), Some(master)) if master == hurt => {
+                assert_eq!(error.kind(), "unconfirmed", "{error}");
+                denied += 1;
+            }
+            (drawn, master) => panic!("key {key} of master {master:?}: {drawn:?}"),
+        }
+    }
+    assert!(denied >= 5 && given >= 10, "{denied} denied, {given} given");
+    store.ping().await.unwrap();
+    assert_eq!(server.page("/readyz").await.status, 200, "most of it works");
+    let alone = r#"weir_sync_store_masters_alone{region="fra"} 1"#;
+    assert!(server.page("/metrics").await.text().contains(alone));
+}
+
+#[tokio::test]
+async fn a_draw_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it() {
+    let mut pair = Pair::start(Duration::ZERO).await;
+    let store = waiting_at(&pair.master.url()).await;
+    assert_eq!(tokens(&*store, b"a", 1, 10).await.unwrap().given, 10);
+    pair.link.silence();
+    let unconfirmed = tokens(&*store, b"a", 2, 90).await;
+    assert_eq!(unconfirmed.expect_err("it would be given twice").kind(), "unconfirmed");
+    pair.master.kill();
+    pair.link.cut().await;
+    let mut connection = pair.replica.connection().await;
+    let mut promote = redis::cmd("REPLICAOF");
+    promote.arg(&["NO", "ONE"]).query_async::<()>(&mut connection).await.unwrap();
+    let heir = open(&pair.replica.url());
+    in_reach(&heir).await;
+    // It knows of the ten that were granted, and gives the others once.
+    let rest = tokens(&heir, b"a", 3, 100).await.unwrap();
+    assert_eq!((rest.given, rest.outstanding), (90, 100));
+}
+
+#[tokio::test]
+async fn a_fail_over_remembers_a_draw_that_a_replica_has() {
+    let mut group = Sentinels::start().await;
+    let store = waiting_at(&group.url()).await;
+    tokens(&*store, b"a", 1, 10).await.unwrap();
+    let all = tokens(&*store, b"a", 2, 90).await.unwrap();
+    assert_eq!((all.given, all.outstanding), (90, 100));
+    group.servers[0].kill();
+    until("the other to be the master", async || (group.master().await == Some(1)).then_some(())).await;
+    // It has no replica now, and so gives nothing; a store that does not wait sees what it knows.
+    let other = open(&group.url());
+    until("a draw", async || {
+        let drawn = ask(&other, "fra2", draw(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
+        assert_eq!((drawn.given, drawn.outstanding), (0, 100));
+        Some(())
+    })
+    .await;
+    until("it to be known that there is no replica", async || {
+        store.masters().first().is_some_and(|master| master.confirms.is_err()).then_some(())
+    })
+    .await;
+}
