@@ -4,6 +4,8 @@ pub mod credentials;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use hyper::header::{AUTHORIZATION, HeaderMap};
+
 use crate::config::token::TokenSource;
 use credentials::{Asks, Credential, Credentials, Door, Pops, Role, Scope};
 
@@ -144,6 +146,13 @@ fn reread<S: Scope>(setting: &str, source: &TokenSource, before: Arc<Credentials
         tracing::error!("{wrong}; the previous tokens stay valid");
         before
     })
+}
+
+/// The token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
+pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 #[cfg(test)]

@@ -13,17 +13,16 @@ use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,6 +41,27 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// How long a connection that gives up its place has to send its last answer.
 const LAST_WORDS: Duration = Duration::from_millis(10);
+/// The most requests at a time on a connection of HTTP/2.
+const STREAMS_MAX: u32 = 1_000;
+
+/// What requests travel in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1: one request at a time.
+    Http1,
+    /// HTTP/2: many at a time, as gRPC needs.
+    Http2,
+}
+
+impl Protocol {
+    /// Its name in a TLS handshake (RFC 7301).
+    fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
 
 /// What each connection of a listener may take.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +70,8 @@ pub struct Limits {
     pub connections_max: u32,
     /// How long until the first byte.
     pub first_byte_timeout: Duration,
-    /// How long until a request's head is whole, or begins after the last one.
+    /// How long until a request's head is whole, or begins after the last one. A connection of HTTP/2 may be idle for
+    /// longer, but its client must answer a ping as often.
     pub header_timeout: Duration,
     /// How long the client may take nothing of an answer.
     pub write_timeout: Duration,
@@ -71,6 +92,7 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
+    protocol: Protocol,
     /// What connections are secured with, if they are.
     secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
@@ -81,16 +103,18 @@ pub struct Connections {
 
 impl Connections {
     /// None yet, to be secured as `secrets` say; `open` counts them.
-    pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge) -> Self {
+    pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
-        Self { limits, secrets, free, waiting: Arc::default(), ending: watch::Sender::new(false), open }
+        let (waiting, ending) = (Arc::default(), watch::Sender::new(false));
+        Self { limits, protocol, secrets, free, waiting, ending, open }
     }
 
     /// Accepts until `shutdown` is done, and has `answer` answer what is asked.
-    pub async fn accept<A, F>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
+    pub async fn accept<A, F, B>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
     where
         A: Fn(Request<Incoming>, Arc<Peer>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Failure>> + Send + 'static,
     {
         let accepting = async {
             loop {
@@ -139,18 +163,20 @@ impl Connections {
         }
     }
 
-    fn connection<A, F>(
+    fn connection<A, F, B>(
         &self,
         stream: TcpStream,
         address: SocketAddr,
         permit: Option<OwnedSemaphorePermit>,
         answer: A,
-    ) -> impl Future<Output = ()> + Send + use<A, F>
+    ) -> impl Future<Output = ()> + Send + use<A, F, B>
     where
         A: Fn(Request<Incoming>, Arc<Peer>) -> F + Send + Sync + 'static,
-        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Failure>> + Send + 'static,
     {
-        let (limits, secrets, mut ending) = (self.limits, self.secrets.clone(), self.ending.subscribe());
+        let (limits, protocol, secrets) = (self.limits, self.protocol, self.secrets.clone());
+        let mut ending = self.ending.subscribe();
         let place = Arc::new(Seat::new(&self.waiting, &self.open));
         async move {
             let _permit = permit;
@@ -163,7 +189,7 @@ impl Connections {
                 }
             };
             let mut ended = pin!(ended);
-            let begun = begun(stream, limits, secrets.as_deref(), address);
+            let begun = begun(stream, limits, protocol, secrets.as_deref(), address);
             let begun = tokio::select! {
                 begun = timeout(limits.first_byte_timeout, begun) => begun.ok().flatten(),
                 _ = &mut ended => None,
@@ -178,7 +204,8 @@ impl Connections {
                     Ok::<_, Infallible>(answered.await)
                 }
             });
-            let mut connection = pin!(limited(stream, limits, service));
+            let builder = limited(limits, protocol);
+            let mut connection = pin!(builder.serve_connection(stream, service));
             let limit = tokio::select! {
                 result = connection.as_mut() => return log(result),
                 limit = ended => limit,
@@ -193,16 +220,16 @@ impl Connections {
 }
 
 /// Lets a connection that gives up its `place` end, within `limit` unless it is answering.
-async fn last_words(limit: Duration, connection: impl Future<Output = hyper::Result<()>>, place: &Seat) {
+async fn last_words(limit: Duration, connection: impl Future<Output = Result<(), Failure>>, place: &Seat) {
     let mut connection = pin!(connection);
     let ended = timeout(limit, connection.as_mut()).await;
     // A request may have arrived just when the place was taken from it.
-    if ended.is_err() && place.is_busy.load(Ordering::Relaxed) {
+    if ended.is_err() && place.is_busy() {
         log(connection.await);
     }
 }
 
-fn log(result: hyper::Result<()>) {
+fn log(result: Result<(), Failure>) {
     if let Err(error) = result {
         tracing::debug!(%error, "a connection ended early");
     }
@@ -212,6 +239,7 @@ fn log(result: hyper::Result<()>) {
 async fn begun(
     stream: TcpStream,
     limits: Limits,
+    protocol: Protocol,
     secrets: Option<&Secrets>,
     address: SocketAddr,
 ) -> Option<(Stream, Peer)> {
@@ -227,7 +255,7 @@ async fn begun(
     let Some((secrets, tls)) = secured else {
         return Some((timely(stream), Peer { address, certificate: None }));
     };
-    match tls.acceptor().accept(stream).await {
+    match tls.acceptor(protocol.alpn()).accept(stream).await {
         Ok(stream) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let bearer = certificates.and_then(|chain| tls::bearer(chain.first()?));
@@ -251,17 +279,22 @@ async fn begun(
     }
 }
 
-/// hyper's connection, with our limits.
-fn limited<S>(stream: Stream, limits: Limits, service: S) -> http1::Connection<Stream, S>
-where
-    S: HttpService<Incoming, ResBody = Full<Bytes>, Error: Into<Box<dyn Error + Send + Sync>>>,
-{
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(stream, service)
+/// What serves a connection of `protocol`, with our limits.
+fn limited(limits: Limits, protocol: Protocol) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(HEAD_BYTES_MAX);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    http2.keep_alive_interval(limits.header_timeout).keep_alive_timeout(limits.write_timeout);
+    match protocol {
+        Protocol::Http1 => builder.http1_only(),
+        Protocol::Http2 => builder.http2_only(),
+    }
 }
+
+/// Why a connection ended early, or an answer's body broke off.
+type Failure = Box<dyn Error + Send + Sync>;
 
 /// A connection, secured or not.
 trait Duplex: AsyncRead + AsyncWrite + Send {}
@@ -299,8 +332,8 @@ struct Seat {
     waiting: Arc<Waiting>,
     close: Arc<Notify>,
     turn: AtomicU64,
-    /// A request is being answered.
-    is_busy: AtomicBool,
+    /// Requests that are being answered.
+    requests: AtomicU32,
     /// Counts the connections.
     open: Gauge,
 }
@@ -311,7 +344,7 @@ impl Seat {
             waiting: Arc::clone(waiting),
             close: Arc::default(),
             turn: AtomicU64::new(0),
-            is_busy: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             open: open.clone(),
         };
         place.open.inc();
@@ -320,10 +353,36 @@ impl Seat {
     }
 
     fn wait(&self) {
+        self.wait_in(&mut self.waiting.by_turn());
+        self.waiting.begins.notify_waiters();
+    }
+
+    fn wait_in(&self, by_turn: &mut BTreeMap<u64, Arc<Notify>>) {
         let turn = self.waiting.turns.fetch_add(1, Ordering::Relaxed);
         self.turn.store(turn, Ordering::Relaxed);
-        self.waiting.by_turn().insert(turn, Arc::clone(&self.close));
-        self.waiting.begins.notify_waiters();
+        by_turn.insert(turn, Arc::clone(&self.close));
+    }
+
+    fn is_busy(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// One request more. The first and the last of several may meet, so these count under the lock.
+    fn begin(&self) {
+        let mut by_turn = self.waiting.by_turn();
+        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            by_turn.remove(&self.turn.load(Ordering::Relaxed));
+        }
+    }
+
+    /// One request less.
+    fn end(&self) {
+        let mut by_turn = self.waiting.by_turn();
+        if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.wait_in(&mut by_turn);
+            drop(by_turn);
+            self.waiting.begins.notify_waiters();
+        }
     }
 
     fn leave(&self) {
@@ -343,16 +402,14 @@ struct Busy(Arc<Seat>);
 
 impl Busy {
     fn new(place: &Arc<Seat>) -> Self {
-        place.is_busy.store(true, Ordering::Relaxed);
-        place.leave();
+        place.begin();
         Self(Arc::clone(place))
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Relaxed);
-        self.0.wait();
+        self.0.end();
     }
 }
 

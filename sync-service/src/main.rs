@@ -103,10 +103,11 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
         signals.stop(&reread).await;
     };
     let announce = async {
-        if let Ok(Listening { address, ops }) = address.await {
+        if let Ok(Listening { address, ops, grpc }) = address.await {
             // For scripts that asked for port 0, as the logs go to stderr. The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "listening on {address}");
             let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
+            let _ = grpc.map(|grpc| writeln!(std::io::stdout(), "gRPC on {grpc}"));
         }
     };
     let serving = async { tokio::join!(weir_sync::run(config, secrets, ready, shutdown), announce).0 };

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weir_wire::messages::{self, Message as _, Report, WireError};
 
+use crate::access::bearer;
 use crate::access::credentials::{Credential, Door, Pops, Role};
 use crate::config::GATEWAY_PREFIX;
 use crate::connections::Peer;
@@ -220,13 +221,18 @@ impl Routes {
         text(status, "text/plain; charset=utf-8", said)
     }
 
-    async fn readiness(&self) -> Response {
+    /// Whether reports and checks are welcome: the store is in reach, and this weir-sync is not draining.
+    pub async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
         // Anybody may ask; what the store says is for the logs.
         if let Err(error) = &ready {
             tracing::debug!(%error, "not ready");
         }
-        let is_ready = ready.is_ok() && !self.is_draining();
+        ready.is_ok() && !self.is_draining()
+    }
+
+    async fn readiness(&self) -> Response {
+        let is_ready = self.is_ready().await;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         json(status, "application/json", &serde_json::json!({"ready": is_ready}))
     }
@@ -276,13 +282,6 @@ impl Routes {
             Err(_) => Err(Problem::malformed("the body broke off").that_closes()),
         }
     }
-}
-
-/// The token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 /// The content's media type, without its parameters.

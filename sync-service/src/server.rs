@@ -16,8 +16,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::Settings;
 
 use crate::config::{Config, GATEWAY_PREFIX, StoreAddress};
-use crate::connections::{Connections, Limits};
+use crate::connections::{Connections, Limits, Protocol};
 use crate::descriptors;
+use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
 use crate::metrics::Metrics;
 use crate::report::Exchange;
@@ -33,6 +34,8 @@ use crate::store::{Master, Store, StoreError};
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 /// How long to gather bans before the next are shared.
 const BANS_PAUSE: Duration = Duration::from_millis(50);
+/// How often gRPC's health is brought up to date.
+const HEALTH_PAUSE: Duration = Duration::from_millis(500);
 /// The most connections to the pages' own address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
@@ -70,6 +73,8 @@ pub struct Listening {
     pub address: SocketAddr,
     /// For the pages alone, if they have an address of their own.
     pub ops: Option<SocketAddr>,
+    /// For gRPC, if it is answered.
+    pub grpc: Option<SocketAddr>,
 }
 
 /// Serves until `shutdown` is done and callers have had [`Config::drain_delay`] to go elsewhere, then lets the requests in
@@ -97,16 +102,15 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
-    let ops_listener = match config.ops_listen {
-        Some(address) => Some(listen(address, "--ops-listen").await?),
-        None => None,
-    };
-    let ops = ops_listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let ops_listener = listen_if(config.ops_listen, "--ops-listen").await?;
+    let grpc_listener = listen_if(config.grpc_listen, "--grpc-listen").await?;
+    let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|it| it.local_addr().ok());
+    let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
     let settings = config.hub();
     tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
     let routes = Arc::new(routes(&config, Arc::clone(&secrets), store, settings)?);
     // The receiver may be gone by now.
-    let _ = ready.send(Listening { address, ops });
+    let _ = ready.send(Listening { address, ops, grpc });
     let limits = limits(&config);
     let mut work = JoinSet::new();
     // It reports as long as it is asked.
@@ -123,7 +127,14 @@ pub async fn serve(
     if let Some(listener) = ops_listener {
         work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
     }
-    let connections = Connections::new(limits, Some(secrets), routes.metrics.connections.clone());
+    let grpc_port = if grpc_listener.is_some() { port(&config, &routes).await } else { None };
+    if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
+        let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
+        work.spawn(tell_health(Arc::clone(&port), routes));
+        work.spawn(async move { port.accept(listener).await });
+    }
+    let open = routes.metrics.connections.clone();
+    let connections = Connections::new(limits, Some(secrets), open, Protocol::Http1);
     let answered = Arc::clone(&routes);
     let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
     let sent_away = async {
@@ -132,7 +143,7 @@ pub async fn serve(
     };
     connections.accept(listener, answer, sent_away).await;
     work.shutdown().await;
-    drain(&connections, config.drain_timeout).await;
+    drain(&connections, grpc_port.as_deref(), config.drain_timeout).await;
     deciding.shutdown().await;
     if let Some(gateway) = gateway {
         gateway.part().await;
@@ -197,9 +208,24 @@ async fn send_away(routes: &Routes, delay: Duration) {
     sleep(delay).await;
 }
 
-async fn drain(connections: &Connections, limit: Duration) {
-    tracing::info!(connections = connections.count(), "stopping; waiting for requests in flight");
-    if connections.drain(limit).await {
+async fn listen_if(address: Option<SocketAddr>, flag: &'static str) -> Result<Option<TcpListener>, RunError> {
+    match address {
+        Some(address) => listen(address, flag).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn drain(connections: &Connections, grpc: Option<&Port>, limit: Duration) {
+    let count = connections.count() + grpc.map_or(0, Port::count);
+    tracing::info!(connections = count, "stopping; waiting for requests in flight");
+    let drain_grpc = async {
+        match grpc {
+            Some(grpc) => grpc.drain(limit).await,
+            None => true,
+        }
+    };
+    let (http, grpc) = tokio::join!(connections.drain(limit), drain_grpc);
+    if http && grpc {
         tracing::info!("stopped");
     } else {
         tracing::warn!(limit_ms = limit.as_millis(), "stopped, with some requests unfinished");
@@ -209,9 +235,32 @@ async fn drain(connections: &Connections, limit: Duration) {
 /// Serves the pages of `routes` alone, until it is aborted: other connections cannot keep an operator from them.
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
-    let connections = Connections::new(limits, None, Gauge::default());
+    let connections = Connections::new(limits, None, Gauge::default(), Protocol::Http1);
     let answer = move |request, peer| Arc::clone(&routes).respond_to_operator(request, peer);
     connections.accept(listener, answer, pending()).await;
+}
+
+/// The port for gRPC, if there is a gateway to ask.
+async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
+    let gateway = Arc::clone(routes.gateway.as_ref()?);
+    let (secrets, metrics) = (Arc::clone(&routes.secrets), Arc::clone(&routes.metrics));
+    let open = metrics.connections.clone();
+    let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
+    let limits = rls::Limits { body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
+    Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
+}
+
+/// Says over gRPC what `/readyz` says, until it is aborted.
+async fn tell_health(port: Arc<Port>, routes: Arc<Routes>) {
+    let mut told = false;
+    loop {
+        let is_ready = routes.is_ready().await;
+        if is_ready != told {
+            port.tell(is_ready).await;
+            told = is_ready;
+        }
+        sleep(HEALTH_PAUSE).await;
+    }
 }
 
 fn routes(

@@ -48,9 +48,11 @@ impl Tls {
         }
     }
 
-    /// Secures a new connection.
-    pub fn acceptor(&self) -> TlsAcceptor {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)).into()
+    /// Secures a new connection for the protocol of this name (RFC 7301).
+    pub fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
+        let mut config = ServerConfig::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config).into()
     }
 }
 
@@ -84,11 +86,9 @@ fn read(files: &Files) -> Result<ServerConfig, String> {
             )
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+    builder.with_single_cert(chain, key).map_err(|error| {
         format!("tls_key_file: expected the key of the certificate in {}: {error}", files.cert)
-    })?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    })
 }
 
 /// All certificates in the file at `path`, at least one.

@@ -56,6 +56,11 @@ impl WeirSync {
         self.process.kill();
     }
 
+    /// Ends it as an operator would, and waits until it is gone.
+    pub async fn end(&mut self) {
+        self.process.end().await;
+    }
+
     /// Starts it again where it was, and waits until it is up.
     pub async fn restart(&mut self) {
         self.process =

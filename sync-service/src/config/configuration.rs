@@ -26,6 +26,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where to answer operators: health, readiness and metrics; without it, at `listen`.
     pub ops_listen: Option<SocketAddr>,
+    /// Where to answer Envoy's rate limit filters over gRPC, if anywhere.
+    pub grpc_listen: Option<SocketAddr>,
     /// Where the budgets live.
     pub store: StoreAddress,
     /// How long the store may take to answer.
@@ -154,6 +156,7 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
             ops_listen: None,
+            grpc_listen: None,
             store: StoreAddress::Memory,
             store_timeout: Duration::from_millis(500),
             store_wait: Duration::ZERO,

@@ -154,6 +154,9 @@ fn check(config: &Config, errors: &mut Errors) {
 /// What the gateway needs.
 fn check_gateway(config: &Config, errors: &mut Errors) {
     if !config.gateway {
+        if config.grpc_listen.is_some() {
+            errors.add("grpc_listen", "expected `gateway: on` too: it is the gateway that answers there");
+        }
         return;
     }
     // A random name has as many.
@@ -166,13 +169,15 @@ fn check_gateway(config: &Config, errors: &mut Errors) {
         );
         errors.add("gateway", sentence);
     }
-    if config.check_token == TokenSource::None && !config.listen.ip().is_loopback() {
-        let sentence = format!(
-            "{} is not a loopback address, so anyone could ask the gateway: set check_token_file (or WEIR_SYNC_CHECK_TOKEN), or \
-             listen on 127.0.0.1",
-            config.listen
-        );
-        errors.add("gateway", sentence);
+    for (setting, address) in [("gateway", Some(config.listen)), ("grpc_listen", config.grpc_listen)] {
+        let open = address.filter(|address| !address.ip().is_loopback());
+        if let Some(address) = open.filter(|_| config.check_token == TokenSource::None) {
+            let sentence = format!(
+                "{address} is not a loopback address, so anyone could ask the gateway: set check_token_file (or \
+                 WEIR_SYNC_CHECK_TOKEN), or listen on 127.0.0.1"
+            );
+            errors.add(setting, sentence);
+        }
     }
 }
 

@@ -77,6 +77,13 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::address(text).map(Some)
     ),
     setting!(
+        grpc_listen,
+        "ADDRESS:PORT",
+        "",
+        "Where the gateway answers Envoy's rate limit filters (envoy.service.ratelimit.v3 over gRPC). With TLS if --listen has it",
+        |text| values::address(text).map(Some)
+    ),
+    setting!(
         store,
         "STORE",
         "memory",

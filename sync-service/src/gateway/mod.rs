@@ -9,11 +9,14 @@
 //! json.rs     both as JSON
 //! worker.rs   an edge under a lock; site.rs, what the workers share
 //! calls.rs    the calls of an edge, answered in this process
+//! rls/        Envoy's rate limit service, over gRPC; proto/, its messages
 //! ```
 
 mod ask;
 mod calls;
 pub mod json;
+pub mod proto;
+pub mod rls;
 mod site;
 mod verdict;
 mod worker;

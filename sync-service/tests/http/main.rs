@@ -52,7 +52,7 @@ impl Server {
         let task = tokio::spawn(weir_sync::run(config, secrets, ready, async {
             let _ = stopped.await;
         }));
-        let Listening { address, ops } = address.await.expect("the server starts");
+        let Listening { address, ops, .. } = address.await.expect("the server starts");
         Self { address, ops, stop, task }
     }
 
@@ -66,7 +66,7 @@ impl Server {
         let task = tokio::spawn(weir_sync::server::serve(config, secrets, listener, store, ready, async {
             let _ = stopped.await;
         }));
-        let Listening { address, ops } = address.await.expect("the server starts");
+        let Listening { address, ops, .. } = address.await.expect("the server starts");
         Self { address, ops, stop, task }
     }
 

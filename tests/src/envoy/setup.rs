@@ -145,6 +145,18 @@ impl Setup {
         self
     }
 
+    /// With a cluster as a bootstrap writes it, but at this address.
+    #[must_use]
+    pub fn shipped_cluster(mut self, mut cluster: Value, address: SocketAddr) -> Self {
+        let name = cluster["name"].clone();
+        cluster["type"] = "STATIC".into();
+        let endpoint = json!({"endpoint": {"address": tcp(address)}});
+        cluster["load_assignment"] =
+            json!({"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]});
+        self.clusters.push(cluster);
+        self
+    }
+
     /// With the cluster `weir-sync` and the stats' tags of envoy/single/envoy.yaml, for these weir-syncs.
     #[must_use]
     pub fn as_shipped(self, weir_syncs: &[SocketAddr]) -> Self {

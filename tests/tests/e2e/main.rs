@@ -20,6 +20,7 @@ mod pages;
 mod penalties;
 mod plugin;
 mod quotas;
+mod ratelimit;
 mod refill;
 mod regions;
 mod routes;

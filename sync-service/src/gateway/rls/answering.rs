@@ -1,0 +1,104 @@
+//! What is answered: the verdicts on all descriptors, as one response.
+
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::gateway::proto::envoy::config::core::v3::HeaderValue;
+use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use crate::gateway::{Decision, Standing, Verdict};
+
+/// The response to descriptors with these verdicts, in their order. Fails if none refuses and one could not be checked: what
+/// becomes of the request then is the caller's to say (Envoy's `failure_mode_deny`).
+pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status> {
+    let is_over = verdicts.iter().any(is_refused);
+    let unchecked = verdicts.iter().find(|verdict| verdict.decision == Decision::Deny);
+    if let Some(unchecked) = unchecked.filter(|_| !is_over) {
+        return Err(Status::unavailable(match &unchecked.rule {
+            Some(rule) => format!("the rule {rule} could not be checked: its store is out of reach"),
+            None => "the rules are not known yet: the store has not answered since the start".into(),
+        }));
+    }
+    let overall_code = if is_over { Code::OverLimit } else { Code::Ok }.into();
+    let statuses = verdicts.iter().map(status).collect();
+    let told = told(&verdicts).map(|index| verdicts.swap_remove(index));
+    let (headers, body) = told.map(|verdict| (verdict.headers, verdict.body)).unwrap_or_default();
+    let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
+    Ok(RateLimitResponse {
+        overall_code,
+        statuses,
+        response_headers_to_add: headers.into_iter().map(header).collect(),
+        request_headers_to_add: Vec::new(),
+        raw_body: body.into_bytes(),
+        dynamic_metadata: None,
+    })
+}
+
+fn is_refused(verdict: &Verdict) -> bool {
+    matches!(verdict.decision, Decision::Limit | Decision::Block)
+}
+
+/// Which verdict the client is told of: of those that refuse it, the one that does so for longest, else the one that has
+/// least left.
+fn told(verdicts: &[Verdict]) -> Option<usize> {
+    let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
+    let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
+        Some(standing) => standing.retry_after,
+        // It is on the list of those that nothing lets in.
+        None => Duration::MAX,
+    });
+    let standing = |(index, verdict): (usize, &Verdict)| Some((index, verdict.standing?));
+    let least = || {
+        let standings = verdicts.iter().enumerate().filter_map(standing);
+        standings.min_by_key(|(_, standing)| standing.remaining)
+    };
+    longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))
+}
+
+fn status(verdict: &Verdict) -> DescriptorStatus {
+    let code = match verdict.decision {
+        Decision::Allow => Code::Ok,
+        Decision::Limit | Decision::Block => Code::OverLimit,
+        Decision::Deny => Code::Unknown,
+    };
+    let Some(standing) = verdict.standing else {
+        return DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
+    };
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: limit(verdict.rule.as_deref(), &standing),
+        limit_remaining: small(standing.remaining),
+        duration_until_reset: prost_types::Duration::try_from(standing.reset_after).ok(),
+    }
+}
+
+/// The rule's limit, if its window is one of the units that there are; no other can be said.
+fn limit(rule: Option<&str>, standing: &Standing) -> Option<RateLimit> {
+    let unit = match standing.window? {
+        window if window.subsec_nanos() > 0 => return None,
+        window => match window.as_secs() {
+            1 => Unit::Second,
+            60 => Unit::Minute,
+            3_600 => Unit::Hour,
+            86_400 => Unit::Day,
+            604_800 => Unit::Week,
+            _ => return None,
+        },
+    };
+    Some(RateLimit {
+        requests_per_unit: u32::try_from(standing.limit).ok()?,
+        unit: unit.into(),
+        name: rule.unwrap_or_default().to_owned(),
+    })
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

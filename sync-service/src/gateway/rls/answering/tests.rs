@@ -1,0 +1,91 @@
+use tonic::Code as Grpc;
+
+use super::*;
+
+fn verdict(decision: Decision, rule: &str, remaining: u64, window_s: u64) -> Verdict {
+    let (reset_after, retry_after) = (Duration::from_millis(1_500), Duration::from_secs(remaining + 1));
+    let window = Some(Duration::from_secs(window_s));
+    Verdict {
+        decision,
+        rule: Some(rule.into()),
+        status: 429,
+        headers: vec![("ratelimit".into(), rule.into())],
+        body: format!("by {rule}"),
+        standing: Some(Standing { limit: 10, remaining, reset_after, retry_after, window }),
+    }
+}
+
+fn blocked() -> Verdict {
+    Verdict { rule: None, standing: None, headers: vec![], ..verdict(Decision::Block, "", 0, 1) }
+}
+
+fn header(response: &RateLimitResponse) -> &str {
+    response.response_headers_to_add.first().map_or("", |header| &header.value)
+}
+
+#[test]
+fn a_request_is_over_its_limit_if_one_descriptor_is_and_each_says_how_it_stands() {
+    let verdicts = vec![
+        verdict(Decision::Allow, "a", 7, 60),
+        verdict(Decision::Limit, "b", 0, 1),
+        Verdict { rule: None, standing: None, ..verdict(Decision::Allow, "", 0, 1) },
+    ];
+    let response = response(verdicts).unwrap();
+    assert_eq!(response.overall_code(), Code::OverLimit);
+    let [first, second, third] = &response.statuses[..] else { panic!("{response:?}") };
+    let limit = RateLimit { requests_per_unit: 10, unit: Unit::Minute.into(), name: "a".into() };
+    assert_eq!(
+        (first.code(), first.limit_remaining, first.current_limit.clone()),
+        (Code::Ok, 7, Some(limit))
+    );
+    let reset = prost_types::Duration { seconds: 1, nanos: 500_000_000 };
+    assert_eq!(first.duration_until_reset, Some(reset));
+    assert_eq!(second.code(), Code::OverLimit);
+    assert_eq!(*third, DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() });
+    assert_eq!((header(&response), &response.raw_body[..]), ("b", &b"by b"[..]));
+}
+
+#[test]
+fn a_limit_is_said_only_if_its_window_is_a_unit() {
+    let unit = |window: Option<Duration>| {
+        let mut verdict = verdict(Decision::Allow, "a", 1, 1);
+        verdict.standing = verdict.standing.map(|standing| Standing { window, ..standing });
+        status(&verdict).current_limit.map(|limit| limit.unit())
+    };
+    let seconds = |seconds| unit(Some(Duration::from_secs(seconds)));
+    for (window_s, expected) in [
+        (1, Unit::Second),
+        (60, Unit::Minute),
+        (3_600, Unit::Hour),
+        (86_400, Unit::Day),
+        (604_800, Unit::Week),
+    ] {
+        assert_eq!(seconds(window_s), Some(expected));
+    }
+    assert_eq!([seconds(0), seconds(10), seconds(2_592_000), unit(None)], [None; 4]);
+    assert_eq!(unit(Some(Duration::from_millis(1_500))), None);
+}
+
+#[test]
+fn the_client_is_told_of_the_refusal_that_lasts_longest_or_of_the_least_that_is_left() {
+    let told = |verdicts: &[Verdict]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
+    let allow = |rule, remaining| verdict(Decision::Allow, rule, remaining, 1);
+    assert_eq!(told(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
+    let limit = |rule, wait| verdict(Decision::Limit, rule, wait, 1);
+    assert_eq!(told(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
+    assert_eq!(told(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
+    assert_eq!(told(&[blocked()]), "");
+}
+
+#[test]
+fn what_could_not_be_checked_is_unavailable_unless_another_descriptor_refuses_anyway() {
+    let denied = || Verdict { standing: None, ..verdict(Decision::Deny, "login", 0, 1) };
+    let error = response(vec![verdict(Decision::Allow, "a", 1, 1), denied()]).unwrap_err();
+    assert_eq!(error.code(), Grpc::Unavailable);
+    assert_eq!(error.message(), "the rule login could not be checked: its store is out of reach");
+    let unknown = response(vec![Verdict { rule: None, ..denied() }]).unwrap_err();
+    assert_eq!(unknown.code(), Grpc::Unavailable);
+    let refused = response(vec![denied(), verdict(Decision::Limit, "b", 0, 1)]).unwrap();
+    assert_eq!(refused.statuses[0].code(), Code::Unknown);
+    assert_eq!((refused.overall_code(), header(&refused)), (Code::OverLimit, "b"));
+}

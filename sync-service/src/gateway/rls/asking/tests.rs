@@ -1,0 +1,105 @@
+use super::*;
+use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest {
+    RateLimitRequest { domain: "shop".into(), descriptors: descriptors.into(), hits_addend: 0 }
+}
+
+fn claims(ask: &Ask) -> Vec<(String, &str)> {
+    ask.claims.iter().map(|(path, value)| (path.join("."), value.as_str())).collect()
+}
+
+#[test]
+fn an_entry_is_what_its_key_says() {
+    let asked = descriptor(&[
+        ("remote_address", "203.0.113.7"),
+        ("method", "POST"),
+        ("host", "shop.example"),
+        ("path", "/cart?of=7"),
+        ("X-Plan", "gold"),
+        ("generic_key", "slow"),
+    ]);
+    let asks = asks(&request([asked])).unwrap();
+    let [ask] = &asks[..] else { panic!("{asks:?}") };
+    assert_eq!(ask.address, Some("203.0.113.7".parse().unwrap()));
+    assert_eq!(ask.method.as_deref(), Some("POST"));
+    assert_eq!(ask.host.as_deref(), Some("shop.example"));
+    assert_eq!(ask.path.as_deref(), Some("/cart?of=7"));
+    let headers = [("x-plan", "gold"), ("generic_key", "slow")];
+    assert_eq!(ask.headers, headers.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    assert_eq!(ask.hits, 1);
+}
+
+#[test]
+fn claims_say_a_descriptor_whole() {
+    let both = [descriptor(&[("a", "1"), ("b", "x;y=z,%"), ("a", "2")]), descriptor(&[("c", "")])];
+    let asks = asks(&request(both)).unwrap();
+    let expected = [
+        ("ratelimit.entry.a", "1"),
+        ("ratelimit.entry.b", "x;y=z,%"),
+        ("ratelimit.entries", "a,b,a"),
+        ("ratelimit.domain", "shop"),
+        ("ratelimit.beside", ";c=;"),
+    ];
+    assert_eq!(claims(&asks[0]), expected.map(|(name, value)| (name.to_owned(), value)));
+    let last = claims(&asks[1]);
+    assert!(last.contains(&("ratelimit.beside".to_owned(), ";a=1,b=x%3By%3Dz%2C%25,a=2;")), "{last:?}");
+}
+
+#[test]
+fn hits_are_one_unless_said_and_a_descriptors_own_come_first() {
+    let of = |request_hits: u32, own: Option<u64>| {
+        let descriptors = vec![RateLimitDescriptor { hits_addend: own, ..descriptor(&[("a", "1")]) }];
+        let asked = asks(&RateLimitRequest { hits_addend: request_hits, ..request(descriptors) })?;
+        Ok::<_, Status>(asked[0].hits)
+    };
+    assert_eq!(of(0, None).unwrap(), 1);
+    assert_eq!(of(7, None).unwrap(), 7);
+    assert_eq!(of(7, Some(3)).unwrap(), 3);
+    assert_eq!(of(7, Some(0)).unwrap(), 1);
+    let error = of(0, Some(1 << 32)).unwrap_err();
+    assert_eq!(error.message(), "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296");
+}
+
+#[test]
+fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
+    let good = || descriptor(&[("a", "1")]);
+    let many = |count: usize| vec![good(); count];
+    let long = "x".repeat(VALUE_BYTES_MAX + 1);
+    let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 1 });
+    for (request, expected) in [
+        (
+            RateLimitRequest { domain: String::new(), ..request(many(1)) },
+            "domain: expected a text of 1 to 256 bytes, found 0",
+        ),
+        (request([]), "descriptors: expected 1 to 64, found 0"),
+        (request(many(65)), "descriptors: expected 1 to 64, found 65"),
+        (request([good(), descriptor(&[])]), "descriptors[1].entries: expected 1 to 64, found 0"),
+        (request([descriptor(&[("a", "1"); 65])]), "descriptors[0].entries: expected 1 to 64, found 65"),
+        (
+            request([descriptor(&[("a", "1"), ("", "2")])]),
+            "descriptors[0].entries[1].key: expected a text of 1 to 256 bytes, found 0",
+        ),
+        (
+            request([descriptor(&[("a", &long)])]),
+            "descriptors[0].entries[0].value: expected at most 8192 bytes, found 8193",
+        ),
+        (
+            request([good(), descriptor(&[("remote_address", "10.0.0.0/8")])]),
+            "descriptors[1].entries[0].value: expected an IP address, as the key is remote_address, found `10.0.0.0/8`",
+        ),
+        (
+            request([RateLimitDescriptor { limit, ..good() }]),
+            "descriptors[0].limit: expected none: the fleet's rules say the limit (docs/gateway.md has the door for limits of the caller's own)",
+        ),
+    ] {
+        let error = asks(&request).unwrap_err();
+        assert_eq!((error.code(), error.message()), (tonic::Code::InvalidArgument, expected));
+    }
+    assert_eq!(asks(&request(many(64))).unwrap().len(), 64);
+}

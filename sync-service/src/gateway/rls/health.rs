@@ -1,0 +1,41 @@
+//! Whether the door is worth asking (`grpc.health.v1`).
+
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+/// The names that clients ask by: the whole server, and the one service.
+const NAMES: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+
+/// What clients are told of the door's health.
+#[derive(Debug)]
+pub(super) struct Health(HealthReporter);
+
+impl Health {
+    /// Not serving yet; and the service that says so.
+    pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
+        let reporter = HealthReporter::new();
+        let service = HealthService::from_health_reporter(reporter.clone());
+        let health = Self(reporter);
+        health.say(ServingStatus::NotServing).await;
+        (health, HealthServer::new(service))
+    }
+
+    /// Says whether it serves.
+    pub(super) async fn tell(&self, is_ready: bool) {
+        self.say(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    }
+
+    /// Ends the streams of those that watch it, which hold their connections open.
+    pub(super) async fn end(&self) {
+        for name in NAMES {
+            self.0.clone().clear_service_status(name).await;
+        }
+    }
+
+    async fn say(&self, status: ServingStatus) {
+        for name in NAMES {
+            self.0.set_service_status(name, status).await;
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What the door offers, for clients that ask by reflection (`grpcurl` does).
+
+use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH;
+use tonic_reflection::server::{Builder, Error, v1, v1alpha};
+
+use crate::gateway::proto::DESCRIPTORS;
+
+fn builder() -> Builder<'static> {
+    Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(HEALTH)
+}
+
+/// In its present version.
+pub(super) fn present() -> Result<v1::ServerReflectionServer<impl v1::ServerReflection>, Error> {
+    builder().build_v1()
+}
+
+/// In the version that older clients speak.
+pub(super) fn before() -> Result<v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection>, Error> {
+    builder().build_v1alpha()
+}

@@ -1,0 +1,100 @@
+//! What is answered: every field of a request has its effect, and every field of a response says what it should.
+
+use serde_json::{Value, json};
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+use crate::door::{DOMAIN, Door, ask, descriptor, request};
+
+/// A rule for each part of a descriptor.
+pub(crate) fn rules() -> Value {
+    let said = json!({"on_allowed": true});
+    json!({"rules": [
+        {"name": "per-user", "match": {"headers": [{"name": "x-user", "present": true}]}, "key": [{"header": "x-user"}],
+         "rate": "10/h", "burst": 10, "response": said},
+        {"name": "per-address", "match": {"path": {"exact": "/login"}, "methods": ["POST"], "hosts": ["shop.example"]},
+         "key": ["client_address"], "rate": "3/m", "burst": 3},
+        {"name": "slow", "match": {"claims": [{"name": ["ratelimit", "entries"], "equals": "generic_key,plan"},
+                                              {"name": ["ratelimit", "entry", "generic_key"], "equals": "Slow"},
+                                              {"name": ["ratelimit", "domain"], "equals": DOMAIN}]},
+         "key": [{"jwt_claim": ["ratelimit", "entry", "plan"]}], "rate": "1/d", "burst": 1},
+    ]})
+}
+
+fn codes(response: &RateLimitResponse) -> Vec<Code> {
+    response.statuses.iter().map(DescriptorStatus::code).collect()
+}
+
+fn header<'a>(response: &'a RateLimitResponse, name: &str) -> &'a str {
+    let found = response.response_headers_to_add.iter().find(|header| header.key == name);
+    found.map_or("", |header| &header.value)
+}
+
+#[tokio::test]
+async fn every_field_of_a_response_says_what_the_rules_decided() {
+    let door = Door::open("memory", &rules()).await;
+    let mut client = door.client().await;
+    let user = descriptor(&[("x-user", "ada")]);
+    let login = descriptor(&[
+        ("remote_address", "203.0.113.7"),
+        ("method", "POST"),
+        ("host", "shop.example"),
+        ("path", "/login"),
+    ]);
+    let other = descriptor(&[("database", "users")]);
+    let both = request([user.clone(), login.clone(), other]);
+    let first = ask(&mut client, both.clone()).await;
+    assert_eq!((first.overall_code(), codes(&first)), (Code::Ok, vec![Code::Ok; 3]));
+    let [of_user, of_login, of_other] = &first.statuses[..] else { panic!("{first:?}") };
+    let limit = of_user.current_limit.clone().expect("the limit of an hour");
+    assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("per-user", 10, Unit::Hour));
+    assert_eq!((of_user.limit_remaining, of_login.limit_remaining), (9, 2));
+    let reset = of_login.duration_until_reset.expect("when it is whole again").seconds;
+    assert!((1..=20).contains(&reset), "{reset}");
+    assert_eq!((&of_other.current_limit, of_other.duration_until_reset), (&None, None));
+    assert!(first.raw_body.is_empty() && first.request_headers_to_add.is_empty());
+    // The login has least left, but its rule says nothing to clients that are let through.
+    assert_eq!(first.response_headers_to_add, []);
+    let of_user_alone = ask(&mut client, request([user])).await;
+    assert!(header(&of_user_alone, "ratelimit").contains("per-user"), "{of_user_alone:?}");
+
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client, request([login.clone()])).await.overall_code(), Code::Ok);
+    }
+    let refused = ask(&mut client, both).await;
+    assert_eq!(
+        (refused.overall_code(), codes(&refused)),
+        (Code::OverLimit, vec![Code::Ok, Code::OverLimit, Code::Ok])
+    );
+    let wait: u64 = header(&refused, "retry-after").parse().expect("seconds");
+    assert!((1..=20).contains(&wait), "{refused:?}");
+    assert_eq!(refused.statuses[1].limit_remaining, 0);
+    let body: Value = serde_json::from_slice(&refused.raw_body).expect("a problem");
+    assert_eq!(body["status"], 429);
+    assert_eq!(header(&refused, "content-type"), "application/problem+json");
+    assert_eq!(refused.dynamic_metadata, None);
+}
+
+#[tokio::test]
+async fn a_rule_can_ask_for_a_descriptor_as_a_whole() {
+    let door = Door::open("memory", &rules()).await;
+    let mut client = door.client().await;
+    let slow = [("generic_key", "Slow"), ("plan", "free")];
+    let mut code = async |domain: &str, entries: &[(&str, &str)]| {
+        let asked = RateLimitRequest { domain: domain.into(), ..request([descriptor(entries)]) };
+        ask(&mut client, asked).await.overall_code()
+    };
+    assert_eq!(code(DOMAIN, &slow).await, Code::Ok);
+    assert_eq!(code(DOMAIN, &slow).await, Code::OverLimit);
+    for (domain, entries) in [
+        ("another", &slow[..]),
+        (DOMAIN, &[("plan", "free"), ("generic_key", "Slow")]),
+        (DOMAIN, &[("generic_key", "slow"), ("plan", "free")]),
+        (DOMAIN, &[("generic_key", "Slow"), ("plan", "free"), ("more", "")]),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(code(domain, entries).await, Code::Ok, "{domain} {entries:?}");
+        }
+    }
+}

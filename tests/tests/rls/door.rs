@@ -1,0 +1,113 @@
+//! A weir-sync with a door for gRPC, and a client of it.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use weir_tests::operator::Operator;
+use weir_tests::port;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
+
+/// The token that checks carry.
+const TOKEN_OF_CHECKS: &str = "a-token-for-checks-of-the-tests";
+/// The domain of the tests' requests.
+pub(crate) const DOMAIN: &str = "shop";
+
+/// Puts a token on each request.
+#[derive(Clone)]
+pub(crate) struct Bearer(Option<&'static str>);
+
+impl tonic::service::Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = self.0 {
+            let value = format!("Bearer {token}").parse().expect("a token that fits into a header");
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+}
+
+/// A client that sends a token.
+pub(crate) type Client = RateLimitServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// A weir-sync that answers gRPC.
+pub(crate) struct Door {
+    pub(crate) weir_sync: WeirSync,
+    pub(crate) address: SocketAddr,
+}
+
+impl Door {
+    /// Over `store`, with these rules in force.
+    pub(crate) async fn open(store: &str, rules: &Value) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], port::free()));
+        let listen = address.to_string();
+        let arguments = ["--gateway", "on", "--grpc-listen", &listen, "--check-token", TOKEN_OF_CHECKS];
+        let weir_sync = WeirSync::start_with("fra", store, &arguments).await;
+        let door = Self { weir_sync, address };
+        door.serves().await;
+        Operator::of(&door.weir_sync).put_good(rules).await;
+        runs_rules(&door.weir_sync).await;
+        door
+    }
+
+    /// A channel to it.
+    pub(crate) async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
+        until("the door to open", async || endpoint.connect().await.ok()).await
+    }
+
+    /// A client that every request is let in from.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(Some(TOKEN_OF_CHECKS)).await
+    }
+
+    /// A client that sends this token.
+    pub(crate) async fn client_with(&self, token: Option<&'static str>) -> Client {
+        RateLimitServiceClient::with_interceptor(self.channel().await, Bearer(token))
+    }
+
+    /// Waits until its health says that it serves.
+    pub(crate) async fn serves(&self) {
+        let channel = self.channel().await;
+        until("the door to serve", async || {
+            let status = crate::health::status(&channel, "").await;
+            (status == crate::health::SERVING).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Waits until the gateway of `weir_sync` runs the current rules.
+async fn runs_rules(weir_sync: &WeirSync) {
+    let mut operator = Operator::of(weir_sync);
+    until("the gateway to run the rules", async || {
+        let (current, pops) = operator.fleet().await;
+        let is_gateway =
+            |(name, version): &(String, u64)| name.starts_with("gateway/") && *version == current;
+        (current > 0 && pops.iter().any(is_gateway)).then_some(())
+    })
+    .await;
+}
+
+/// A descriptor of these entries.
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+/// A request with these descriptors.
+pub(crate) fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest {
+    RateLimitRequest { domain: DOMAIN.into(), descriptors: descriptors.into(), hits_addend: 0 }
+}
+
+/// The answer to `request`.
+pub(crate) async fn ask(client: &mut Client, request: RateLimitRequest) -> RateLimitResponse {
+    client.should_rate_limit(request).await.expect("an answer").into_inner()
+}

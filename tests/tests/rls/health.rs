@@ -1,0 +1,76 @@
+//! Health and reflection, and the end of both.
+
+use futures_util::stream;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::answers::rules;
+use crate::door::Door;
+
+/// What health says of a door that is worth asking.
+pub(crate) const SERVING: i32 = ServingStatus::Serving as i32;
+const NOT_SERVING: i32 = ServingStatus::NotServing as i32;
+const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// What health says of `service`.
+pub(crate) async fn status(channel: &Channel, service: &str) -> i32 {
+    let request = HealthCheckRequest { service: service.into() };
+    let answer = HealthClient::new(channel.clone()).check(request).await;
+    answer.map_or(0, |answer| answer.into_inner().status)
+}
+
+#[tokio::test]
+async fn health_follows_the_store() {
+    let mut redis = Redis::start().await;
+    let door = Door::open(&redis.url(), &rules()).await;
+    let channel = door.channel().await;
+    assert_eq!([status(&channel, "").await, status(&channel, SERVICE).await], [SERVING; 2]);
+    redis.kill();
+    until("the door to say that it does not serve", async || {
+        (status(&channel, SERVICE).await == NOT_SERVING).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_watches_health_is_told_of_the_end_and_holds_nothing_up() {
+    let mut door = Door::open("memory", &rules()).await;
+    let mut client = HealthClient::new(door.channel().await);
+    let request = HealthCheckRequest { service: SERVICE.into() };
+    let mut watched = client.watch(request).await.expect("a stream").into_inner();
+    let mut next = async || watched.message().await.expect("no error").map(|answer| answer.status);
+    assert_eq!(next().await, Some(SERVING));
+    let told = async {
+        assert_eq!(next().await, Some(NOT_SERVING));
+        assert_eq!(next().await, None);
+    };
+    tokio::join!(door.weir_sync.end(), told);
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services_and_describes_them() {
+    let door = Door::open("memory", &rules()).await;
+    let mut client = ServerReflectionClient::new(door.channel().await);
+    let ask = async |message: MessageRequest| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+        let mut answers =
+            client.server_reflection_info(stream::iter([request])).await.expect("a stream").into_inner();
+        answers.message().await.expect("no error").and_then(|answer| answer.message_response)
+    };
+    let mut ask = ask;
+    let listed = ask(MessageRequest::ListServices(String::new())).await;
+    let Some(MessageResponse::ListServicesResponse(listed)) = listed else { panic!("{listed:?}") };
+    let names: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
+    assert!(names.contains(&SERVICE) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
+    let described = ask(MessageRequest::FileContainingSymbol(SERVICE.into())).await;
+    let Some(MessageResponse::FileDescriptorResponse(described)) = described else { panic!("{described:?}") };
+    assert!(!described.file_descriptor_proto.is_empty());
+}

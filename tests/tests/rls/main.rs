@@ -1,0 +1,6 @@
+//! The door for Envoy's rate limit filters: a client over gRPC, and a real weir-sync.
+
+mod answers;
+mod door;
+mod health;
+mod refusals;

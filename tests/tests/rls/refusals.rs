@@ -1,0 +1,61 @@
+//! What is refused, and what the caller is told.
+
+use serde_json::json;
+use tonic::Code;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::answers::rules;
+use crate::door::{Door, descriptor, request};
+
+#[tokio::test]
+async fn a_bad_request_is_an_invalid_argument_that_names_the_place() {
+    let door = Door::open("memory", &rules()).await;
+    let mut client = door.client().await;
+    let long = "x".repeat(1 << 20);
+    for (asked, expected) in [
+        (RateLimitRequest::default(), "domain: expected a text of 1 to 256 bytes, found 0"),
+        (request([]), "descriptors: expected 1 to 64, found 0"),
+        (
+            request([descriptor(&[("remote_address", "nowhere")])]),
+            "descriptors[0].entries[0].value: expected an IP address, as the key is remote_address, found `nowhere`",
+        ),
+        (request([descriptor(&[("a", &long)])]), "expected a message of at most 262144 bytes"),
+    ] {
+        let refused = client.should_rate_limit(asked).await.expect_err("a bad request");
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
+    }
+    let good = request([descriptor(&[("a", "1")])]);
+    client.should_rate_limit(good).await.expect("the door is open still");
+}
+
+#[tokio::test]
+async fn a_check_needs_a_token() {
+    let door = Door::open("memory", &rules()).await;
+    for token in [None, Some("another-token-of-the-tests")] {
+        let mut client = door.client_with(token).await;
+        let refused =
+            client.should_rate_limit(request([descriptor(&[("a", "1")])])).await.expect_err("no token");
+        assert_eq!(refused.code(), Code::Unauthenticated);
+        assert!(refused.message().starts_with("expected the metadata `authorization: Bearer`"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_strict_rule_without_its_store_is_unavailable() {
+    let mut redis = Redis::start().await;
+    let strict = json!({"rules": [
+        {"name": "login", "match": {"headers": [{"name": "x-user", "present": true}]}, "key": [{"header": "x-user"}],
+         "rate": "3/h", "burst": 3, "strict": true},
+    ]});
+    let door = Door::open(&redis.url(), &strict).await;
+    let mut client = door.client().await;
+    let asked = |user: &str| request([descriptor(&[("x-user", user)])]);
+    client.should_rate_limit(asked("ada")).await.expect("one of three");
+    redis.kill();
+    let refused =
+        until("a check that fails", async || client.should_rate_limit(asked("bob")).await.err()).await;
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_eq!(refused.message(), "the rule login could not be checked: its store is out of reach");
+}
