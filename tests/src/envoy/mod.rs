@@ -89,6 +89,29 @@ impl Envoy {
         write_listener(&self.setup, self.folder.path());
     }
 
+    /// Marks a weir-sync as not to be used any more, as an operator does before it is stopped, and waits until it is so.
+    pub async fn take_out(&mut self, weir_sync: SocketAddr) {
+        self.use_weir_sync(weir_sync, false).await;
+    }
+
+    /// Uses it again.
+    pub async fn put_back(&mut self, weir_sync: SocketAddr) {
+        self.use_weir_sync(weir_sync, true).await;
+    }
+
+    async fn use_weir_sync(&mut self, address: SocketAddr, is_in_use: bool) {
+        assert_eq!(self.setup.delivery, Delivery::File, "only addresses from a file can change");
+        for (_, is_in_use_now) in self.setup.weir_syncs.iter_mut().filter(|(known, _)| *known == address) {
+            *is_in_use_now = is_in_use;
+        }
+        write_weir_syncs(&self.setup, self.folder.path());
+        let used = self.setup.weir_syncs.iter().filter(|(_, is_in_use)| *is_in_use).count() as u64;
+        until(&format!("{used} weir-syncs to be in use"), async || {
+            (self.stat("cluster.weir-sync.membership_healthy").await == Some(used)).then_some(())
+        })
+        .await;
+    }
+
     /// A counter or gauge of Envoy's; `None` until it exists.
     pub async fn stat(&self, name: &str) -> Option<u64> {
         self.admin.stat(name).await
@@ -233,13 +256,15 @@ fn spawn(setup: &Setup, folder: &Path) -> Process {
     write(&bootstrap, &setup.bootstrap(folder));
     if setup.delivery == Delivery::File {
         write_listener(setup, folder);
+        write_weir_syncs(setup, folder);
     }
     let mut command = Command::new(artefact::envoy());
     command.arg("--config-path").arg(bootstrap).arg("--admin-address-path").arg(admin_file(folder));
     command.arg("--concurrency").arg(setup.concurrency.to_string());
     // Hot restart is what makes two Envoys on one machine get into each other's way.
     command.arg("--disable-hot-restart");
-    command.args(["--drain-time-s", "1", "--drain-strategy", "immediate"]);
+    let drain_seconds = setup.drain_seconds.to_string();
+    command.args(["--drain-time-s", &drain_seconds, "--drain-strategy", "immediate"]);
     command.args(["--file-flush-interval-msec", "20"]);
     // Of Envoy itself what went wrong, of the filter what it has to say.
     command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
@@ -247,10 +272,18 @@ fn spawn(setup: &Setup, folder: &Path) -> Process {
 }
 
 fn write_listener(setup: &Setup, folder: &Path) {
-    let fresh = folder.join("listener.new");
-    write(&fresh, &setup.discovery(folder));
-    let file = setup::listener_file(folder);
-    fs::rename(&fresh, &file).unwrap_or_else(|e| panic!("cannot replace {}: {e}", file.display()));
+    replace(&setup::listener_file(folder), &setup.listener_found(folder));
+}
+
+fn write_weir_syncs(setup: &Setup, folder: &Path) {
+    replace(&setup::weir_syncs_file(folder), &setup.weir_syncs_found());
+}
+
+/// Renames a new file over the old one, as Envoy wants it.
+fn replace(file: &Path, value: &Value) {
+    let fresh = file.with_extension("new");
+    write(&fresh, value);
+    fs::rename(&fresh, file).unwrap_or_else(|e| panic!("cannot replace {}: {e}", file.display()));
 }
 
 fn write(path: &Path, value: &Value) {

@@ -50,13 +50,17 @@ pub struct Setup {
     pub(super) delivery: Delivery,
     pub(super) listen: Listen,
     pub(super) concurrency: u32,
+    /// How long a listener that was replaced goes on with its connections, in seconds.
+    pub(super) drain_seconds: u32,
     pub(super) node: String,
     trusted_hops: u32,
     access_log: String,
     upstream: Option<SocketAddr>,
     clusters: Vec<Value>,
-    /// What a shipped bootstrap says beside its addresses and its filter, and where the weir-syncs are.
-    shipped: Option<(Value, Vec<SocketAddr>)>,
+    /// What a shipped bootstrap says beside its addresses and its filter.
+    shipped: Option<Value>,
+    /// Where its weir-syncs are, and whether each is in use.
+    pub(super) weir_syncs: Vec<(SocketAddr, bool)>,
     /// HTTP filters in front of the filter.
     before: Vec<Value>,
     /// Fields more of the connection manager, and of the virtual host.
@@ -76,12 +80,14 @@ impl Setup {
             delivery: Delivery::Static,
             listen: Listen::Tcp,
             concurrency: 1,
+            drain_seconds: 1,
             node: "edge".into(),
             trusted_hops: 1,
             access_log: "%RESPONSE_CODE%".into(),
             upstream: None,
             clusters: Vec::new(),
             shipped: None,
+            weir_syncs: Vec::new(),
             before: Vec::new(),
             more: [Value::Null, Value::Null],
             routes: Vec::new(),
@@ -109,6 +115,13 @@ impl Setup {
     #[must_use]
     pub fn concurrency(self, concurrency: u32) -> Self {
         Self { concurrency, ..self }
+    }
+
+    /// With so long for the connections of a listener that was replaced: a busy machine may take a second to make the VM that
+    /// comes next, and its worker answers nobody meanwhile.
+    #[must_use]
+    pub fn drain_seconds(self, drain_seconds: u32) -> Self {
+        Self { drain_seconds, ..self }
     }
 
     /// With so many trusted proxies in front; none makes the peer's address the client's.
@@ -163,7 +176,8 @@ impl Setup {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/single/envoy.yaml");
         let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let bootstrap = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        Self { shipped: Some((bootstrap, weir_syncs.into())), ..self }
+        let weir_syncs = weir_syncs.iter().map(|address| (*address, true)).collect();
+        Self { shipped: Some(bootstrap), weir_syncs, ..self }
     }
 
     /// With this HTTP filter in front of the filter, behind those that are there.
@@ -193,7 +207,8 @@ impl Setup {
         Self { node: id.into(), ..self }
     }
 
-    /// With its listener from a file that [`super::Envoy::reconfigure`] replaces.
+    /// With its listener from a file that [`super::Envoy::reconfigure`] replaces, and the addresses of its weir-syncs from
+    /// one that [`super::Envoy::take_out`] does.
     #[must_use]
     pub fn from_file(self) -> Self {
         Self { delivery: Delivery::File, ..self }
@@ -215,14 +230,21 @@ impl Setup {
             "admin": {"address": tcp(FREE_PORT)},
             "static_resources": {"clusters": clusters},
         });
-        if let Some((shipped, weir_syncs)) = &self.shipped {
+        if let Some(shipped) = &self.shipped {
             bootstrap["stats_config"] = shipped["stats_config"].clone();
             let clusters = shipped["static_resources"]["clusters"].as_array().into_iter().flatten();
             for mut cluster in clusters.filter(|cluster| cluster["name"] == "weir-sync").cloned() {
-                let endpoint = |address: &SocketAddr| json!({"endpoint": {"address": tcp(*address)}});
-                let endpoints: Vec<_> = weir_syncs.iter().map(endpoint).collect();
-                cluster["load_assignment"]["endpoints"] = json!([{"lb_endpoints": endpoints}]);
-                cluster["type"] = "STATIC".into();
+                match self.delivery {
+                    Delivery::Static => {
+                        cluster["type"] = "STATIC".into();
+                        cluster["load_assignment"] = self.weir_syncs();
+                    }
+                    Delivery::File => {
+                        cluster["type"] = "EDS".into();
+                        cluster["load_assignment"] = Value::Null;
+                        cluster["eds_cluster_config"] = json!({"eds_config": from(&weir_syncs_file(folder))});
+                    }
+                }
                 if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
                     clusters.push(cluster);
                 }
@@ -231,20 +253,30 @@ impl Setup {
         match self.delivery {
             Delivery::Static => bootstrap["static_resources"]["listeners"] = json!([self.listener(folder)]),
             Delivery::File => {
-                bootstrap["dynamic_resources"] = json!({"lds_config": {
-                    "resource_api_version": "V3",
-                    "path_config_source": {"path": listener_file(folder)},
-                }});
+                bootstrap["dynamic_resources"] = json!({"lds_config": from(&listener_file(folder))});
             }
         }
         bootstrap
     }
 
     /// What the listener's file says.
-    pub(super) fn discovery(&self, folder: &Path) -> Value {
-        let mut listener = self.listener(folder);
-        listener["@type"] = "type.googleapis.com/envoy.config.listener.v3.Listener".into();
-        json!({"resources": [listener]})
+    pub(super) fn listener_found(&self, folder: &Path) -> Value {
+        resource("listener.v3.Listener", self.listener(folder))
+    }
+
+    /// What the file of the weir-syncs' addresses says.
+    pub(super) fn weir_syncs_found(&self) -> Value {
+        resource("endpoint.v3.ClusterLoadAssignment", self.weir_syncs())
+    }
+
+    /// The addresses of the cluster `weir-sync`.
+    fn weir_syncs(&self) -> Value {
+        let endpoint = |(address, is_in_use): &(SocketAddr, bool)| {
+            let status = if *is_in_use { "UNKNOWN" } else { "DRAINING" };
+            json!({"endpoint": {"address": tcp(*address)}, "health_status": status})
+        };
+        let endpoints: Vec<_> = self.weir_syncs.iter().map(endpoint).collect();
+        json!({"cluster_name": "weir-sync", "endpoints": [{"lb_endpoints": endpoints}]})
     }
 
     fn listener(&self, folder: &Path) -> Value {
@@ -339,8 +371,23 @@ impl Setup {
     }
 }
 
+/// A file of discovery with this one resource.
+fn resource(kind: &str, mut resource: Value) -> Value {
+    resource["@type"] = format!("type.googleapis.com/envoy.config.{kind}").into();
+    json!({"resources": [resource]})
+}
+
+/// Where discovery finds its file.
+fn from(path: &Path) -> Value {
+    json!({"resource_api_version": "V3", "path_config_source": {"path": path}})
+}
+
 pub(super) fn listener_file(folder: &Path) -> PathBuf {
     folder.join("listener.json")
+}
+
+pub(super) fn weir_syncs_file(folder: &Path) -> PathBuf {
+    folder.join("weir-syncs.json")
 }
 
 pub(super) fn pipe_file(folder: &Path) -> PathBuf {
