@@ -235,7 +235,7 @@ mod tests {
     use super::page::Format;
     use super::*;
 
-    const PAGE: &str = include_str!("../../docs/operating.md");
+    const PAGE: &str = include_str!("../../docs/metrics.md");
 
     /// The metrics that the page names in backticks: in full, or without their common prefix.
     fn named(page: &str) -> BTreeSet<String> {

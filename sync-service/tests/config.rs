@@ -222,7 +222,7 @@ fn a_line_may_name_its_token_and_the_pops_it_speaks_for() {
 
 #[test]
 fn the_token_files_of_the_page_for_operators_are_good() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/secrets.md")).unwrap();
     let examples: Vec<_> =
         page.split("```").skip(1).step_by(2).filter(|block| block.starts_with("\n# name ")).collect();
     let [(_pops, pops), (_admins, admins)] = [0, 1].map(|index: usize| file(examples[index]));

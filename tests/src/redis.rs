@@ -17,11 +17,11 @@ use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
-/// What docs/operating.md lets weir-sync's user do: the rules in its line `ACL SETUSER`.
+/// What docs/redis.md lets weir-sync's user do: the rules in its line `ACL SETUSER`.
 pub fn acl() -> &'static str {
-    let page = include_str!("../../docs/operating.md");
+    let page = include_str!("../../docs/redis.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >PASSWORD "));
-    rules.unwrap_or_else(|| panic!("docs/operating.md has no line that makes weir-sync's user"))
+    rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user"))
 }
 
 /// The name of the file that says how far its clock is ahead.
@@ -271,7 +271,7 @@ fn own_clock(folder: &Path) -> PathBuf {
     library
 }
 
-/// A server under an ACL as in docs/operating.md that may be one of a group: a user of their own lets servers, sentinels
+/// A server under an ACL as in docs/redis.md that may be one of a group: a user of their own lets servers, sentinels
 /// and tests do everything.
 pub fn in_a_group(settings: &[&str]) -> Setup {
     let operator =

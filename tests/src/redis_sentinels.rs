@@ -16,11 +16,11 @@ use crate::wait::until;
 pub const MASTER: &str = "main";
 const SENTINELS: usize = 3;
 
-/// What docs/operating.md lets weir-sync's user do at sentinels: the rules in its line `ACL SETUSER`.
+/// What docs/redis.md lets weir-sync's user do at sentinels: the rules in its line `ACL SETUSER`.
 pub fn acl() -> &'static str {
-    let page = include_str!("../../docs/operating.md");
+    let page = include_str!("../../docs/redis.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >SENTINEL-PASSWORD "));
-    rules.unwrap_or_else(|| panic!("docs/operating.md has no line that makes weir-sync's user at sentinels"))
+    rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user at sentinels"))
 }
 
 /// The user that guarded sentinels know beside [`OPERATOR`], under [`acl`], and its password.

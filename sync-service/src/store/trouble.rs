@@ -63,7 +63,7 @@ pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
 
 fn forbidden(said: &str) -> StoreError {
     StoreError::Refused(format!(
-        "its ACL forbids what weir-sync needs; docs/operating.md has the line that allows it ({said})"
+        "its ACL forbids what weir-sync needs; docs/redis.md has the line that allows it ({said})"
     ))
 }
 

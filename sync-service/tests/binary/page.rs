@@ -1,4 +1,4 @@
-//! docs/operating.md, tried as a newcomer would: its commands are run as they stand there, with real servers. Only
+//! The pages for operators, tried as a newcomer would: their commands are run as they stand there, with real servers. Only
 //! addresses, folders and passwords are others.
 
 use std::net::TcpStream;
@@ -10,12 +10,19 @@ use tempfile::TempDir;
 
 use crate::running::{BINARY, Running, program, until};
 
-const PAGE: &str = include_str!("../../../docs/operating.md");
+const PAGES: [&str; 3] = [
+    include_str!("../../../docs/operating.md"),
+    include_str!("../../../docs/redis.md"),
+    include_str!("../../../docs/secrets.md"),
+];
 
-/// The blocks of code below a heading of the page.
+/// The blocks of code below a heading of the pages.
 fn blocks(heading: &str) -> Vec<&'static str> {
-    let start =
-        PAGE.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no heading `{heading}`")).1;
+    let line = format!("{heading}\n");
+    let below = |page: &'static str| {
+        page.strip_prefix(&line).or_else(|| Some(page.split_once(&format!("\n{line}"))?.1))
+    };
+    let start = PAGES.into_iter().find_map(below).unwrap_or_else(|| panic!("no heading `{heading}`"));
     let mut section = start.split("\n```");
     let mut blocks = Vec::new();
     // Text and blocks in turn; a heading in the text ends the section.
@@ -125,7 +132,7 @@ impl Place {
 
     /// Makes weir-sync's user at a server.
     fn add_user(&self, redis_cli: &str) {
-        self.write("acl.txt", &self.here(block("## Redis", "ACL SETUSER")));
+        self.write("acl.txt", &self.here(block("# Redis", "ACL SETUSER")));
         self.write("redis-password", "correct-horse\n");
         let said = self.run(&format!("{redis_cli} < acl.txt"));
         assert_eq!(said.trim(), "OK");
@@ -150,11 +157,11 @@ fn is_ready(running: &Running) {
 #[test]
 fn a_cluster_comes_up_from_the_page() {
     let place = Place::new();
-    let settings = block("### Cluster", "cluster-enabled");
+    let settings = block("## Cluster", "cluster-enabled");
     let addresses: Vec<_> = (1..=6).map(|n| place.here(&format!("10.0.0.{n}"))).collect();
     let _servers: Vec<_> =
         addresses.iter().map(|address| place.redis(address, 6_379, settings, &["--save", ""])).collect();
-    let commands = block("### Cluster", "--cluster create");
+    let commands = block("## Cluster", "--cluster create");
     let (login, _) = commands.split_once('\n').unwrap();
     for address in &addresses {
         place.add_user(&format!("{login}\nredis-cli -h {address}"));
@@ -176,11 +183,11 @@ fn sentinels_are_asked_as_the_page_says() {
     let place = Place::new();
     let _master = place.redis("10.0.0.4", 6_379, "requirepass OPERATORS-PASSWORD", &["--save", ""]);
     place.add_user("export REDISCLI_AUTH=OPERATORS-PASSWORD\nredis-cli -h 10.0.0.4");
-    let settings = block("### Sentinel", "sentinel monitor");
+    let settings = block("## Sentinel", "sentinel monitor");
     let _sentinels: Vec<_> = (1..=3)
         .map(|n| place.redis(&format!("10.0.0.{n}"), 26_379, settings, &["--sentinel", "--port", "26379"]))
         .collect();
-    let running = place.start(block("### Sentinel", "weir-sync --store"));
+    let running = place.start(block("## Sentinel", "weir-sync --store"));
     is_ready(&running);
     assert_eq!(running.report("fra1", "").0, 200);
 }
@@ -205,7 +212,7 @@ fn a_store_whose_draws_wait_for_a_replica_is_not_good_without_one() {
 /// Makes the certificates of the page, with `localhost` in place of `name`.
 fn make_certificates(place: &mut Place, name: &'static str) {
     place.others.push((name, "localhost".into()));
-    place.run(block("### Certificates", "openssl req"));
+    place.run(block("## Certificates", "openssl req"));
 }
 
 #[test]
@@ -221,7 +228,7 @@ fn redis_is_reached_over_tls_as_the_page_says() {
     let keys = "--tls --cacert ca.crt --cert localhost.crt --key localhost.key";
     place.add_user(&format!("redis-cli -h localhost -p {port} {keys}"));
     place.others.insert(0, ("@redis.example", format!("@localhost:{port}")));
-    let running = place.start(block("### TLS to Redis", "rediss://"));
+    let running = place.start(block("## TLS to Redis", "rediss://"));
     is_ready(&running);
 }
 
@@ -231,7 +238,7 @@ fn pops_show_certificates_to_weir_sync_as_the_page_says() {
     make_certificates(&mut place, "weir-sync.example");
     place.write("pops.token", "fra-2026 fra* the-token-of-frankfurt\n");
     place.write("admin.token", "the-token-of-operators\n");
-    let running = place.start(block("### TLS", "--tls-cert-file"));
+    let running = place.start(block("## TLS", "--tls-cert-file"));
     let (_, port) = running.address.rsplit_once(':').unwrap();
     let status = |more: &str| {
         let say = "curl -s -o /dev/null -w '%{http_code}' --cacert ca.crt";
@@ -268,8 +275,8 @@ fn two_weir_syncs_serve_a_region_as_the_page_says() {
 #[test]
 fn tokens_are_told_apart_and_replaced_as_the_page_says() {
     let place = Place::new();
-    let pops = block("### A token for each POP", "fra-2026");
-    let operators = block("### A token for each operator", "alice");
+    let pops = block("## A token for each POP", "fra-2026");
+    let operators = block("## A token for each operator", "alice");
     place.write("pops.token", pops);
     place.write("admin.token", operators);
     place.run("chmod 600 pops.token admin.token");
@@ -283,7 +290,7 @@ fn tokens_are_told_apart_and_replaced_as_the_page_says() {
     assert_eq!(running.report("ams2", ams).0, 200);
     assert_eq!(running.report("fra1", ams).0, 403);
     // The log line that the page shows, but for its address.
-    let shown = block("### A token for each POP", "WARN").replace('\n', " ");
+    let shown = block("## A token for each POP", "WARN").replace('\n', " ");
     let shown = shown.trim().split(" peer=").next().unwrap();
     until("it is logged", || running.logs().contains(shown));
 
