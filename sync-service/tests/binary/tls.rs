@@ -1,6 +1,7 @@
 //! TLS of weir-sync's own: certificates that are read again, and those of clients in place of a token.
 
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -82,9 +83,16 @@ impl Secured {
         &self,
         config: &Arc<ClientConfig>,
     ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        Self::connect_to(&self.running.address, config)
+    }
+
+    fn connect_to(
+        address: &str,
+        config: &Arc<ClientConfig>,
+    ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = ServerName::try_from("localhost").unwrap();
         let mut connection = ClientConnection::new(Arc::clone(config), name).unwrap();
-        let mut socket = TcpStream::connect(&self.running.address).unwrap();
+        let mut socket = TcpStream::connect(address).unwrap();
         while connection.is_handshaking() {
             connection.complete_io(&mut socket)?;
         }
@@ -186,11 +194,28 @@ fn certificates_are_read_again_when_they_change_and_at_a_hangup() {
 }
 
 #[test]
+fn the_port_for_grpc_speaks_http_2_over_the_same_tls() {
+    // A port that is free, and most likely still is a moment later.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let secured = Secured::start(&["--gateway", "on", "--grpc-listen", &free]);
+    let mut config = ClientConfig::clone(&client(&secured.authority, None));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = Arc::new(config);
+    let mut stream = Secured::connect_to(&free, &config).unwrap();
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+    // The preface and empty settings (RFC 9113, 3.4); the answer begins with settings.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[3], 4, "{head:?}");
+    assert!(secured.connect(&config).is_err(), "the other port speaks HTTP/1.1");
+}
+
+#[test]
 fn plain_http_and_silence_end_a_secured_connection() {
     let secured = Secured::start(&["--token", TOKEN, "--first-byte-timeout-ms", "200"]);
     let silent = TcpStream::connect(&secured.running.address).unwrap();
     let ended = |mut stream: TcpStream| {
-        use std::io::Read as _;
         stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         // An alert at most, and the end.
         stream.read_to_end(&mut Vec::new()).is_ok()

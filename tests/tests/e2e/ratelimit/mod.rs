@@ -69,7 +69,7 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
         let (current, fleet) = operator.fleet().await;
         let runs =
             |name: &&str| fleet.iter().any(|(pop, version)| pop.starts_with(name) && *version == current);
-        (current > 0 && pops.iter().all(|name| runs(name))).then_some(())
+        (current > 0 && pops.iter().all(runs)).then_some(())
     })
     .await;
 }
