@@ -23,6 +23,8 @@ use crate::store::{Master, StoreError};
 const ASKED_MAX: usize = 256;
 /// After so long without draws a probe goes in their place.
 const IDLE: Duration = Duration::from_secs(1);
+/// How much longer than it was told Redis may wait: it looks for what has waited long enough ten times a second.
+const LATE: Duration = Duration::from_millis(100);
 /// How long to wait before a connection is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -91,7 +93,7 @@ impl Confirmer {
 /// How much longer than others calls may take for which a replica may take `wait`: as long as the trip before theirs
 /// waits, and theirs.
 pub(super) fn patience(wait: Duration) -> Duration {
-    wait * 2
+    (wait + LATE) * 2
 }
 
 /// What runs in the background of a [`Confirmer`].
@@ -139,7 +141,7 @@ impl Work {
     /// Sends `calls` together, or a probe if there are none.
     async fn trip(&mut self, calls: Vec<Call>) -> Came {
         let open = self.open().await?;
-        let limit = open.limit + self.wait;
+        let limit = open.limit + self.wait + LATE;
         let sent = async {
             if calls.is_empty() {
                 return query(&mut self.link.probe(), &open, Some(self.wait)).await;
@@ -161,15 +163,17 @@ impl Work {
         if self.beside != open.generation {
             (self.beside, self.own) = (open.generation, None);
         }
-        let connection = match self.own.take() {
+        let own = match self.own.clone() {
             Some(own) => own,
-            None => {
-                let (server, connection) = self.link.another(&open).await?;
-                self.said.send_modify(|master| master.server = server);
-                connection
-            }
+            None => self.open_anew(&open).await?,
         };
-        Ok(Open { connection: self.own.insert(connection).clone(), ..open })
+        Ok(Open { connection: own, ..open })
+    }
+
+    async fn open_anew(&mut self, beside: &Open) -> Result<MultiplexedConnection, StoreError> {
+        let (server, connection) = self.link.another(beside).await?;
+        self.said.send_modify(|master| master.server = server);
+        Ok(self.own.insert(connection).clone())
     }
 
     /// Notes whether a replica answered; `failed` is why not.

@@ -29,8 +29,8 @@ impl Reach {
     pub(super) fn server(&self, place: Place) -> Server {
         let clock = ServerClock::new(Arc::clone(&self.clocks));
         let link = Arc::new(Link::new(place, self.response_timeout, Arc::clone(&self.scripts), clock));
-        let confirmed = self.confirmed.clone();
-        let confirmer = confirmed.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
+        let waiting = self.confirmed.clone();
+        let confirmer = waiting.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
         Server { link, confirmer }
     }
 }
