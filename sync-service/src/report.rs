@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
+use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
 use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
@@ -86,6 +87,11 @@ impl Exchange {
             self.store.register(pending.pop())
         );
         Answers { accounts, drawn, pops }
+    }
+
+    /// Draws on strict budgets in the name of `pop`, which knows what it does.
+    pub async fn draw(&self, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
+        self.store.draw(pop, draws).await
     }
 
     /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which ones the POPs

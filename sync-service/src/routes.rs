@@ -42,7 +42,7 @@ const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-heal
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/check, /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/check, /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -131,7 +131,8 @@ impl Routes {
             ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/check", &Method::POST) => self.check(request).await,
-            (messages::REPORT_PATH | "/v1/rules/rollback" | "/v1/check", _) => {
+            ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
+            (messages::REPORT_PATH | "/v1/rules/rollback" | "/v1/check" | "/ratelimit/check", _) => {
                 Err(Problem::method_not_allowed("POST"))
             }
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),

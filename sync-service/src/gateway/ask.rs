@@ -49,6 +49,10 @@ impl Ask {
 }
 
 impl Request for Ask {
+    fn times(&self) -> u32 {
+        self.hits
+    }
+
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         let text = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
         match attribute {

@@ -1,13 +1,16 @@
 //! Checks as JSON.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
 use weir_rules::reading::{ConfigError, Errors, Item};
 use weir_rules::request::CLAIM_NAMES_MAX;
+use weir_wire::quota::{Quota, TOKENS_MAX};
 
 use super::ask::Ask;
+use super::limit::{LimitAnswer, LimitCheck};
 use super::verdict::{Decision, Verdict, seconds_up};
 
 /// The most checks of a body.
@@ -16,6 +19,10 @@ pub const CHECKS_MAX: usize = 100;
 const PAIRS_MAX: usize = 100;
 /// The longest text of a check, in bytes.
 const TEXT_BYTES_MAX: usize = 8_192;
+/// The longest key of a limit that the caller names, in bytes, ...
+const LIMIT_KEY_BYTES_MAX: usize = 256;
+/// ... and its longest window, in milliseconds: 31 days.
+const WINDOW_MS_MAX: u32 = 31 * 86_400_000;
 /// The most that one check may stand for.
 const HITS_MAX: u32 = 1_000_000;
 
@@ -23,15 +30,52 @@ const HITS_MAX: u32 = 1_000_000;
 pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
-    let asks = match value.as_array() {
-        None => ask(&item).map(|ask| vec![ask]),
-        Some(list) if (1..=CHECKS_MAX).contains(&list.len()) => item.items().map(|item| ask(&item)).collect(),
+    let asks = each(&item, ask);
+    errors.into_result(asks)
+}
+
+/// The same for limits that the caller names.
+pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
+    let errors = Errors::default();
+    let item = Item::new(value, "", &errors);
+    let checks = each(&item, limit_check);
+    errors.into_result(checks)
+}
+
+/// What `read` makes of the one check that the body is, or of each in its list.
+fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec<T>> {
+    match item.value().as_array() {
+        None => read(item).map(|check| vec![check]),
+        Some(list) if (1..=CHECKS_MAX).contains(&list.len()) => {
+            // Every item is read, so that every error is told.
+            let read: Vec<_> = item.items().map(|item| read(&item)).collect();
+            read.into_iter().collect()
+        }
         Some(list) => {
             item.note(format!("expected a list of 1 to {CHECKS_MAX} checks, found {}", list.len()));
             None
         }
-    };
-    errors.into_result(asks)
+    }
+}
+
+fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
+    let mut fields = item.fields()?;
+    let key = fields.require("key", "the key to count for").and_then(|key| key.text(LIMIT_KEY_BYTES_MAX));
+    let limit = fields.require("limit", "how many a window").and_then(|limit| limit.number(1..=TOKENS_MAX));
+    let window = fields.require("window_ms", "the window in milliseconds");
+    let window_ms = window.and_then(|window| window.number(1..=WINDOW_MS_MAX));
+    let weight = fields.number("weight", 1..=limit.unwrap_or(TOKENS_MAX)).unwrap_or(1);
+    let is_peek = fields.boolean("peek").unwrap_or(false);
+    let quota = window_ms.zip(limit).and_then(|(window_ms, limit)| {
+        let token_ns = (u64::from(window_ms) * 1_000_000).div_ceil(limit.into());
+        let quota = Quota::from_token_ns(token_ns, limit).ok();
+        if quota.is_none() {
+            fields.note_at("limit", "expected at most 1000 for each millisecond of window_ms");
+        }
+        quota
+    });
+    fields.finish();
+    Some(LimitCheck { key: key?.to_owned(), quota: quota?, weight, is_peek })
 }
 
 fn ask(item: &Item<'_>) -> Option<Ask> {
@@ -58,8 +102,9 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
         collect_claims(&item, &mut Vec::new(), &mut claims);
     }
     let hits = fields.number("cost", 1..=HITS_MAX).unwrap_or(1);
+    let is_peek = fields.boolean("peek").unwrap_or(false);
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, hits, is_peek: false })
+    Some(Ask { address, method, host, path, headers, claims, hits, is_peek })
 }
 
 /// An object of texts, whose names are those of headers.
@@ -104,6 +149,20 @@ fn object<'a>(item: &Item<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> 
         item.note_found(format!("an object of at most {PAIRS_MAX} fields"));
     }
     object.into_iter().flatten()
+}
+
+/// What is answered to a check of a limit that the caller names.
+pub fn limit(answer: &LimitAnswer) -> Value {
+    json!({
+        "allowed": answer.is_allowed,
+        "remaining": answer.remaining,
+        "reset_ms": ms_up(answer.reset_after),
+        "retry_after_s": seconds_up(answer.retry_after),
+    })
+}
+
+fn ms_up(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// What is answered.

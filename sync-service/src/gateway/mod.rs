@@ -7,6 +7,7 @@
 //! ```text
 //! ask.rs      what is asked; verdict.rs, what is answered
 //! json.rs     both as JSON
+//! limit.rs    limits that callers name themselves, drawn from the store check by check
 //! worker.rs   an edge under a lock; site.rs, what the workers share
 //! calls.rs    the calls of an edge, answered in this process
 //! rls/        Envoy's rate limit service, over gRPC; proto/, its messages
@@ -15,6 +16,7 @@
 mod ask;
 mod calls;
 pub mod json;
+pub mod limit;
 pub mod proto;
 pub mod rls;
 mod site;
@@ -33,6 +35,7 @@ use weir_wire::time::Time;
 
 use crate::config::Secret;
 use crate::report::Exchange;
+use limit::Keys;
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
@@ -64,6 +67,9 @@ pub struct Gateway {
     /// Where the next request begins to look for a free worker.
     turn: AtomicUsize,
     exchange: Arc<Exchange>,
+    /// Its name among the POPs.
+    pop: String,
+    keys: Keys,
     /// Whether the rules are known, or that there are none.
     knows_rules: AtomicBool,
     /// Zero of its clock.
@@ -90,6 +96,8 @@ impl Gateway {
             memory,
             turn: AtomicUsize::new(0),
             exchange,
+            pop: settings.pop.clone(),
+            keys: Keys::hidden_by(settings.key_secret.as_ref()),
             knows_rules: AtomicBool::new(false),
             started,
         })

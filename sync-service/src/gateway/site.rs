@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::decide::Decision;
@@ -25,11 +25,13 @@ pub(super) struct Memory {
     count: u32,
     stripes: Box<[Mutex<LocalSlots>]>,
     values: Mutex<BTreeMap<SharedValue, (Vec<u8>, u32)>>,
+    /// Held alone while a request takes what it gives back at once, so that no worker counts that meanwhile.
+    pub(super) looking: RwLock<()>,
 }
 
 /// One worker's view of it.
 pub(super) struct Handle {
-    memory: Arc<Memory>,
+    pub(super) memory: Arc<Memory>,
     /// What was decided last.
     pub(super) ruled: Option<Ruled>,
 }
@@ -44,7 +46,7 @@ impl Memory {
         let identity = TableIdentity { secret: Secret::new(secret), table_id: random() as u32 };
         let stripe = || Mutex::new(LocalSlots::new(count.div_ceil(STRIPES)));
         let stripes = (0..STRIPES).map(|_| stripe()).collect();
-        Arc::new(Self { identity, count, stripes, values: Mutex::default() })
+        Arc::new(Self { identity, count, stripes, values: Mutex::default(), looking: RwLock::default() })
     }
 
     /// The stripe of slot `index`, and the slot's place in it.

@@ -124,6 +124,11 @@ impl Ruled {
         Some(Self { decision, strictest, jitter_s })
     }
 
+    /// Whether a rule let it through, and so took something.
+    pub(super) fn has_taken(&self) -> bool {
+        self.decision == Decision::Allow && self.strictest.is_some()
+    }
+
     /// The verdict as far as the rules tell it.
     pub(super) fn verdict(&self, rules: &RuleSet, unix_ns: u64) -> Verdict {
         let mut verdict = Verdict { decision: self.decision, ..Verdict::allowed() };

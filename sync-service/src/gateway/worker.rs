@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -11,7 +11,7 @@ use weir_wire::time::Time;
 
 use super::ask::Ask;
 use super::site::{Handle, Memory, unix_ns, unpack};
-use super::verdict::Verdict;
+use super::verdict::{Ruled, Verdict};
 
 /// A worker; its lock is held for a decision, and never while something is awaited.
 pub(super) struct Worker {
@@ -86,7 +86,10 @@ impl Worker {
     pub(super) fn tick(&self, now: Time) -> Vec<Call> {
         let mut state = self.state();
         let State { edge, site, .. } = &mut *state;
+        let memory = Arc::clone(&site.memory);
+        let looking = Looking::of(&memory, false);
         let effects = edge.tick(site, now);
+        drop(looking);
         self.take_in(&mut state, effects)
     }
 
@@ -128,8 +131,10 @@ impl State {
 
     /// Decides a request.
     pub(super) fn ask(&mut self, open: &mut Open, ask: &mut Ask, now: Time) -> Next {
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, ask.is_peek);
         let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
-        self.next(step, open)
+        self.next(step, open, ask.is_peek.then_some(now))
     }
 
     /// Decides a request that has waited for a call. None if it does not wait for this one.
@@ -140,8 +145,10 @@ impl State {
         ask: &mut Ask,
         now: Time,
     ) -> Option<Next> {
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, ask.is_peek);
         let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
-        Some(self.next(step, open))
+        Some(self.next(step, open, ask.is_peek.then_some(now)))
     }
 
     /// The request was given up before it was decided.
@@ -150,8 +157,13 @@ impl State {
         self.edge.end(open, &mut self.site, now);
     }
 
-    fn next(&mut self, step: Owned, open: &mut Open) -> Next {
+    /// `peek` is the time, for one that takes nothing.
+    fn next(&mut self, step: Owned, open: &mut Open, peek: Option<Time>) -> Next {
         let ruled = self.site.ruled.take();
+        let taken = ruled.as_ref().is_some_and(Ruled::has_taken);
+        if let Some(now) = peek.filter(|_| taken) {
+            self.edge.take_back(open, &mut self.site, now);
+        }
         let verdict = ruled.map(|ruled| ruled.verdict(self.edge.rules(), unix_ns()));
         let mut verdict = verdict.unwrap_or_else(Verdict::allowed);
         let is_held = match step {
@@ -159,7 +171,7 @@ impl State {
             Owned::Answer { status, headers, body } => {
                 return Next::Answer(Verdict { status, headers, body, ..verdict });
             }
-            Owned::Hold => true,
+            Owned::Hold => peek.is_none(),
             Owned::Continue => false,
         };
         self.edge.tell(open, &mut Told(&mut verdict.headers), &mut self.site);
@@ -169,6 +181,23 @@ impl State {
         let (resume, turn) = oneshot::channel();
         self.held.insert(open.id(), resume);
         Next::Hold(verdict, turn)
+    }
+}
+
+/// Keeps what a peek takes, for a moment, from the eyes of the other workers.
+enum Looking<'a> {
+    Alone { _guard: RwLockWriteGuard<'a, ()> },
+    Together { _guard: RwLockReadGuard<'a, ()> },
+}
+
+impl<'a> Looking<'a> {
+    fn of(memory: &'a Memory, is_peek: bool) -> Self {
+        let looking = &memory.looking;
+        if is_peek {
+            Self::Alone { _guard: looking.write().unwrap_or_else(PoisonError::into_inner) }
+        } else {
+            Self::Together { _guard: looking.read().unwrap_or_else(PoisonError::into_inner) }
+        }
     }
 }
 

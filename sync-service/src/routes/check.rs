@@ -4,15 +4,22 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::Value;
+use weir_rules::reading::ConfigError;
 
 use super::{Answered, Request, Routes, essence};
 use crate::access::credentials::Door;
 use crate::gateway::{Gateway, json};
 use crate::problem::{Problem, json as response};
+use crate::store::StoreError;
 use crate::strict_json;
 
 /// The media type of what is asked and answered.
 const JSON: &str = "application/json";
+
+/// The body says what it must not.
+fn invalid(errors: &[ConfigError]) -> Problem {
+    Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
+}
 
 impl Routes {
     /// Answers one check, or each of a list in its order.
@@ -20,16 +27,33 @@ impl Routes {
         let gateway = self.open_gateway()?;
         self.asker(request.headers(), Door::Check)?;
         let body = self.json(request).await?;
-        let asks = json::asks(&body).map_err(|errors| {
-            let detail = format!("the body has {} errors; nothing was checked", errors.len());
-            Problem::invalid(detail, &errors)
-        })?;
+        let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             answers.push(json::verdict(&gateway.check(ask).await));
         }
         let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
         Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Answers a check against a limit that its caller names, or each of a list in its order.
+    pub(super) async fn check_limits(&self, request: Request) -> Answered {
+        let gateway = self.open_gateway()?;
+        self.asker(request.headers(), Door::Limit)?;
+        let body = self.json(request).await?;
+        let checks = json::limit_checks(&body).map_err(|errors| invalid(&errors))?;
+        let answers = gateway.check_limits(&checks).await;
+        if !body.is_array() {
+            let answer =
+                answers.into_iter().next().map_or(Ok(Value::Null), |answer| Ok(json::limit(&answer?)));
+            return answer.map(|answer| response(StatusCode::OK, JSON, &answer));
+        }
+        // One that failed does not take the others' answers away.
+        let answer = |answer: Result<_, StoreError>| match answer {
+            Ok(answer) => json::limit(&answer),
+            Err(error) => serde_json::json!({"error": error.to_string()}),
+        };
+        Ok(response(StatusCode::OK, JSON, &Value::Array(answers.into_iter().map(answer).collect())))
     }
 
     /// The gateway, if there is one.

@@ -1,7 +1,7 @@
 //! Services that ask about requests: by the fleet's rules, with the fleet's budgets.
 
 use serde_json::{Value, json};
-use weir_sync::config::Config;
+use weir_sync::config::{Config, TokenSource};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, post, report};
@@ -143,4 +143,91 @@ async fn what_is_wrong_with_a_check_is_told_with_its_place() {
     assert_eq!(refused(json!(3), 422).await, [": expected an object, found 3"]);
     let answer = send(&Server::start(guarded()).await, "/v1/check", "", &json!({})).await;
     assert_eq!((answer.status, answer.detail().contains("`gateway: on`")), (404, true));
+}
+
+#[tokio::test]
+async fn a_check_charges_its_cost_and_a_peek_nothing() {
+    let server = Server::start(gateway()).await;
+    let rule = json!({"rules": [{"name": "tokens", "key": [{"header": "x-api-key"}], "rate": "10/d"},
+        {"name": "login", "key": [{"header": "x-user"}], "rate": "3/d", "strict": true}]});
+    in_force(&server, &rule).await;
+    let remaining = async |fields: Value| {
+        let mut asked = json!({"headers": {"x-api-key": "alice"}});
+        asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let answer = check(&server, &asked).await;
+        (answer["decision"].as_str().unwrap().to_owned(), answer["remaining"].as_u64().unwrap())
+    };
+    for _ in 0..3 {
+        assert_eq!(remaining(json!({"peek": true, "cost": 10})).await, ("allow".into(), 0));
+    }
+    assert_eq!(remaining(json!({"cost": 7})).await, ("allow".into(), 3));
+    assert_eq!(remaining(json!({"peek": true, "cost": 4})).await.0, "limit");
+    assert_eq!(remaining(json!({"cost": 3})).await, ("allow".into(), 0));
+    // The same of a strict rule, whose tokens come from the budget.
+    let login = async |fields: Value| {
+        let mut asked = json!({"headers": {"x-user": "alice"}});
+        asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        check(&server, &asked).await["decision"].as_str().unwrap().to_owned()
+    };
+    for _ in 0..5 {
+        assert_eq!(login(json!({"peek": true})).await, "allow");
+    }
+    assert_eq!(login(json!({"cost": 3})).await, "allow");
+    assert_eq!(login(json!({})).await, "limit");
+}
+
+#[tokio::test]
+async fn a_caller_names_a_limit_with_a_token_for_that() {
+    let (_file, path) =
+        tokens("orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n");
+    let check_token = TokenSource::File(path);
+    let server = Server::start(Config { check_token, ..gateway() }).await;
+    let with = |token: &str| format!("authorization: Bearer {token}\r\n");
+    let limits = with("a-limit-token-of-the-tests");
+    let asked = async |body: Value| {
+        let answer = send(&server, "/ratelimit/check", &limits, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    let of = |weight: u32| json!({"key": "job:7", "limit": 5, "window_ms": 5_000_000, "weight": weight});
+    let first = asked(of(4)).await;
+    assert_eq!((&first["allowed"], &first["remaining"]), (&json!(true), &json!(1)), "{first}");
+    assert!((3_990_000..=4_000_000).contains(&first["reset_ms"].as_u64().unwrap()), "{first}");
+    let second = asked(of(2)).await;
+    assert_eq!((&second["allowed"], &second["remaining"]), (&json!(false), &json!(1)), "{second}");
+    assert!((990..=1_000).contains(&second["retry_after_s"].as_u64().unwrap()), "{second}");
+    let list = asked(json!([of(1), of(1), {"key": "job:8", "limit": 5, "window_ms": 5_000_000}])).await;
+    let allowed: Vec<_> =
+        list.as_array().unwrap().iter().map(|one| one["allowed"].as_bool().unwrap()).collect();
+    assert_eq!(allowed, [true, false, true], "{list}");
+    // Each door has its tokens.
+    for (path, token, status) in [
+        ("/ratelimit/check", "a-check-token-of-the-tests", 403),
+        ("/ratelimit/check", "a-token-of-nobody-at-all", 401),
+        ("/v1/check", "a-limit-token-of-the-tests", 403),
+        ("/v1/check", "a-check-token-of-the-tests", 422),
+    ] {
+        let answer = send(&server, path, &with(token), &json!(0)).await;
+        assert_eq!(answer.status, status, "{path} {token}: {}", answer.text());
+    }
+    let wrong = json!({"key": "", "limit": 0, "window_ms": 5_000_000_000_u64, "weight": 2, "wait": 1});
+    let answer = send(&server, "/ratelimit/check", &limits, &wrong).await;
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+    let places: Vec<_> =
+        problem["errors"].as_array().unwrap().iter().map(|error| error["place"].as_str().unwrap()).collect();
+    assert_eq!((answer.status, places.len()), (422, 4), "{problem}");
+    let fast = json!({"key": "a", "limit": 1_000_000, "window_ms": 1});
+    let answer = send(&server, "/ratelimit/check", &limits, &fast).await;
+    assert!(answer.text().contains("expected at most 1000 for each millisecond"), "{}", answer.text());
+    // Without tokens, nobody names limits.
+    let answer = send(&Server::start(gateway()).await, "/ratelimit/check", "", &fast).await;
+    assert_eq!((answer.status, answer.detail().contains("`limit`")), (403, true), "{}", answer.text());
+}
+
+/// A file of tokens, and its path.
+fn tokens(text: &str) -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    (file, path)
 }

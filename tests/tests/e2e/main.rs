@@ -11,6 +11,7 @@ mod deployments;
 mod failover;
 mod fleet;
 mod floods;
+mod gateway;
 mod harness;
 mod limiting;
 mod live;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::hit::Hit;
+use super::hit::{Hit, Scratch};
 use super::judge::parts_of;
 use crate::counters::Event;
 use crate::limiter::Limiter;
@@ -11,6 +11,15 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_wire::time::Time;
 
 impl Limiter {
+    /// Gives back what the request took that was decided last and let through, by a rule that counted it. Until then, no
+    /// worker may look at the slots.
+    pub(crate) fn take_back(&mut self, slots: &mut dyn Slots, now: Time) {
+        let Some(mut scratch) = self.scratch.take() else { return };
+        let Scratch { hits, loaded, rooms, .. } = &mut *scratch;
+        self.give_back(loaded, hits, slots, rooms, now);
+        self.scratch = Some(scratch);
+    }
+
     /// Gives back what the hits took in these slots, if they were written.
     pub(crate) fn give_back(
         &mut self,

@@ -144,6 +144,13 @@ impl Edge {
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
 
+    /// Gives back what a request took that was let through just now, for a host that only wanted to know. No other worker
+    /// may have been called since it was decided.
+    pub fn take_back(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+        open.afterwards.clear();
+        self.limiter.take_back(site, now);
+    }
+
     /// The response's headers are there. Not to be called if `open` is done.
     pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
         if !open.afterwards.is_empty() {

@@ -33,7 +33,7 @@ impl Default for Cost {
 impl Cost {
     /// What `request` takes.
     pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
-        match self {
+        let once = match self {
             Self::Fixed(cost) => *cost,
             Self::Header { attribute, default, max } => {
                 match request.get(*attribute).and_then(whole_number) {
@@ -41,7 +41,8 @@ impl Cost {
                     Some(cost) => cost.min(*max),
                 }
             }
-        }
+        };
+        once.saturating_mul(request.times())
     }
 
     /// The most that a request may take.

@@ -31,6 +31,11 @@ pub trait Request {
     /// The attribute's bytes; `None` where the host has none.
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 
+    /// How many requests it stands for: each rule charges it so many times.
+    fn times(&self) -> u32 {
+        1
+    }
+
     /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in memory
     /// can do this without allocating.
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {

@@ -52,6 +52,11 @@ pub struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
+    /// How many requests it stands for.
+    pub(crate) fn times(&self) -> u32 {
+        self.request.times()
+    }
+
     /// `request`, with nothing fetched yet.
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
         // Requests count from 1, so a value that was never fetched is of no request.
