@@ -1,6 +1,7 @@
 //! What is answered: every field of a request has its effect, and every field of a response says what it should.
 
 use serde_json::{Value, json};
+use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -74,6 +75,25 @@ async fn every_field_of_a_response_says_what_the_rules_decided() {
     assert_eq!(body["status"], 429);
     assert_eq!(header(&refused, "content-type"), "application/problem+json");
     assert_eq!(refused.dynamic_metadata, None);
+}
+
+#[tokio::test]
+async fn hits_count_for_the_request_and_for_each_descriptor() {
+    let door = Door::open("memory", &rules()).await;
+    let mut client = door.client().await;
+    let user =
+        |name: &str, hits_addend| RateLimitDescriptor { hits_addend, ..descriptor(&[("x-user", name)]) };
+    let left = async |client: &mut _, hits_addend, descriptors: Vec<RateLimitDescriptor>| {
+        let asked = RateLimitRequest { hits_addend, ..request(descriptors) };
+        let answer = ask(client, asked).await;
+        answer.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&mut client, 0, vec![user("ada", None)]).await, [9]);
+    assert_eq!(left(&mut client, 3, vec![user("ada", None), user("bob", Some(2))]).await, [6, 8]);
+    assert_eq!(left(&mut client, 3, vec![user("ada", Some(0))]).await, [5], "0 is 1");
+    let over = RateLimitRequest { hits_addend: 6, ..request([user("ada", None)]) };
+    assert_eq!(ask(&mut client, over).await.overall_code(), Code::OverLimit);
+    assert_eq!(left(&mut client, 5, vec![user("ada", None)]).await, [0], "what was refused took nothing");
 }
 
 #[tokio::test]
