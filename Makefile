@@ -90,8 +90,9 @@ doc: cargo cc ## documentation, warnings denied
 # The maximum size of the module in bytes, 384 KiB: every proxy of a fleet fetches, compiles and keeps it.
 WASM_BYTES_MAX := 393216
 # Makes the module a tenth smaller before it is shipped. The features are those that rustc uses. If rustc starts to use
-# another one, wasm-opt refuses the module.
-WASM_OPT := wasm-opt -O3 --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
+# another one, wasm-opt refuses the module. The lowest 1,024 bytes of memory are the end of the stack, so an address and
+# a small offset never wrap around: a load or a store can add the offset itself.
+WASM_OPT := wasm-opt -O3 --low-memory-unused --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
 # $(1) is what cargo built, $(2) the name of what is shipped. It is renamed once it is complete, because a test or an
 # Envoy may be reading the old file.
 ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(2).new" && \
