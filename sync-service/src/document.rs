@@ -121,7 +121,7 @@ pub(crate) fn budget() -> Option<serde_saphyr::Budget> {
 }
 
 /// What is wrong with YAML, in words for its author; the library's default words are for programmers.
-fn told(error: &serde_saphyr::Error) -> String {
+pub(crate) fn told(error: &serde_saphyr::Error) -> String {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, location } => {
             let field = key.as_deref().unwrap_or("a field");

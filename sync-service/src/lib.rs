@@ -6,7 +6,7 @@
 //!
 //! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their next
 //! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
-//! [`explain`] says what it does with a request.
+//! [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's configuration.
 //!
 //! A [`gateway`] is a point of presence in this process: it decides requests for services that ask, and its reports are
 //! answered here.
@@ -53,6 +53,7 @@ pub mod explain;
 pub mod figures;
 pub mod fleet;
 pub mod gateway;
+pub mod import;
 pub mod metrics;
 pub mod problem;
 pub mod refusals;

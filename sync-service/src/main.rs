@@ -11,13 +11,14 @@ use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
-use weir_sync::{check, explain};
+use weir_sync::{check, explain, import};
 
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
     let page = match matches.subcommand() {
         Some((check::NAME, matches)) => Some(check::run(matches)),
         Some((explain::NAME, matches)) => Some(explain::run(matches)),
+        Some((import::NAME, matches)) => Some(import::run(matches)),
         _ => None,
     };
     if let Some(page) = page {

@@ -73,6 +73,7 @@ pub fn command() -> Command {
         .arg(check.help("Check the configuration, try the store, and exit"))
         .subcommand(crate::check::command())
         .subcommand(crate::explain::command())
+        .subcommand(crate::import::command())
         .args_conflicts_with_subcommands(true);
     SETTINGS.iter().fold(command, |command, setting| {
         let help = match setting.default {

@@ -3,6 +3,7 @@
 mod admin;
 mod bombs;
 mod draining;
+mod import;
 mod limits;
 mod page;
 mod running;

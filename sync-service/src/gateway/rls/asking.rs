@@ -97,7 +97,12 @@ fn ask(index: usize, descriptor: &RateLimitDescriptor) -> Result<Ask, Status> {
         }
         keys.push(key);
     }
-    claim(&mut ask, "entries", keys.join(","));
+    let mut entries = String::new();
+    for (number, key) in keys.iter().enumerate() {
+        entries.push_str(if number == 0 { "" } else { "," });
+        push_escaped(&mut entries, key);
+    }
+    claim(&mut ask, "entries", entries);
     Ok(ask)
 }
 

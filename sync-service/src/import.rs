@@ -1,0 +1,71 @@
+//! `weir-sync import ratelimit FILE...`: rules that decide as a configuration of envoyproxy/ratelimit says.
+//!
+//! [`config`] reads the files, [`limits`] finds which descriptors each limit counts, [`rules`] writes the rules.
+
+mod config;
+mod limits;
+mod rules;
+
+use std::io::{self, Read as _};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::document::FILE_BYTES_MAX;
+use crate::rules_file;
+
+/// The command's name.
+pub const NAME: &str = "import";
+/// The name of the program whose configuration is read.
+const RATELIMIT: &str = "ratelimit";
+
+/// What the command line looks like.
+pub fn command() -> Command {
+    let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
+    let ratelimit = Command::new(RATELIMIT)
+        .about("Turns a configuration of envoyproxy/ratelimit into rules, and prints them")
+        .arg(files.help("Its YAML files, in one go; - is the standard input"));
+    Command::new(NAME)
+        .about("Turns another rate limiter's configuration into rules")
+        .subcommand_required(true)
+        .subcommand(ratelimit)
+}
+
+/// What to print: rules as YAML; an error is a line for each thing that cannot be said in rules.
+pub fn run(matches: &ArgMatches) -> Result<String, String> {
+    let paths = matches.subcommand_matches(RATELIMIT).and_then(|matches| matches.get_many::<String>("file"));
+    let mut files = Vec::new();
+    let mut errors = Vec::new();
+    for path in paths.into_iter().flatten() {
+        match read(path) {
+            Ok(text) => files.push((path.as_str(), text)),
+            Err(error) => errors.push(format!("{path}: {error}")),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    ratelimit(&files)
+}
+
+fn read(path: &str) -> Result<String, String> {
+    let bytes = if path == "-" {
+        let mut bytes = Vec::new();
+        let most = FILE_BYTES_MAX as u64 + 1;
+        io::stdin().take(most).read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        rules_file::read(path, FILE_BYTES_MAX)
+    };
+    let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(format!("expected at most {FILE_BYTES_MAX} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))
+}
+
+/// The rules, as YAML, for `files` of envoyproxy/ratelimit, each with its name and its text. An error is a line for each
+/// thing that cannot be said in rules, with its place.
+pub fn ratelimit(files: &[(&str, &str)]) -> Result<String, String> {
+    let domains = config::read(files)?;
+    rules::write(&domains)
+}

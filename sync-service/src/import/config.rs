@@ -1,0 +1,260 @@
+//! The configuration of envoyproxy/ratelimit as it is written, checked.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::Spanned;
+use weir_wire::quota::TOKENS_MAX;
+
+use crate::document::{budget, told};
+
+/// A domain: its descriptors, of all files that name it.
+pub(super) struct Domain {
+    pub(super) name: String,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A descriptor: an entry that a request's descriptor may have at this depth.
+pub(super) struct Node {
+    /// The file and the line that it is in.
+    pub(super) place: String,
+    pub(super) key: String,
+    pub(super) value: Value,
+    pub(super) limit: Option<Limit>,
+    /// What may follow it.
+    pub(super) nodes: Vec<Self>,
+    /// Whether all values that match its wildcard are counted together.
+    pub(super) is_shared: bool,
+    /// What is lost without harm.
+    pub(super) lost: Vec<&'static str>,
+}
+
+/// The values that an entry may have.
+#[derive(PartialEq, Eq)]
+pub(super) enum Value {
+    /// Any.
+    Any,
+    /// This one.
+    Is(String),
+    /// Those that match this text, in which `*` stands for any text.
+    Like(String),
+}
+
+/// How much is allowed.
+pub(super) struct Limit {
+    pub(super) place: String,
+    pub(super) amount: Amount,
+    pub(super) name: Option<String>,
+    /// The names of the limits that do not count what this one counts.
+    pub(super) replaces: Vec<String>,
+    pub(super) is_in_shadow: bool,
+}
+
+/// A number of requests in each unit of time.
+pub(super) enum Amount {
+    Unlimited,
+    Limited(u32, Unit),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Unit {
+    const NAMES: [(&str, Self); 7] = [
+        ("second", Self::Second),
+        ("minute", Self::Minute),
+        ("hour", Self::Hour),
+        ("day", Self::Day),
+        ("week", Self::Week),
+        ("month", Self::Month),
+        ("year", Self::Year),
+    ];
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    domain: Option<String>,
+    descriptors: Option<Vec<Spanned<Descriptor>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Descriptor {
+    key: Option<String>,
+    value: Option<String>,
+    rate_limit: Option<Spanned<RateLimit>>,
+    descriptors: Option<Vec<Spanned<Self>>>,
+    shadow_mode: Option<bool>,
+    quota_mode: Option<bool>,
+    detailed_metric: Option<bool>,
+    value_to_metric: Option<bool>,
+    share_threshold: Option<bool>,
+    metadata: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateLimit {
+    unit: Option<String>,
+    requests_per_unit: Option<u32>,
+    unlimited: Option<bool>,
+    name: Option<String>,
+    replaces: Option<Vec<Replaced>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replaced {
+    name: Option<String>,
+}
+
+/// Reads `files`, each with its name. An error is a line for each thing that is wrong.
+pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
+    let (mut domains, mut errors) = (Vec::<Domain>::new(), Vec::new());
+    for (name, text) in files {
+        let file = match parse(text) {
+            Ok(file) => file,
+            Err(error) => {
+                errors.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        let Some(domain) = file.domain.filter(|domain| !domain.is_empty()) else {
+            errors.push(format!("{name}: domain: missing: expected the domain that requests name"));
+            continue;
+        };
+        let place = domains.iter().position(|known| known.name == domain).unwrap_or_else(|| {
+            domains.push(Domain { name: domain, nodes: Vec::new() });
+            domains.len() - 1
+        });
+        take(file.descriptors, name, &mut domains[place].nodes, &mut errors);
+    }
+    if errors.is_empty() { Ok(domains) } else { Err(errors.join("\n")) }
+}
+
+fn parse(text: &str) -> Result<File, String> {
+    let options = serde_saphyr::options! { budget: budget() };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        format!("expected a configuration of envoyproxy/ratelimit: {}", told(error.without_snippet()))
+    })
+}
+
+/// Adds what is `written` in `file` to `nodes`, its descriptors at one depth.
+fn take(
+    written: Option<Vec<Spanned<Descriptor>>>,
+    file: &str,
+    nodes: &mut Vec<Node>,
+    errors: &mut Vec<String>,
+) {
+    for descriptor in written.into_iter().flatten() {
+        let place = format!("{file}:{}", descriptor.referenced.line());
+        let Some(node) = node(descriptor.value, &place, file, errors) else { continue };
+        match nodes.iter().find(|known| known.key == node.key && known.value == node.value) {
+            Some(known) => {
+                let first = &known.place;
+                errors.push(format!(
+                    "{place}: expected each key and value once in a list, found them at {first}, too"
+                ));
+            }
+            None => nodes.push(node),
+        }
+    }
+}
+
+fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) -> Option<Node> {
+    let mut nodes = Vec::new();
+    take(written.descriptors, file, &mut nodes, errors);
+    let mut wrong = |problem: &str| errors.push(format!("{place}: {problem}"));
+    let is = |flag: Option<bool>| flag == Some(true);
+    let value = match written.value.filter(|value| !value.is_empty()) {
+        None => Value::Any,
+        Some(value) if value.contains('*') => Value::Like(value),
+        Some(value) => Value::Is(value),
+    };
+    let is_shared = is(written.share_threshold);
+    if is_shared && !matches!(value, Value::Like(_)) {
+        wrong("share_threshold: expected a value with a * beside it");
+    }
+    if is(written.quota_mode) {
+        wrong("quota_mode: rules have no such mode: remove it, or use shadow_mode");
+    }
+    let key = written.key.filter(|key| !key.is_empty());
+    match &key {
+        None => wrong("key: missing: expected the key of an entry"),
+        Some(key) if key.contains('*') => {
+            wrong(
+                "key: expected a key without *: rules have wildcards in values only, so write a descriptor for each key",
+            );
+        }
+        Some(_) => {}
+    }
+    let mut lost = Vec::new();
+    let mut note = |is: bool, text| lost.extend(is.then_some(text));
+    let has_metric = is(written.detailed_metric) || is(written.value_to_metric);
+    note(
+        has_metric,
+        "values are not in Weir's metrics, which are by rule: detailed_metric and value_to_metric are left out",
+    );
+    note(written.metadata.is_some(), "metadata is left out: answers carry none");
+    let is_in_shadow = is(written.shadow_mode);
+    note(is_in_shadow && written.rate_limit.is_none(), "shadow_mode without a rate_limit says nothing");
+    let limit = written.rate_limit.and_then(|limit| {
+        let place = format!("{file}:{}", limit.referenced.line());
+        read_limit(limit.value, place, is_in_shadow).map_err(|wrong| errors.extend(wrong)).ok()
+    });
+    Some(Node { place: place.to_owned(), key: key?, value, limit, nodes, is_shared, lost })
+}
+
+fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<Limit, Vec<String>> {
+    let mut errors = Vec::new();
+    let mut wrong = |problem: &str| errors.push(format!("{place}: {problem}"));
+    let units = || Unit::NAMES.map(|(name, _)| name).join(", ");
+    let amount = match (written.unlimited, written.unit, written.requests_per_unit) {
+        (Some(true), None, _) => Some(Amount::Unlimited),
+        (Some(true), Some(_), _) => {
+            wrong("unit: expected none beside unlimited");
+            None
+        }
+        (_, None, _) => {
+            wrong(&format!("unit: missing: expected one of {}", units()));
+            None
+        }
+        (_, Some(_), None) => {
+            wrong("requests_per_unit: missing: expected a number; 0 refuses every request");
+            None
+        }
+        (_, Some(unit), Some(count)) => {
+            if count > TOKENS_MAX {
+                wrong(&format!(
+                    "requests_per_unit: expected at most {TOKENS_MAX}: say it for a shorter unit"
+                ));
+            }
+            let known = Unit::NAMES.into_iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
+            if known.is_none() {
+                wrong(&format!("unit: expected one of {}, found {unit:?}", units()));
+            }
+            known.map(|(_, unit)| Amount::Limited(count, unit))
+        }
+    };
+    let name = written.name.filter(|name| !name.is_empty());
+    let mut replaces = Vec::new();
+    for replaced in written.replaces.into_iter().flatten() {
+        match replaced.name.filter(|name| !name.is_empty()) {
+            None => wrong("replaces: expected the name of a rate_limit"),
+            own if own == name => wrong("replaces: expected another rate_limit's name than its own"),
+            Some(other) => replaces.push(other),
+        }
+    }
+    match amount {
+        Some(amount) if errors.is_empty() => Ok(Limit { place, amount, name, replaces, is_in_shadow }),
+        _ => Err(errors),
+    }
+}
