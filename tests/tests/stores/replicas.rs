@@ -104,8 +104,14 @@ async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
     let mut asked = 0;
     while Instant::now() < ends {
         let began = Instant::now();
-        let (drawn, charged) =
-            tokio::join!(at_once(&store, 20), charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])));
+        // It comes while the others wait, and waits for them first.
+        let late = async {
+            tokio::time::sleep(WAIT / 4).await;
+            tokens(&*store, &[0], 2, 1).await
+        };
+        let charging = charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)]));
+        let (mut drawn, late, charged) = tokio::join!(at_once(&store, 20), late, charging);
+        drawn.push(late);
         charged.expect("what does not wait goes on");
         for error in drawn.into_iter().map(|drawn| drawn.expect_err("no replica has it")) {
             assert_eq!(error.kind(), "unconfirmed", "{error}");
