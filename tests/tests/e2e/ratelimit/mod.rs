@@ -6,15 +6,16 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::{Tally, repeat};
 use weir_tests::operator::Operator;
-use weir_tests::port;
 use weir_tests::redis::Redis;
 use weir_tests::server::Server;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
+use weir_tests::{artefact, port};
 
 use crate::deployments::rules_in;
 
@@ -72,6 +73,14 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
         (current > 0 && pops.iter().all(runs)).then_some(())
     })
     .await;
+}
+
+#[test]
+fn envoy_accepts_the_bootstrap_to_copy() {
+    let mut command = Command::new(artefact::envoy());
+    command.args(["--mode", "validate", "-c", "envoy/gateway/envoy.yaml"]).current_dir(artefact::workspace());
+    let output = command.output().expect("Envoy runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn login(address: &str) -> Ask {
