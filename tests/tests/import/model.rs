@@ -176,7 +176,9 @@ proptest! {
         let nodes = accepted(nodes, &[]);
         let mut yaml = "domain: d\ndescriptors:\n".to_owned();
         let mut number = 0;
-        nodes.iter().for_each(|node| node.write(0, &mut number, &mut yaml));
+        for node in &nodes {
+            node.write(0, &mut number, &mut yaml);
+        }
         let rules = match ratelimit(&[("config.yaml", &yaml)]) {
             Ok(rules) => rules,
             Err(error) => {

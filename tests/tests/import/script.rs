@@ -19,14 +19,14 @@ fn asked(line: &str) -> String {
     let (descriptors, rest) = rest.split_at(end);
     let mut descriptors = descriptors.split(" & ").map(entries);
     let own = descriptors.next().expect("a descriptor");
-    let beside: String = descriptors.map(|entries| format!(";{};", joined(&entries))).collect();
+    let beside = descriptors.map(|entries| format!(";{};", joined(&entries))).collect::<Vec<_>>().concat();
     let mut claims = vec![("domain".to_owned(), domain.to_owned())];
     let keys: Vec<_> = own.iter().map(|(key, _)| encoded(key)).collect();
     claims.push(("entries".into(), keys.join(",")));
     claims.extend(own.into_iter().map(|(key, value)| (format!("entry.{key}"), value)));
     claims.extend((!beside.is_empty()).then_some(("beside".into(), beside)));
-    let claims: String =
-        claims.iter().map(|(name, value)| format!(" [claim ratelimit.{name} {value}]")).collect();
+    let claims = claims.iter().map(|(name, value)| format!(" [claim ratelimit.{name} {value}]"));
+    let claims = claims.collect::<Vec<_>>().concat();
     format!("GET /{claims}{rest}")
 }
 
