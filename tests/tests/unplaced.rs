@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Escrow, Law};
+use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_limiter::decide::{Decision, Outcome};
 use weir_limiter::key::Secret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
@@ -10,6 +10,7 @@ use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
 use weir_rules::config::Config;
 use weir_rules::request::{Attribute, Request};
+use weir_wire::law::Law;
 use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
 use weir_wire::time::Time;
 
@@ -72,7 +73,8 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
             .encode();
     };
     let id = BudgetId { rule: "login".into(), value: vec![1] };
-    let draw = Draw { id, quota: rule.quota, lease_us: 2 * SECOND_US, law: Law::Steady, claims };
+    let draw =
+        Draw { id, quota: rule.quota, lease_us: 2 * SECOND_US, law: Law::Steady, window: None, claims };
     let drawn = escrow.draw(us, &report.pop, &draw);
     let grants = drawn.leases.into_iter().map(Allowance::Leased).collect();
     Reply { sequence: report.sequence, pops: 2, settled: Settled::All, grants, ..Reply::default() }.encode()

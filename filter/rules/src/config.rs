@@ -98,8 +98,8 @@ fn note_what_needs_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));
         for (field, is_said) in [
-            ("algorithm", rule.sharing.calendar.is_some()),
-            ("strict", rule.sharing.strict && rule.sharing.calendar.is_none()),
+            ("algorithm", rule.is_quota()),
+            ("strict", rule.sharing.strict && !rule.is_quota()),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
             ("floors", rule.sharing.floors != default.floors),
             ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),
@@ -220,7 +220,7 @@ mod tests {
             "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"5 per second\"",
             "rules[1].key[0].client_address.ipv6: expected a whole number from 1 to 128, found 129",
             "rules[1].burst: expected a whole number from 1 to 1000000, found 0",
-            "rules[1].brust: unknown field: expected name, match, key, missing, algorithm, burst, queue, limit, expires_after_s, rate, strict, local_burst, floors, cost, mode, enforced_percent, penalty, when_unsynced, wider, tiers, response",
+            "rules[1].brust: unknown field: expected name, match, key, missing, algorithm, utc_offset, burst, queue, limit, expires_after_s, rate, strict, local_burst, floors, cost, mode, enforced_percent, penalty, when_unsynced, wider, tiers, response",
             "rules[2].match.path: expected exact, prefix or glob, as in {prefix: /api}",
             "rules[2].key: missing: expected a list, as in [client_address]",
             "rules[2].burst: an empty bucket must fill within 400 days: lower the burst or raise the rate",

@@ -1,4 +1,4 @@
-//! Calendar windows in UTC: which day or month a time is in, and where it ends.
+//! Windows of time: which one a time is in, and where it ends.
 //!
 //! Times are in microseconds since 1970, without leap seconds (POSIX). The calendar is the proleptic
 //! Gregorian one, by the arithmetic of Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days
@@ -7,15 +7,34 @@
 use serde::{Deserialize, Serialize};
 
 /// Microseconds in a day.
-pub const DAY_US: u64 = 86_400_000_000;
+pub const DAY_US: u64 = 86_400 * SECOND_US;
+/// The longest window, in seconds: 400 days.
+pub const LENGTH_S_MAX: u32 = 400 * DAY_S;
+/// The furthest that a clock may be ahead of UTC or behind it, in minutes.
+pub const EAST_MIN_MAX: i32 = 14 * 60;
 
-/// How long a window of the calendar is.
+const SECOND_US: u64 = 1_000_000;
+const DAY_S: u32 = 86_400;
+/// 1970 began on a Thursday, so the first Monday was four days later.
+const MONDAY_S: u32 = 4 * DAY_S;
+
+/// How long windows are, and where they begin. [`Calendar::every`] and [`Calendar::east`] make any of them, and each in
+/// one way only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Calendar {
-    /// From midnight to midnight.
+    /// From midnight to midnight, in UTC.
     Day,
-    /// From the first of a month to the first of the next.
+    /// From the first of a month to the first of the next, in UTC.
     Month,
+    /// Windows of one length, other than days of UTC.
+    Every {
+        /// Their length, in seconds, 1 to [`LENGTH_S_MAX`].
+        length_s: u32,
+        /// How long after 1970 began one of them begins, in seconds; less than the length.
+        phase_s: u32,
+    },
+    /// Months where clocks are ahead of UTC by so many minutes, or behind it: not zero, at most [`EAST_MIN_MAX`].
+    MonthAt(i32),
 }
 
 /// A window of the calendar and the one after it, in microseconds since 1970.
@@ -32,58 +51,94 @@ pub struct Window {
 }
 
 impl Calendar {
-    /// Every length, shortest first.
-    pub const ALL: [Self; 2] = [Self::Day, Self::Month];
+    /// Those that a rule may name, by what they are called there.
+    pub const NAMED: [(&str, Self); 4] = [
+        ("hour", Self::every(3_600, 0)),
+        ("day", Self::Day),
+        ("week", Self::every(7 * DAY_S, MONDAY_S)),
+        ("month", Self::Month),
+    ];
 
-    /// What it is called in a rule's rate.
-    pub const fn name(self) -> &'static str {
+    /// Windows of `length_s` seconds, one of which begins `phase_s` seconds after 1970 did.
+    pub const fn every(length_s: u32, phase_s: u32) -> Self {
+        match (length_s, phase_s) {
+            (DAY_S, 0) => Self::Day,
+            _ => Self::Every { length_s, phase_s },
+        }
+    }
+
+    /// The same where clocks are ahead of UTC by `minutes`, at most [`EAST_MIN_MAX`], or behind it.
+    #[must_use]
+    pub fn east(self, minutes: i32) -> Self {
+        match (self.even(), minutes) {
+            (None, 0) => Self::Month,
+            (None, _) => Self::MonthAt(minutes),
+            (Some((length_s, phase_s)), _) => {
+                let length = i64::from(length_s).max(1);
+                let phase_s = (i64::from(phase_s) - 60 * i64::from(minutes)).rem_euclid(length);
+                Self::every(length_s, u32::try_from(phase_s).unwrap_or(0))
+            }
+        }
+    }
+
+    /// The length of its windows and where they begin, both in seconds, if all are of one length.
+    pub const fn even(self) -> Option<(u32, u32)> {
         match self {
-            Self::Day => "day",
-            Self::Month => "month",
+            Self::Day => Some((DAY_S, 0)),
+            Self::Every { length_s, phase_s } => Some((length_s, phase_s)),
+            Self::Month | Self::MonthAt(_) => None,
+        }
+    }
+
+    /// Whether it keeps to its bounds, and is not another one written differently.
+    pub fn is_valid(self) -> bool {
+        match self {
+            Self::Day | Self::Month => true,
+            Self::Every { length_s, phase_s } => {
+                length_s <= LENGTH_S_MAX && phase_s < length_s && self == Self::every(length_s, phase_s)
+            }
+            Self::MonthAt(minutes) => minutes != 0 && minutes.unsigned_abs() <= EAST_MIN_MAX.unsigned_abs(),
         }
     }
 
     /// The length of the longest window, in microseconds.
     pub const fn longest_us(self) -> u64 {
-        match self {
-            Self::Day => DAY_US,
-            Self::Month => 31 * DAY_US,
+        match self.even() {
+            Some((length_s, _)) => length_s as u64 * SECOND_US,
+            None => 31 * DAY_US,
         }
     }
 
     /// The length of a window that clients are told, in seconds; a month counts as thirty days.
     pub const fn nominal_s(self) -> u64 {
-        match self {
-            Self::Day => 86_400,
-            Self::Month => 30 * 86_400,
+        match self.even() {
+            Some((length_s, _)) => length_s as u64,
+            None => 30 * DAY_S as u64,
         }
     }
 
     /// The window that `unix_us` is in.
-    pub const fn window(self, unix_us: u64) -> Window {
-        let day = unix_us / DAY_US;
-        let (start, end, next_end) = match self {
-            Self::Day => (day, day + 1, day + 2),
-            Self::Month => {
-                let month = month_of_day(day);
-                (first_day(month), first_day(month + 1), first_day(month + 2))
-            }
-        };
+    pub fn window(self, unix_us: u64) -> Window {
+        if let Some((length_s, phase_s)) = self.even() {
+            let (length, phase) = (u64::from(length_s.max(1)) * SECOND_US, u64::from(phase_s) * SECOND_US);
+            let elapsed = (unix_us % length + length - phase) % length;
+            let end_us = unix_us.saturating_add(length - elapsed);
+            let (start_us, next_end_us) = (unix_us.saturating_sub(elapsed), end_us.saturating_add(length));
+            return Window { calendar: self, start_us, end_us, next_end_us };
+        }
+        let east_us = if let Self::MonthAt(minutes) = self { i64::from(minutes) * 60_000_000 } else { 0 };
+        let month = month_of_day(unix_us.saturating_add_signed(east_us) / DAY_US);
+        let begins = |month| first_day(month).saturating_mul(DAY_US).saturating_add_signed(-east_us);
         Window {
             calendar: self,
-            start_us: start.saturating_mul(DAY_US),
-            end_us: end.saturating_mul(DAY_US),
-            next_end_us: next_end.saturating_mul(DAY_US),
+            start_us: begins(month),
+            end_us: begins(month + 1),
+            next_end_us: begins(month + 2),
         }
     }
 }
 
 impl Window {
-    /// A placeholder for a window that is not known yet; [`Window::end_at`] finds no end in it.
-    pub const fn unknown(calendar: Calendar) -> Self {
-        Self { calendar, start_us: 0, end_us: 0, next_end_us: 0 }
-    }
-
     /// The end of the window that `now_us`, read from another clock, is in: the first boundary after it. `None` if that
     /// is further off than a window is long, or if no boundary follows: then one of the clocks is wrong by more than a
     /// window.
@@ -173,20 +228,73 @@ mod tests {
         assert_eq!(window.end_at(11 * DAY_US), Some(12 * DAY_US), "the other is behind");
         assert_eq!(window.end_at(9 * DAY_US - 1), None);
         assert_eq!(window.end_at(12 * DAY_US), None);
-        assert_eq!(Window::unknown(Calendar::Day).end_at(0), None);
+    }
+
+    /// Days, weeks, hours and other windows of one length.
+    fn even() -> impl Strategy<Value = Calendar> {
+        (1..=LENGTH_S_MAX, any::<u32>())
+            .prop_map(|(length_s, phase_s)| Calendar::every(length_s, phase_s % length_s))
+    }
+
+    fn any_calendar() -> impl Strategy<Value = Calendar> {
+        let named = prop::sample::select(&Calendar::NAMED[..]).prop_map(|(_, calendar)| calendar);
+        let calendar = prop_oneof![named, even()];
+        (calendar, -EAST_MIN_MAX..=EAST_MIN_MAX).prop_map(|(calendar, minutes)| calendar.east(minutes))
+    }
+
+    #[test]
+    fn weeks_begin_on_mondays_and_days_elsewhere_at_their_midnight() {
+        // 2024-03-04 00:00 UTC was a Monday.
+        let monday_us = 1_709_510_400_000_000;
+        let [hour, day, week, month] = Calendar::NAMED.map(|(_, calendar)| calendar);
+        assert_eq!(week.window(monday_us).start_us, monday_us);
+        assert_eq!(week.window(monday_us - 1).end_us, monday_us);
+        let two_hours_us = 7_200_000_000;
+        for calendar in [day, week] {
+            let window = calendar.east(120).window(monday_us);
+            assert_eq!(window.start_us, monday_us - two_hours_us, "it began two hours earlier there");
+        }
+        let march_us = 1_709_251_200_000_000;
+        assert_eq!(month.east(120).window(march_us).start_us, march_us - two_hours_us);
+        assert_eq!(month.east(-120).window(march_us).end_us, march_us + two_hours_us);
+        assert_eq!(hour.east(120), hour);
+        assert_eq!(hour.east(330).window(0).end_us, 1_800_000_000, "half past");
+        assert_eq!((day.east(0), month.east(0)), (Calendar::Day, Calendar::Month));
+    }
+
+    #[test]
+    fn none_is_written_in_two_ways_and_all_are_bounded() {
+        let every = |length_s, phase_s| Calendar::Every { length_s, phase_s };
+        for wrong in [
+            every(0, 0),
+            every(5, 5),
+            every(DAY_S, 0),
+            every(LENGTH_S_MAX + 1, 0),
+            Calendar::MonthAt(0),
+            Calendar::MonthAt(EAST_MIN_MAX + 1),
+            Calendar::MonthAt(i32::MIN),
+        ] {
+            assert!(!wrong.is_valid(), "{wrong:?}");
+            wrong.window(1 << 50);
+        }
     }
 
     proptest! {
         #[test]
-        fn a_time_is_in_its_window_and_windows_follow_each_other(unix_us in any::<u64>()) {
-            for calendar in Calendar::ALL {
-                let window = calendar.window(unix_us);
-                prop_assert!(window.start_us <= unix_us && (unix_us < window.end_us || window.end_us == u64::MAX));
-                prop_assert!(window.end_us - window.start_us <= calendar.longest_us());
-                if window.next_end_us < u64::MAX {
-                    let next = calendar.window(window.end_us);
-                    prop_assert_eq!((next.start_us, next.end_us), (window.end_us, window.next_end_us));
-                    prop_assert_eq!(calendar.window(window.end_us - 1), window);
+        fn a_time_is_in_its_window_and_windows_follow_each_other(
+            unix_us in prop_oneof![any::<u64>(), 50 * DAY_US..1 << 60], calendar in any_calendar()
+        ) {
+            prop_assert!(calendar.is_valid());
+            let window = calendar.window(unix_us);
+            prop_assert!(window.start_us <= unix_us && (unix_us < window.end_us || window.end_us >= u64::MAX - DAY_US));
+            prop_assert!(window.end_us - window.start_us <= calendar.longest_us());
+            // In 1970 a window may have begun before time did; and time ends.
+            if (400 * DAY_US..u64::MAX - 900 * DAY_US).contains(&unix_us) {
+                let next = calendar.window(window.end_us);
+                prop_assert_eq!((next.start_us, next.end_us), (window.end_us, window.next_end_us));
+                prop_assert_eq!(calendar.window(window.end_us - 1), window);
+                if let Some((length_s, phase_s)) = calendar.even() {
+                    prop_assert_eq!(window.start_us % (u64::from(length_s) * 1_000_000), u64::from(phase_s) * 1_000_000);
                 }
             }
         }

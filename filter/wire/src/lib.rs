@@ -1,7 +1,7 @@
 //! The messages that a point of presence (POP) and a weir-sync exchange, and the types in them.
 //!
-//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`calendar`] finds the day or month that a
-//! time is in, and [`messages`] has a POP's report and the reply to it, and encodes both.
+//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`law`] how it refills, [`calendar`]
+//! finds the window that a time is in, and [`messages`] has a POP's report and the reply to it, and encodes both.
 //!
 //! ```
 //! use weir_wire::messages::{Key, Message, Report, Rule};
@@ -29,6 +29,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod calendar;
+pub mod law;
 pub mod messages;
 pub mod quota;
 pub mod sharing;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::calendar::Calendar;
+use crate::law::Law;
 use crate::quota::Quota;
 
 /// The most regions that a rule may give a floor.
@@ -23,9 +23,9 @@ pub struct Sharing {
     pub local_burst: u32,
     /// The regions that have a floor.
     pub floors: Vec<Floor>,
-    /// If set, the budget does not refill at the rate: it is full again at the start of each window of this calendar.
-    /// Only with `strict`, without floors, and with a `local_burst` of the whole burst.
-    pub calendar: Option<Calendar>,
+    /// How the budget refills. Unless that is steadily, only with `strict`, without floors, and with a `local_burst` of the
+    /// whole burst.
+    pub law: Law,
 }
 
 /// A part of a quota that belongs to a region while the region asks for it.
@@ -52,7 +52,7 @@ pub enum WhenUnsynced {
 impl Sharing {
     /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
-        Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), calendar: None }
+        Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), law: Law::Steady }
     }
 
     /// Whether every field is valid with `quota`, and the floors add up to no more than the whole.
@@ -60,7 +60,7 @@ impl Sharing {
         let named =
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
         (1..=quota.burst()).contains(&self.local_burst)
-            && (self.calendar.is_none() || self.is_plain(quota))
+            && (self.law == Law::Steady || self.is_plain(quota) && self.law.is_valid())
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
@@ -85,12 +85,13 @@ pub fn is_region_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calendar::Calendar;
     use crate::quota::{Period, Rate};
 
     fn sharing(floors: &[(&str, u8)]) -> Sharing {
         let floors =
             floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
-        Sharing { strict: false, local_burst: 10, floors, calendar: None }
+        Sharing { strict: false, local_burst: 10, floors, law: Law::Steady }
     }
 
     #[test]
@@ -109,10 +110,11 @@ mod tests {
     #[test]
     fn a_calendars_quota_is_strict_and_whole() {
         let quota = Quota::new(Rate::new(10, Period::Day).unwrap(), 10).unwrap();
-        let daily = |floors| Sharing { strict: true, calendar: Some(Calendar::Day), ..sharing(floors) };
+        let daily = |floors| Sharing { strict: true, law: Law::Window(Calendar::Day), ..sharing(floors) };
         assert!(daily(&[]).fits(quota));
         assert!(!daily(&[("eu", 30)]).fits(quota));
         assert!(!Sharing { strict: false, ..daily(&[]) }.fits(quota));
         assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
+        assert!(!Sharing { law: Law::Window(Calendar::MonthAt(0)), ..daily(&[]) }.fits(quota));
     }
 }

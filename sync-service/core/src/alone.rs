@@ -71,7 +71,7 @@ impl Share {
     /// How POPs share the share of `quota`: while the region is alone, no other has a floor.
     pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
         let local_burst = sharing.local_burst.min(self.of(quota).burst());
-        Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), calendar: sharing.calendar }
+        Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), law: sharing.law }
     }
 }
 

@@ -113,6 +113,7 @@ fn refill(quota: Quota, ns: u128) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weir_wire::law::Law;
     use weir_wire::quota::{Period, Rate};
     use weir_wire::time::SECOND_NS;
 
@@ -126,7 +127,7 @@ mod tests {
     }
 
     fn sharing(local_burst: u32) -> Sharing {
-        Sharing { strict: false, local_burst, floors: alloc::vec![], calendar: None }
+        Sharing { strict: false, local_burst, floors: alloc::vec![], law: Law::Steady }
     }
 
     #[test]

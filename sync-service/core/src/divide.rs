@@ -55,7 +55,7 @@ pub struct Terms {
     pub lease_max_ns: u64,
     /// For how long a POP may spend the tokens of a strict rule that it is leased, in nanoseconds.
     pub strict_lease_ns: u64,
-    /// The same for a calendar quota.
+    /// The same for a quota of which nothing comes back before a window ends.
     pub calendar_lease_ns: u64,
 }
 

@@ -29,30 +29,40 @@
 //!
 //! **How it refills** is a [`Law`] that each draw names; all else is the same for all laws. The above is the
 //! steady law: a token bucket. Under [`Law::Window`] nothing refills: what was debited in a window and not
-//! given back is at most the quota's count, and zero again when the next window begins.
+//! given back is at most the quota's count, and zero again when the next window begins. Under [`Law::Sliding`], what was
+//! debited in a window and not given back, and the part of the same of the window before that a window ending now would
+//! still cover, are at most the quota's count.
 //!
 //! *No window is given more than its count.* A token is spent in the window it was debited in, since no lease ends
 //! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`] ends
 //! them in time. So nothing is outstanding when a window begins, and what is given back was debited in the same window.
+//! (If the store's clock is seen to jump ahead, a window may begin while something is outstanding: that counts as debited
+//! in it.)
 //!
-//! *Whose window.* The store's clock says when a window ends, so all agree. The weir-sync that draws looks up where
-//! windows begin and end, and its clock may differ: of the boundaries that it names, the first after the store's time
-//! ends the store's window ([`weir_wire::calendar::Window::end_at`]). A window that was entered holds until it ends, so
-//! a weir-sync with another clock can begin the next neither early nor twice; if the store's clock steps back, the
-//! window lasts longer.
+//! *Nor does more count when it is spent than when it was debited.* As both are in one window, the window before counts
+//! for no more by then. So a limiter that counts what is spent, by the same law, would let all of it through.
+//!
+//! *Whose window.* The store's clock says which window it is, so all agree. Where windows are of one length, it says when
+//! they end, too. Where months begin, the weir-sync that draws looks up, and its clock may differ: of the boundaries
+//! that it names, the first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A
+//! window that was entered holds until it ends, so a weir-sync with another clock can begin the next neither early nor
+//! twice; if the store's clock steps back, the window lasts longer.
 
 mod draw;
+pub mod sliding;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 
 use self::draw::price_ns;
 pub use self::draw::{
-    CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX, LEASE_US_MIN, Law,
-    WINDOW_TOKEN_NS,
+    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX,
+    LEASE_US_MIN, WINDOW_TOKEN_NS,
 };
+use self::sliding::{room_at_us, weighed};
 use crate::budget::{COUNT_MAX, SourceId};
 use crate::store_clock::StoreTime;
 
@@ -61,14 +71,6 @@ pub const HOLDERS_MAX: usize = 1_024;
 /// How long an epoch whose lease has ended is remembered, in microseconds, unless its place is needed: only so that a
 /// report which was held up takes no tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
-/// How long a window is remembered after its end, in microseconds: the store's clock may step back by so much without
-/// beginning a window again.
-pub const WINDOW_KEPT_US: u64 = 3_600_000_000;
-
-/// How soon to ask again for tokens that others hold and may give back, in microseconds; ...
-pub const ASK_AGAIN_US: u64 = 1_000_000;
-/// ... and the same under a window's law.
-pub const WINDOW_ASK_AGAIN_US: u64 = 60_000_000;
 
 /// No lease: the epoch is over, or the store is out of reach.
 pub const NO_LEASE: Leased = Leased::NONE;
@@ -76,11 +78,15 @@ pub const NO_LEASE: Leased = Leased::NONE;
 /// The state of one strict budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Escrow {
-    /// Nanoseconds of refill until full; under a window's law, [`WINDOW_TOKEN_NS`] for each token that was debited in
+    /// Nanoseconds of refill until full; under a law of windows, [`WINDOW_TOKEN_NS`] for each token that was debited in
     /// the window and not given back.
     deficit_ns: u64,
     /// When the window ends; zero under the steady law, and before any window was entered.
     end_us: u64,
+    /// How long the window is remembered after its end.
+    kept_us: u64,
+    /// Under the sliding law, tokens that were debited in the window before and not given back.
+    before: u64,
     at_us: u64,
     holders: BTreeMap<SourceId, Holder>,
 }
@@ -115,7 +121,7 @@ impl Escrow {
     pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
-        self.step(time, draw.law);
+        self.step(time);
         let lease = self.refill(now_us, draw);
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
@@ -127,11 +133,12 @@ impl Escrow {
             leased
         };
         let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
-        if let Law::Window(_) = draw.law {
-            let left = u32::try_from(self.level(draw)).unwrap_or(u32::MAX);
+        if draw.law != Law::Steady {
+            let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
             leases.iter_mut().filter(|lease| lease.lease_ms > 0).for_each(|lease| lease.left = left);
         }
-        let (deficit_ns, outstanding) = (draw.told_ns(self.deficit_ns), self.outstanding(now_us));
+        let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));
+        let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
         if is_new && given == 0 {
             // Nothing happened that is worth a record.
             *self = Self::default();
@@ -143,7 +150,7 @@ impl Escrow {
     /// would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
         if let Some(end_us) = self.window_ends_us() {
-            return end_us.saturating_add(WINDOW_KEPT_US);
+            return end_us.saturating_add(self.kept_us);
         }
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000))
@@ -160,8 +167,8 @@ impl Escrow {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// How far it is from full by its law, as of the last draw: nanoseconds of refill, or under a window's law
-    /// [`WINDOW_TOKEN_NS`] for each token.
+    /// How far it is from full by its law, as of the last draw: nanoseconds of refill, or under a law of windows
+    /// [`WINDOW_TOKEN_NS`] for each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }
@@ -171,10 +178,9 @@ impl Escrow {
         self.holders.len()
     }
 
-    /// When the clock steps, nothing refills, and leases last for as long as they had left. If it steps ahead, so do
-    /// windows: what was leased in one stays in it.
-    fn step(&mut self, time: StoreTime, law: Law) {
-        let ahead_us = if law == Law::Steady { time.skipped_us(self.at_us) } else { 0 };
+    /// When the clock steps, nothing refills, and leases last for as long as they had left.
+    fn step(&mut self, time: StoreTime) {
+        let ahead_us = time.skipped_us(self.at_us);
         let back_us = self.at_us.saturating_sub(time.now_us);
         let move_on = |us: &mut u64| *us = us.saturating_add(ahead_us).saturating_sub(back_us);
         if ahead_us > 0 || back_us > 0 {
@@ -186,22 +192,38 @@ impl Escrow {
     /// Refills up to `now_us` by the law of `draw`; returns what a lease is then, if any can be given.
     fn refill(&mut self, now_us: u64, draw: &Draw) -> Option<Lease> {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
-        match draw.law {
-            Law::Steady => self.refill_steadily(now_us, draw.token_ns()),
-            Law::Window(window) => {
-                self.at_us = now_us;
-                let end_us = if now_us < self.end_us { self.end_us } else { window.end_at(now_us)? };
-                let left_us = end_us - now_us;
-                if left_us < draw.held_us() {
-                    (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
-                }
-                if leased_us >= LEASE_US_MIN && self.end_us != end_us {
-                    (self.deficit_ns, self.end_us) = (0, end_us);
-                }
+        if draw.law == Law::Steady {
+            self.refill_steadily(now_us, draw.token_ns());
+        } else {
+            self.at_us = now_us;
+            let end_us = if now_us < self.end_us { self.end_us } else { draw.end_us(now_us)? };
+            let left_us = end_us - now_us;
+            if left_us < draw.held_us() {
+                (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
+            }
+            if leased_us >= LEASE_US_MIN && self.end_us != end_us {
+                self.enter(now_us, end_us, draw);
             }
         }
         let ms = u32::try_from(leased_us / 1_000).ok().filter(|ms| *ms > 0)?;
         Some(Lease { ms, until_us })
+    }
+
+    /// The window that ends at `end_us` begins.
+    fn enter(&mut self, now_us: u64, end_us: u64, draw: &Draw) {
+        let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
+        self.before = match sliding_us(draw) {
+            Some(length_us) if is_next(length_us) => self.deficit_ns / WINDOW_TOKEN_NS,
+            _ => 0,
+        };
+        self.deficit_ns = price_ns(self.outstanding(now_us), WINDOW_TOKEN_NS);
+        (self.end_us, self.kept_us) = (end_us, draw.kept_us());
+    }
+
+    /// What the window before still counts for.
+    fn before_ns(&self, now_us: u64, draw: &Draw) -> u64 {
+        let left_us = self.end_us.saturating_sub(now_us);
+        sliding_us(draw).map_or(0, |length_us| weighed(self.before, left_us, length_us) * WINDOW_TOKEN_NS)
     }
 
     /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*: when a lease
@@ -250,7 +272,7 @@ impl Escrow {
             return (NO_LEASE, 0);
         }
         let need = (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX).saturating_sub(holder.charged);
-        let tokens = need.min(self.level(draw));
+        let tokens = need.min(self.level(now_us, draw));
         self.deficit_ns += tokens * draw.token_ns();
         holder.charged += tokens;
         holder.until_us = holder.until_us.max(lease.until_us);
@@ -265,15 +287,28 @@ impl Escrow {
     /// How soon `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
     /// tokens that they may give back.
     fn wait_us(&self, now_us: u64, holder: &Holder, draw: &Draw) -> u64 {
-        let (refill_us, ask_again_us) = match draw.law {
+        let refill_us = match draw.law {
             Law::Steady => {
                 let lacking_ns = self.deficit_ns.saturating_add(draw.token_ns());
-                (lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000), ASK_AGAIN_US)
+                lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
             }
-            Law::Window(_) => (self.end_us - now_us, WINDOW_ASK_AGAIN_US),
+            Law::Window(_) => self.end_us - now_us,
+            Law::Sliding(_) => self.fades_us(now_us, draw),
         };
         let is_elsewhere = self.outstanding(now_us) > holder.unspent();
-        if is_elsewhere { refill_us.min(ask_again_us) } else { refill_us }
+        if is_elsewhere { refill_us.min(draw.ask_again_us()) } else { refill_us }
+    }
+
+    /// How soon one more token fits a sliding window: once enough of the window before has faded, or of this one when it
+    /// is the one before.
+    fn fades_us(&self, now_us: u64, draw: &Draw) -> u64 {
+        let Some(length_us) = sliding_us(draw) else { return 0 };
+        let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
+        let room = u64::from(draw.quota.burst()) - 1;
+        match room.checked_sub(used) {
+            Some(room) => left_us.saturating_sub(room_at_us(self.before, room, length_us)),
+            None => left_us.saturating_add(length_us - room_at_us(used, room, length_us)),
+        }
     }
 
     /// Ends a lease before its time, and refunds what was not spent: the POP has said that it never
@@ -285,8 +320,9 @@ impl Escrow {
     }
 
     /// Whole tokens that may be given.
-    fn level(&self, draw: &Draw) -> u64 {
-        full_ns(draw).saturating_sub(self.deficit_ns) / draw.token_ns()
+    fn level(&self, now_us: u64, draw: &Draw) -> u64 {
+        let left_ns = full_ns(draw).saturating_sub(self.deficit_ns);
+        left_ns.saturating_sub(self.before_ns(now_us, draw)) / draw.token_ns()
     }
 
     /// Whether one more epoch can be put on record; if there is no room, those that have ended make some.
@@ -309,4 +345,9 @@ impl Holder {
 /// What the whole of a budget is worth by its law.
 fn full_ns(draw: &Draw) -> u64 {
     price_ns(u64::from(draw.quota.burst()), draw.token_ns())
+}
+
+/// The length of the windows, in microseconds, if they slide.
+fn sliding_us(draw: &Draw) -> Option<u64> {
+    if let Law::Sliding(calendar) = draw.law { Some(calendar.longest_us()) } else { None }
 }

@@ -50,7 +50,7 @@
 //! 4. the store charges a [`budget`], exactly once: [`source`] knows what was charged for a POP and how late its
 //!    reports are, `clock` tells time that passed from a step of the store's clock, [`spill`] pays for late reports,
 //!    [`spread`] remembers how deep a budget went;
-//! 5. it draws on an [`escrow`], which refills by the law of its rule: steadily, or with each window of the calendar;
+//! 5. it draws on an [`escrow`], which refills by the law of its rule: steadily, or by windows;
 //! 6. [`divide`] turns an account into a grant, [`floors`] evens out what is a region's own, and [`heat`] says how
 //!    closely to watch the key;
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach

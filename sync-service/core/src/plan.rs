@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::calendar::Window;
 use weir_wire::messages::{Allowance, Rule, Settled};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand};
-use crate::escrow::{Claim, Draw, Drawn, Law, NO_LEASE};
+use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
 
 /// What one report says about one budget.
 #[derive(Clone, Debug)]
@@ -84,9 +83,8 @@ impl Plan {
 
     /// Adds a draw, and returns its number.
     pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
-        let law =
-            rule.sharing.calendar.map_or(Law::Steady, |calendar| Law::Window(Window::unknown(calendar)));
-        self.draws.push(Draw { id, quota: rule.quota, lease_us, law, claims: Vec::new() });
+        let law = rule.sharing.law;
+        self.draws.push(Draw { id, quota: rule.quota, lease_us, law, window: None, claims: Vec::new() });
         self.draws.len() - 1
     }
 
@@ -122,13 +120,11 @@ impl Plan {
         answers.filter(|(_, answer)| matches!(answer, Answer::Refused { .. })).map(|(at, _)| at)
     }
 
-    /// Looks up the windows of calendar quotas at `unix_us` microseconds since 1970. Before that they have none, and
-    /// nothing is drawn on them.
+    /// Looks up the windows of quotas that have months at `unix_us` microseconds since 1970. Before that they have none, and
+    /// nothing is drawn on them. All other windows the store finds by itself.
     pub fn date(&mut self, unix_us: u64) {
         for draw in &mut self.draws {
-            if let Law::Window(window) = &mut draw.law {
-                *window = window.calendar.window(unix_us);
-            }
+            draw.window = draw.law.windows().map(|calendar| calendar.window(unix_us));
         }
     }
 

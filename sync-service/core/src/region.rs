@@ -73,8 +73,8 @@ impl Region {
             if rule.sharing.strict {
                 let claim = Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead };
                 let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
-                let lease_ns =
-                    if rule.sharing.calendar.is_some() { calendar_lease_ns } else { strict_lease_ns };
+                let is_window = rule.sharing.law.is_window();
+                let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
                 let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
                 continue;

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{Budget, BudgetId, Charge, Count, Demand};
-use weir_budget::escrow::{Claim, Draw, Escrow, Law};
+use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_budget::store_clock::{MARGIN_US, StoreClock, StoreTime};
+use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;
@@ -107,6 +108,7 @@ impl World {
             quota: quota(),
             lease_us: SECOND_US,
             law: Law::Steady,
+            window: None,
             claims: vec![Claim { epoch, admitted, ahead }],
         };
         let given = self.escrows[key].draw(time, "p", &claim(0, 2 * BURST)).given;
@@ -179,6 +181,7 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
         quota: quota(),
         lease_us: 8 * SECOND_US,
         law: Law::Steady,
+        window: None,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
     let mut at = |own_us, ahead_us| {

@@ -3,6 +3,7 @@
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
+use weir_wire::law::Law;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::SECOND_NS;
 
@@ -43,7 +44,7 @@ fn is_bucket(rule: &Rule) -> bool {
 fn lasts_ns(rule: &Rule) -> Option<u64> {
     match &rule.algorithm {
         // A key that has no place draws its tokens all the same.
-        Algorithm::TokenBucket(_) if rule.sharing.calendar.is_some() => None,
+        Algorithm::TokenBucket(_) if rule.sharing.law != Law::Steady => None,
         Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == WhenUnsynced::Deny => None,
         Algorithm::TokenBucket(quota) => {
             let withheld = quota.burst().saturating_sub(rule.sharing.local_burst);

@@ -9,8 +9,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn, LEASE_US_MAX, Law};
+use weir_budget::escrow::{Claim, Draw, Drawn, LEASE_US_MAX};
 use weir_limiter::key::Secret as Hasher;
+use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
 use super::Gateway;
@@ -89,7 +90,7 @@ fn draw(id: BudgetId, check: &LimitCheck) -> Draw {
     // ... and then this gives back what it had. A spent epoch is over, and has nothing to give back.
     let give_back = claim(0, 0);
     let claims = [Some(take), spend, Some(give_back)].into_iter().flatten().collect();
-    Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: Law::Steady, claims }
+    Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: Law::Steady, window: None, claims }
 }
 
 fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {

@@ -3,7 +3,8 @@
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly; of a window, a microsecond for each token that was debited
---           in it and not given back), end_us (when the window ends; 0 under the steady law), at_us,
+--           in it and not given back), end_us (when the window ends; 0 under the steady law), before (of a window that
+--           slides, how many were debited in the one before and not given back), at_us,
 --           outstanding (tokens leased and not known to be spent), next_us (before which no lease ends),
 --           last_us (after which none does), and per epoch that tokens are leased to
 --           "holder:<epoch>:<pop>" = "<charged> <spent> <until_us>"
@@ -13,10 +14,14 @@
 -- ARGV[4]   tokens that the full budget holds
 -- ARGV[5]   for how long a POP may spend what it is given, in microseconds
 -- ARGV[6]   for how long that counts as outstanding
--- ARGV[7]   the law of refill: 0 is steady; else windows that are at most so long, in microseconds
--- ARGV[8..10] where windows begin and end, by the clock of the weir-sync that draws: the start of one, its end,
+-- ARGV[7]   the law of refill: 'steady', 'window' or 'sliding'
+-- ARGV[8]   how long windows are at most, in microseconds
+-- ARGV[9]   how long after 1970 began one of them begins, in microseconds; -1 if they are not of one length
+-- ARGV[10..12] in that case, where they begin and end, by the clock of the weir-sync that draws: the start of one, its end,
 --           the next one's end
--- ARGV[11..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
+-- ARGV[13]  how soon to ask again for tokens that others hold, in microseconds
+-- ARGV[14]  for how long a window is kept after its end, in microseconds
+-- ARGV[15..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
 --           gives the epoch back)
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
@@ -29,9 +34,10 @@
 
 local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local leased_us, held_us, longest_us = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local is_steady = longest_us == 0
-local BOUNDARY, FIRST, EACH, LAST, REFUSED = 8, 11, 3, #ARGV - 3, -1
+local leased_us, held_us = tonumber(ARGV[5]), tonumber(ARGV[6])
+local is_steady, is_sliding, longest_us, phase = ARGV[7] == 'steady', ARGV[7] == 'sliding', tonumber(ARGV[8]), tonumber(ARGV[9])
+local ask_again_us, window_kept_us = tonumber(ARGV[13]), tonumber(ARGV[14])
+local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 3, #ARGV - 3, -1
 local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
@@ -61,6 +67,9 @@ local function read(field, text)
 end
 
 local HEAD = {'deficit_us', 'deficit_ns', 'end_us', 'at_us', 'outstanding', 'next_us', 'last_us'}
+if is_sliding then
+  HEAD[#HEAD + 1] = 'before'
+end
 
 -- Reads the budget's numbers and the claims' epochs; nil where a number is missing. One of the numbers is a sum over
 -- all epochs, which holds until the next lease may end: so most draws cost the same, however many epochs there are.
@@ -198,8 +207,8 @@ local function price(tokens)
   return us, ns % 1000
 end
 
-local head = read_budget() or {0, 0, 0, now, 0, COUNT_MAX, now, is_new = true}
-local deficit_us, deficit_ns, end_us, at, outstanding, next_us, last_us = unpack(head, 1, #HEAD)
+local head = read_budget() or {0, 0, 0, now, 0, COUNT_MAX, now, 0, is_new = true}
+local deficit_us, deficit_ns, end_us, at, outstanding, next_us, last_us, before = unpack(head, 1, #HEAD)
 -- Something else lay under our name, and what was given is unknown: it may have been everything.
 local is_lost = head.is_new and redis.call('DEL', key) > 0
 if is_lost then
@@ -223,9 +232,9 @@ local function pass(to)
   at = to
 end
 
--- A clock that steps refills nothing. If it steps ahead, so do windows: what was leased in one stays in it.
+-- A clock that steps refills nothing.
 local step_us = math.min(0, now - at)
-if is_steady and step_us == 0 then
+if step_us == 0 then
   step_us = skipped(at)
 end
 if step_us ~= 0 or now >= next_us then
@@ -259,36 +268,70 @@ if step_us ~= 0 or now >= next_us then
 end
 pass(now)
 
--- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else the first boundary
--- ahead, if it is near enough. No lease ends later than its window, even by a POP's slower clock.
-local left_us, until_us = 0, now + held_us
-if not is_steady then
-  local ends = now < end_us and end_us or now
+-- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else, if all are of one
+-- length, that one's; else the first boundary ahead, if it is near enough.
+local function window_ends()
+  if now < end_us then
+    return end_us
+  end
+  if phase >= 0 then
+    return now + longest_us - (now - phase) % longest_us
+  end
+  local ends = now
   for i = BOUNDARY + 2, BOUNDARY, -1 do
     local boundary = tonumber(ARGV[i])
-    if now >= end_us and boundary > now then
+    if boundary > now then
       ends = boundary
     end
   end
+  return ends - now > longest_us and now or ends
+end
+
+-- No lease ends later than its window, even by a POP's slower clock.
+local left_us, until_us = 0, now + held_us
+if not is_steady then
+  local ends = window_ends()
   left_us = ends - now
-  if now >= end_us and left_us > longest_us then
-    left_us = 0
-  end
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
   if leased_us >= LEASE_US_MIN and end_us ~= ends then
+    before = end_us > 0 and end_us + longest_us == ends and deficit_us or 0
     end_us = ends
     if not is_lost then
-      deficit_us, deficit_ns = 0, 0
+      deficit_us, deficit_ns = price(outstanding)
     end
   end
 end
 local lease_ms = math.floor(leased_us / 1000)
 
+-- What the window before still counts for, if this one lasts for so much more; steps of both are whole, so that the
+-- product is exact.
+local steps = longest_us / STEP_US
+local function weighed(left)
+  return math.ceil(before * math.ceil(math.min(left, longest_us) / STEP_US) / steps)
+end
+
+-- With how much left of a window the tokens of the one before begin to count for `room` or less.
+local function room_at(tokens, room)
+  return tokens == 0 and longest_us or math.min(longest_us, math.floor(room * steps / tokens) * STEP_US)
+end
+
+-- How soon one more token fits a sliding window: once enough of the window before has faded, or of this one when it is
+-- the one before.
+local function fades()
+  if deficit_us < burst then
+    return math.max(0, left_us - room_at(before, burst - 1 - deficit_us))
+  end
+  return left_us + longest_us - room_at(deficit_us, burst - 1)
+end
+
 -- Whole tokens that may be given. A quotient of doubles may be off by one; products are exact.
 local full_us, full_ns = price(burst)
 local function level()
+  if is_sliding then
+    return math.max(0, burst - deficit_us - weighed(left_us))
+  end
   if not longer(full_us, full_ns, deficit_us, deficit_ns) then
     return 0
   end
@@ -341,12 +384,12 @@ local function answer(field, spent, ahead)
   end
   local wait_us = 0
   if tokens < need then
-    wait_us = left_us
+    wait_us = is_sliding and fades() or left_us
     if is_steady then
       wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
     end
     if outstanding > holder[1] - holder[2] then
-      wait_us = math.min(wait_us, is_steady and ASK_AGAIN_US or WINDOW_ASK_AGAIN_US)
+      wait_us = math.min(wait_us, ask_again_us)
     end
   end
   return holder[1], math.ceil(wait_us / 1000)
@@ -364,9 +407,10 @@ end
 -- A new budget that gave nothing needs no record.
 if not head.is_new or is_lost or given > 0 then
   local written = {}
-  for i, number in ipairs({deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us}) do
-    written[#written + 1] = HEAD[i]
-    written[#written + 1] = whole(number)
+  local numbers = {deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us, before}
+  for i, name in ipairs(HEAD) do
+    written[#written + 1] = name
+    written[#written + 1] = whole(numbers[i])
   end
   for field, holder in pairs(updates) do
     -- Epochs whose leases the clock moved may have been forgotten since.
@@ -382,8 +426,9 @@ if not head.is_new or is_lost or given > 0 then
   -- Redis drops keys by its clock, too: one that jumps ahead forgets only what would have been full soon.
   kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * deficit_us)
   if not is_steady then
-    kept_us = math.max(0, end_us - now) + WINDOW_KEPT_US
+    kept_us = math.max(0, end_us - now) + window_kept_us
   end
   redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
 end
-return {deficit_us, deficit_ns, outstanding, given, now, lease_ms, is_steady and 0 or level(), answers, waits}
+local counts_us = is_sliding and deficit_us + weighed(math.max(0, end_us - now)) or deficit_us
+return {counts_us, deficit_ns, outstanding, given, now, lease_ms, is_steady and 0 or level(), answers, waits}

@@ -3,8 +3,8 @@
 //! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, where each
 //! call has keys of one slot. The charges of a report travel together, as one pipeline of `EVALSHA` to each server; if a
 //! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
-//! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way, and calendar quotas
-//! `weir:quota:day:{<rule>:<value in hex>}` or `weir:quota:month:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
+//! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way; those that go by
+//! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
 //! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;

@@ -2,6 +2,7 @@
 //! with a panic that says how to reproduce it.
 
 use weir_budget::budget::BudgetId;
+use weir_wire::law::Law;
 
 use super::account::Account;
 use super::bound::Fleet;
@@ -70,8 +71,8 @@ pub fn the_fleet_keeps_the_bound(
     fleet: Fleet,
     now: u64,
 ) {
-    // A window of the calendar begins full: see [`super::calendars`].
-    if account.sharing.calendar.is_some() {
+    // A window begins full: see [`super::calendars`] and [`super::windows`].
+    if account.sharing.law != Law::Steady {
         return;
     }
     let lent = account.lent();

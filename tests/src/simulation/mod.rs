@@ -26,7 +26,7 @@
 //!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
 //!               trials that one figure judges
 //! features.rs   what some worlds try beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule sets that
-//!               operators put; they have rows of the table, too); log.rs: what became of each request; touch.rs:
+//!               operators put; they have rows of the table, too); windows.rs: windows of strict rules; log.rs: what became of each request; touch.rs:
 //!               when news gets through
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
@@ -83,4 +83,5 @@ pub mod touch;
 pub mod traffic;
 pub mod trials;
 mod trouble;
+pub mod windows;
 pub mod world;

@@ -10,7 +10,7 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{calendars, floors, many, penalties, pushes, quotas, reaction, replicas};
+use super::{calendars, floors, many, penalties, pushes, quotas, reaction, replicas, windows};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end hardly counts, in seconds.
@@ -129,6 +129,11 @@ const MIDNIGHT: &[Limit] = &[
     limit("of the next", calendars::after, 0.95, 1.0),
     limit("ms until it opens", calendars::opens_ms, 0.0, 1000.0),
 ];
+/// What is leased to a POP that does not ask for it any more counts until the window ends.
+const FIXED_WINDOWS: &[Limit] =
+    &[limit("above it", windows::above_fixed, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
+const SLIDING_WINDOWS: &[Limit] =
+    &[limit("above it", windows::above_sliding, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
 const PUT: &[Limit] = &[
     limit("ms until all run it", pushes::taken_ms, 0.0, 1_500.0),
     limit("ratio of the other", ratio, 0.99, 1.01),
@@ -267,6 +272,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("four replicas, 3x", CONTENDED_FAR, replicas::four),
     plain("a client that one POP bans", BANNED, penalties::banned),
     plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
+    plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
+    plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),
     plain("a rule set is put at 5x", PUT, pushes::put),
     plain("a rule is raised, two replicas", RAISED, pushes::raised),
     Scenario {

@@ -1,11 +1,12 @@
 //! How many keys of a rule there are in Redis, whatever clients make up.
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Law};
+use weir_budget::escrow::{Claim, Draw};
 use weir_budget::plan::Entry;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::Redis;
+use weir_wire::law::Law;
 use weir_wire::quota::Period;
 
 use crate::{count, entry, id, in_reach, options, quota};
@@ -67,6 +68,7 @@ async fn a_strict_rules_keys_have_a_ceiling_too() {
         quota: quota(1, Period::Second, 10),
         lease_us: 2_000_000,
         law: Law::Steady,
+        window: None,
         claims: vec![claim],
     };
     let draws: Vec<_> = (0..200).map(draw).collect();

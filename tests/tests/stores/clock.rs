@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::escrow::{Claim, Draw, Law};
+use weir_budget::escrow::{Claim, Draw};
 use weir_budget::store_clock::MARGIN_US;
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
+use weir_wire::law::Law;
 use weir_wire::quota::Period;
 
 use crate::server::Server;
@@ -23,7 +24,7 @@ async fn with_own_clock() -> Redis {
 async fn draw_all(store: &dyn Store, value: &[u8], epoch: u64) -> u64 {
     let claims = vec![Claim { epoch, admitted: 0, ahead: 1_000 }];
     let quota = quota(1, Period::Second, 1_000);
-    let draw = Draw { id: id(value), quota, lease_us: 2_000_000, law: Law::Steady, claims };
+    let draw = Draw { id: id(value), quota, lease_us: 2_000_000, law: Law::Steady, window: None, claims };
     store.draw("fra1", &[draw]).await.remove(0).unwrap().given
 }
 

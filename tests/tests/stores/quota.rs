@@ -3,12 +3,13 @@
 use std::time::SystemTime;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, Law, NO_LEASE, WINDOW_KEPT_US};
+use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
-use weir_wire::calendar::{Calendar, DAY_US, Window};
+use weir_wire::calendar::{Calendar, DAY_US};
+use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota};
 
 use crate::{POP_TTL, all, connected, connected_with, id, memory_with, quota};
@@ -38,8 +39,8 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 
 /// A draw on this month's quota of a hundred.
 fn monthly(claims: &[Claim]) -> Draw {
-    let law = Law::Window(Calendar::Month.window(unix_us()));
-    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, law, claims: claims.to_vec() }
+    let (law, window) = (Law::Window(Calendar::Month), Some(Calendar::Month.window(unix_us())));
+    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, law, window, claims: claims.to_vec() }
 }
 
 async fn ask(store: &dyn Store, draw: Draw) -> Drawn {
@@ -69,15 +70,16 @@ async fn takes_back_what_was_not_spent(store: &dyn Store) {
 }
 
 async fn is_another_for_each_calendar(store: &dyn Store) {
-    let windows = Calendar::ALL.map(|calendar| Law::Window(calendar.window(unix_us())));
-    for law in [windows[0], windows[1], Law::Steady] {
+    let ten = Calendar::every(3_600, 0);
+    let laws = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(Law::Window);
+    for law in laws.into_iter().chain([Law::Sliding(ten), Law::Sliding(Calendar::Day), Law::Steady]) {
         assert_eq!(ask(store, Draw { law, ..monthly(&[claim(1, 0, 60)]) }).await.given, 60, "{law:?}");
     }
 }
 
 async fn gives_nothing_without_a_window(store: &dyn Store) {
-    for window in [Window::unknown(Calendar::Month), Calendar::Month.window(unix_us() + 100 * DAY_US)] {
-        let drawn = ask(store, Draw { law: Law::Window(window), ..monthly(&[claim(1, 0, 1)]) }).await;
+    for window in [None, Some(Calendar::Month.window(unix_us() + 100 * DAY_US))] {
+        let drawn = ask(store, Draw { window, ..monthly(&[claim(1, 0, 1)]) }).await;
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0));
     }
 }
@@ -99,10 +101,10 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
-    let key = escrow_key(Some(Calendar::Month), &id(b"a"));
+    let key = escrow_key(Law::Window(Calendar::Month), &id(b"a"));
     assert_eq!(key, "weir:quota:month:{per-address:61}");
     let end_us = Calendar::Month.window(drawn.now_us).end_us;
-    let expected_ms = (end_us - drawn.now_us + WINDOW_KEPT_US).div_ceil(1_000);
+    let expected_ms = (end_us - drawn.now_us + monthly(&[]).kept_us()).div_ceil(1_000);
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
     // A POP that is given nothing leaves nothing behind.
@@ -116,7 +118,7 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
 async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(Some(Calendar::Month), &id(b"a")), "no hash").await.unwrap();
+    let () = connection.set(escrow_key(Law::Window(Calendar::Month), &id(b"a")), "no hash").await.unwrap();
     for _ in 0..2 {
         let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
         assert_eq!((drawn.given, drawn.deficit_ns), (0, 100 * hundred().token_ns()));

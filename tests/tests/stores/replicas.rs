@@ -12,6 +12,7 @@ use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
+use weir_wire::law::Law;
 
 use crate::refusing::Log;
 use crate::server::Server;
@@ -202,7 +203,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     let store = waiting_at(&cluster.url()).await;
     let server = Server::start_waiting("fra", &cluster.url(), WAIT).await;
     server.ready().await;
-    let hurt = cluster.master_of(&escrow_key(None, &id(&[0])), 0).await.unwrap();
+    let hurt = cluster.master_of(&escrow_key(Law::Steady, &id(&[0])), 0).await.unwrap();
     let port: u16 = cluster.servers[hurt].info("replication", "slave0:ip=127.0.0.1,port=").await;
     let replica = cluster.servers.iter().position(|server| server.port() == port).expect("its replica");
     cluster.servers[replica].kill();
@@ -216,7 +217,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     for key in 0..30 {
         match (
             tokens(&*store, &[key], 1, 1).await,
-            cluster.master_of(&escrow_key(None, &id(&[key])), 0).await,
+            cluster.master_of(&escrow_key(Law::Steady, &id(&[key])), 0).await,
         ) {
             (Ok(drawn), Some(master)) if master != hurt => given += drawn.given,
             (Err(error), Some(master)) if master == hurt => {

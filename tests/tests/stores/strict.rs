@@ -1,11 +1,12 @@
 //! Strict budgets: what every store does, and what only a store outside this process can do.
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, Law, NO_LEASE};
+use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
 use weir_sync::store::redis::escrow_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
@@ -31,7 +32,7 @@ pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 pub(crate) fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
-    Draw { id: id(value), quota, lease_us, law: Law::Steady, claims }
+    Draw { id: id(value), quota, lease_us, law: Law::Steady, window: None, claims }
 }
 
 pub(crate) async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
@@ -55,7 +56,7 @@ async fn gives_what_is_wanted_and_there(store: &dyn Store) {
     assert_eq!((third.leases[0].charged, third.outstanding), (82, 92), "all that is left of 100");
     let none = claims(store, &[claim(3, 0, 1)]).await;
     // What the first was given may come back.
-    let asks_again = Leased { wait_ms: ASK_AGAIN_US / 1_000, ..Leased::of(0, 10_000) };
+    let asks_again = Leased { wait_ms: ASK_AGAIN_US.0 / 1_000, ..Leased::of(0, 10_000) };
     assert_eq!(none.leases, [asks_again], "empty, and not refused");
 }
 
@@ -160,7 +161,7 @@ async fn a_strict_budget_is_one_key_that_expires() {
     let five = draw(&[10, 0xff], quota, LONG_US, vec![claim(1, 0, 5)]);
     let held_ms = five.held_us().div_ceil(1_000);
     ask(&store, "fra1", five).await.unwrap();
-    assert_eq!(escrow_key(None, &id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
+    assert_eq!(escrow_key(Law::Steady, &id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
     let ttl_ms: u64 = connection.pttl("weir:strict:{per-address:0aff}").await.unwrap();
     // Four times the time until it is full: Redis drops keys by a clock that may jump ahead.
     let expected_ms = held_ms + 4 * 5_000 + ENDED_KEPT_US / 1_000;
@@ -180,8 +181,8 @@ async fn scripts_that_redis_has_lost_are_loaded_again_for_a_draw() {
 async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(None, &id(b"a")), "no hash").await.unwrap();
-    let () = connection.hset(escrow_key(None, &id(b"b")), "deficit_us", "no number").await.unwrap();
+    let () = connection.set(escrow_key(Law::Steady, &id(b"a")), "no hash").await.unwrap();
+    let () = connection.hset(escrow_key(Law::Steady, &id(b"b")), "deficit_us", "no number").await.unwrap();
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();

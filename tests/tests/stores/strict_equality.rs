@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId, Law};
+use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
 use weir_wire::calendar::{Calendar, Window};
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
@@ -20,27 +21,40 @@ const DRAWS: usize = 400;
 /// Epochs of a POP: few, so that they end and are claimed again.
 const EPOCHS: [u64; 6] = [0, 1, 2, 3, 4, u64::MAX];
 
-/// Says the law of the next draw. Strict budgets by each are others.
-type Laws = fn(&mut Random) -> Law;
+/// Says the law of the next draw, and the window that it is for the one that draws. Strict budgets by each are others.
+type Laws = fn(&mut Random) -> (Law, Option<Window>);
 
-fn steady(_: &mut Random) -> Law {
-    Law::Steady
+fn steady(_: &mut Random) -> (Law, Option<Window>) {
+    (Law::Steady, None)
 }
 
 /// A window whose boundaries come while the test runs, or are past, or far.
-fn windows(random: &mut Random) -> Law {
-    let calendar = random.pick(&Calendar::ALL);
+fn windows(random: &mut Random) -> (Law, Option<Window>) {
+    if random.below(4) == 0 {
+        return (Law::Window(short(random)), None);
+    }
+    let calendar = random.pick(&[Calendar::Month, Calendar::MonthAt(-90)]);
     if random.below(8) == 0 {
-        return Law::Window(random.pick(&[Window::unknown(calendar), calendar.window(unix_us())]));
+        return (Law::Window(calendar), random.pick(&[None, Some(calendar.window(unix_us()))]));
     }
     let start_us = unix_us() - 2_000 + random.below(40_000);
     let end_us = start_us + 1 + random.below(60_000);
     let next_end_us = end_us + 1 + random.below(100_000);
-    Law::Window(Window { calendar, start_us, end_us, next_end_us })
+    (Law::Window(calendar), Some(Window { calendar, start_us, end_us, next_end_us }))
 }
 
-fn any(random: &mut Random) -> Law {
-    if random.below(2) == 0 { steady(random) } else { windows(random) }
+/// Windows that slide, and end while the test runs, or are longer.
+fn sliding(random: &mut Random) -> (Law, Option<Window>) {
+    (Law::Sliding(short(random)), None)
+}
+
+fn short(random: &mut Random) -> Calendar {
+    let days = Calendar::every(400 * 86_400, 19_000);
+    random.pick(&[Calendar::every(1, 0), Calendar::every(2, 1), Calendar::every(60, 7), Calendar::Day, days])
+}
+
+fn any(random: &mut Random) -> (Law, Option<Window>) {
+    random.pick(&[steady as Laws, windows, sliding])(random)
 }
 
 /// A draw that mostly says what the answers so far allow it to say.
@@ -52,7 +66,8 @@ fn draw(
 ) -> Draw {
     let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
-    let mut draw = Draw { id: id(&[value]), quota, lease_us, law: laws(random), claims: vec![] };
+    let (law, window) = laws(random);
+    let mut draw = Draw { id: id(&[value]), quota, lease_us, law, window, claims: vec![] };
     for _ in 0..random.below(4) {
         let epoch = random.pick(&EPOCHS);
         let known = charged.get(&(draw.escrow(), epoch)).copied().unwrap_or_default();
@@ -155,8 +170,8 @@ async fn memory_agrees_with_the_reference_to_the_bit() {
     }
 }
 
-fn each_law(seed: u64) -> [(u64, Laws); 3] {
-    [(seed, steady), (seed, windows), (seed, any)]
+fn each_law(seed: u64) -> [(u64, Laws); 4] {
+    [(seed, steady), (seed, windows), (seed, sliding), (seed, any)]
 }
 
 /// Redis's clock cannot be set back here; what it wrote can be set forward, which is the same to it.
@@ -170,10 +185,11 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
         quota: hundred,
         lease_us: 2_000_000,
         law: Law::Steady,
+        window: None,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
     let first = store.draw("fra1", &[one(1, 0, 60)]).await.remove(0).unwrap();
-    let (forward_us, key) = (3_600_000_000, escrow_key(None, &id(b"a")));
+    let (forward_us, key) = (3_600_000_000, escrow_key(Law::Steady, &id(b"a")));
     let until_us = first.now_us + forward_us + one(1, 0, 0).held_us();
     let () = connection.hset(&key, "at_us", first.now_us + forward_us).await.unwrap();
     let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
@@ -192,19 +208,20 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
 async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let of = |now_us: u64, epoch, admitted, ahead| Draw {
+    let of = |epoch, admitted, ahead| Draw {
         id: id(b"a"),
         quota: quota(100, Period::Day, 100),
         lease_us: 600_000_000,
-        law: Law::Window(Calendar::Day.window(now_us)),
+        law: Law::Window(Calendar::Day),
+        window: None,
         claims: vec![Claim { epoch, admitted, ahead }],
     };
     // It drew in the next day, an hour after its begin, and is now back in this one.
     let tomorrow_us = Calendar::Day.window(unix_us()).end_us + 3_600_000_000;
-    let first = of(tomorrow_us, 1, 0, 60);
+    let first = of(1, 0, 60);
     let mut reference = Escrow::default();
     let drawn = reference.draw(tomorrow_us, "fra1", &first);
-    let (key, until_us) = (escrow_key(Some(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
+    let (key, until_us) = (escrow_key(Law::Window(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
     let end_us = Calendar::Day.window(tomorrow_us).end_us;
     let head = [
         ("deficit_us", 60),
@@ -220,7 +237,7 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
     assert_eq!(drawn.given, 60);
 
     for (epoch, admitted, ahead) in [(1, 10, 60), (2, 0, 50), (1, 20, 0), (3, 0, 1)] {
-        let draw = of(unix_us(), epoch, admitted, ahead);
+        let draw = of(epoch, admitted, ahead);
         let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
         assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
     }
@@ -238,11 +255,12 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let slow = quota(1, Period::Day, 100);
     let claims = vec![Claim { epoch: 1, admitted: 0, ahead: 5 }];
-    let five = [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, law: Law::Steady, claims }];
+    let five =
+        [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, law: Law::Steady, window: None, claims }];
     let first = store.draw("fra1", &five).await.remove(0).unwrap();
     for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
         let record = format!("5 0 {}", first.now_us - ended_us);
-        let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
+        let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), holder(), record).await.unwrap();
         assert_eq!(
             store.draw("fra1", &five).await.remove(0).unwrap().given,
             given,
@@ -251,10 +269,10 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     }
     // Nobody claims it again: it goes when a lease has ended, and all are looked at.
     let record = format!("5 0 {}", first.now_us - ENDED_KEPT_US);
-    let () = connection.hset(escrow_key(None, &id(b"a")), holder(), record).await.unwrap();
-    let () = connection.hset(escrow_key(None, &id(b"a")), "next_us", 0).await.unwrap();
+    let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), holder(), record).await.unwrap();
+    let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), "next_us", 0).await.unwrap();
     all(store.draw("fra2", &five).await);
-    let is_kept: bool = connection.hexists(escrow_key(None, &id(b"a")), holder()).await.unwrap();
+    let is_kept: bool = connection.hexists(escrow_key(Law::Steady, &id(b"a")), holder()).await.unwrap();
     assert!(!is_kept);
 }
 
@@ -263,7 +281,7 @@ async fn redis_forgets_an_ended_epoch_in_time() {
 async fn redis_gives_whole_tokens_exactly() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = escrow_key(None, &id(b"a"));
+    let key = escrow_key(Law::Steady, &id(b"a"));
     for (token_ns, burst, levels) in
         [(12_342_857_142_859, 2_799, 2_700..2_790), (4_399_120_515_142, 4_096, 4_090..4_096_u64)]
     {
@@ -277,7 +295,8 @@ async fn redis_gives_whole_tokens_exactly() {
             let () = connection.del(&key).await.unwrap();
             let () = connection.hset_multiple(&key, &state).await.unwrap();
             let claims = vec![Claim { epoch: 1, admitted: 0, ahead: u32::MAX }];
-            let all = [Draw { id: id(b"a"), quota: odd, lease_us: 1, law: Law::Steady, claims }];
+            let all =
+                [Draw { id: id(b"a"), quota: odd, lease_us: 1, law: Law::Steady, window: None, claims }];
             let drawn = store.draw("fra1", &all).await.remove(0).unwrap();
             assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
             assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);

@@ -7,6 +7,7 @@ use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_sync::store::{Batch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 use weir_wire::quota::Period;
 use weir_wire::sharing::{Floor, Sharing};
@@ -233,7 +234,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
         rank: 0,
     };
     let mine = [
-        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, calendar: None }),
+        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, law: Law::Steady }),
         key("\u{e9}", b":", Sharing::of(slow())),
     ];
     let mut list = store.hot(&mine).await.unwrap();

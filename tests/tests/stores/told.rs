@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, Script, ScriptInvocation};
 use weir_budget::budget::{Budget, COUNT_MAX, Charge, Count, Demand};
-use weir_budget::escrow::{Claim, Draw, Escrow, Law};
+use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_budget::spread::fill_us;
 use weir_budget::store_clock::{Bounds, Jump};
 use weir_sync::store::redis::{charge_script, draw_script};
 use weir_tests::redis::Redis;
+use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota};
 
 use crate::equality::Random;
@@ -125,7 +126,7 @@ async fn a_draw_is_the_same_to_both() {
                 ahead: random.pick(&[0, 1, 3, 30]),
             };
             let claims = (0..n % 3).map(claim).collect();
-            let draw = Draw { id: id(b"a"), quota, lease_us, law: Law::Steady, claims };
+            let draw = Draw { id: id(b"a"), quota, lease_us, law: Law::Steady, window: None, claims };
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
             call.arg(pop).arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(quota.burst());
             call.arg(draw.leased_us()).arg(draw.held_us()).arg(&[0; 4]);

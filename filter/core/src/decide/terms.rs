@@ -26,6 +26,7 @@ pub(crate) struct RuleTerms {
     /// The most that the bucket of a key holds before the fleet has heard of the key.
     pub(crate) local_burst: u32,
     pub(crate) is_strict: bool,
+    /// Nothing of its budget comes back before a window ends.
     pub(crate) is_calendar: bool,
     pub(crate) has_penalty: bool,
     pub(crate) is_charged_after: bool,
@@ -71,7 +72,7 @@ impl RuleTerms {
             quota: rule.quota,
             local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict: rule.sharing.strict,
-            is_calendar: rule.sharing.calendar.is_some(),
+            is_calendar: rule.sharing.law.is_window(),
             has_penalty: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some(),
             is_unlimited: rule.variant.is_unlimited(),

@@ -54,7 +54,7 @@ impl Limiter {
     /// calendar quota, also for a few in advance.
     fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
-        let calendar = self.rule(hit.rule).and_then(|rule| rule.sharing.calendar);
+        let is_window = self.rule(hit.rule).is_some_and(|rule| rule.sharing.law.is_window());
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
         let updated = self.update_watched(place, Some(unheard), slots, now, &|watched| {
             // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
@@ -78,7 +78,7 @@ impl Limiter {
             return self.want_unplaced(hit, told, &unheard, saying, now);
         };
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
-        let chunk = calendar.map_or(0, |_| chunk_of(unheard.quota));
+        let chunk = if is_window { chunk_of(unheard.quota) } else { 0 };
         let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);

@@ -138,7 +138,7 @@ impl Limiter {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
-            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.calendar.is_some()));
+            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.law.is_window()));
         // Too late: the budget counts this lease as spent by now.
         if !is_strict || leased.lease_ms > 0 && until <= now {
             return;

@@ -96,10 +96,10 @@ impl Limiter {
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
         let wish = strict.map(|rule| Wish {
-            asked: if rule.sharing.calendar.is_some() { unanswered } else { asked_since_report },
+            asked: if rule.sharing.law.is_window() { unanswered } else { asked_since_report },
             usual_cost: rule.cost.usual(),
             is_crowded,
-            chunk: rule.sharing.calendar.map(|_| chunk_of(rule.quota)),
+            chunk: rule.sharing.law.is_window().then(|| chunk_of(rule.quota)),
             timeout_ns: self.timeout_ns(),
         });
         let is_strict = wish.is_some();

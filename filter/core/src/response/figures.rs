@@ -6,6 +6,7 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
 use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::time::SECOND_NS;
 
 /// What an answer says about `standing`, to a client that is to wait `jitter_s` longer.
@@ -18,9 +19,10 @@ pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: 
     }
 }
 
-/// How long until a calendar quota is whole again, by the wall clock, in nanoseconds; none for other quotas.
+/// How long until a quota that goes by windows is whole again, by the wall clock, in nanoseconds; none for other quotas.
 pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
-    let end_us = rule.sharing.calendar?.window(unix_ns / 1_000).end_us;
+    let Law::Window(calendar) = rule.sharing.law else { return None };
+    let end_us = calendar.window(unix_ns / 1_000).end_us;
     Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
 
@@ -38,7 +40,7 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
 /// The seconds in which all of a rule's quota comes back, rounded up; none if it does not come back with time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
     let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
-    rule.sharing.calendar.map(Calendar::nominal_s).or(seconds)
+    rule.sharing.law.windows().map(Calendar::nominal_s).or(seconds)
 }
 
 fn window_ns(rule: &Rule) -> Option<u64> {

@@ -119,7 +119,7 @@ impl Answers {
 
     /// Whether the rule's answers depend on the wall clock; if not, it need not be read.
     pub fn is_by_wall_clock(rule: &Rule) -> bool {
-        rule.response.reset == Reset::Epoch || rule.sharing.calendar.is_some()
+        rule.response.reset == Reset::Epoch || rule.sharing.law.is_window()
     }
 
     /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.

@@ -1,4 +1,4 @@
-//! `algorithm: quota`: a number of tokens for each day or month of the calendar.
+//! `algorithm: quota`: a number of tokens for each hour, day, week or month of the calendar.
 
 use alloc::format;
 
@@ -7,14 +7,16 @@ use serde_json::Value;
 use super::Limit;
 use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 
-/// Its limit and how POPs share it. A token is worth an equal part of the longest window.
-pub(crate) fn terms(fields: &mut Fields<'_>) -> Option<(Limit, Sharing)> {
+/// Its limit and how POPs share it, where clocks are ahead of UTC by `east` minutes. A token is worth an equal part of the
+/// longest window.
+pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
         if let Some(item) = fields.take(name) {
             item.note("expected no such field beside `algorithm: quota`");
@@ -23,19 +25,19 @@ pub(crate) fn terms(fields: &mut Fields<'_>) -> Option<(Limit, Sharing)> {
     let item = fields.require("rate", "a rate, as in 10000/day")?;
     let Some((count, calendar)) = rate(item.value()) else {
         item.note_found(format!(
-            "a whole number from 1 to {TOKENS_MAX}, then /day or /month, as in \"10000/day\", for `algorithm: quota`"
+            "a whole number from 1 to {TOKENS_MAX}, then /hour, /day, /week or /month, as in \"10000/day\", for `algorithm: quota`"
         ));
         return None;
     };
     let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
     let quota = Quota::from_token_ns(token_ns, count).ok()?;
-    let sharing = Sharing { strict: true, calendar: Some(calendar), ..Sharing::of(quota) };
-    Some((Limit::of(quota, None), sharing))
+    let law = Law::Window(calendar.east(east));
+    Some((Limit::of(quota, None), Sharing { strict: true, law, ..Sharing::of(quota) }))
 }
 
 fn rate(value: &Value) -> Option<(u32, Calendar)> {
     let (count, unit) = value.as_str()?.split_once('/')?;
-    let calendar = Calendar::ALL.into_iter().find(|calendar| calendar.name() == unit)?;
+    let calendar = Calendar::NAMED.iter().find(|(name, _)| *name == unit)?.1;
     let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count)?.parse().ok()?;
     (1..=TOKENS_MAX).contains(&count).then_some((count, calendar))
 }
@@ -66,13 +68,15 @@ mod tests {
             ("1/month", 1, Calendar::Month),
             ("1000000/month", 1_000_000, Calendar::Month),
             ("999983/day", 999_983, Calendar::Day),
+            ("5/hour", 5, Calendar::NAMED[0].1),
+            ("5/week", 5, Calendar::NAMED[2].1),
         ] {
             let rule = parse(&json!({"rate": rate})).unwrap();
             assert_eq!(rule.quota.burst(), count);
             let window_ns = calendar.longest_us() * 1_000;
             assert!((window_ns..window_ns + u64::from(count)).contains(&rule.quota.fill_ns()), "{rate}");
             let whole = Sharing::of(rule.quota);
-            assert_eq!(rule.sharing, Sharing { strict: true, calendar: Some(calendar), ..whole });
+            assert_eq!(rule.sharing, Sharing { strict: true, law: Law::Window(calendar), ..whole });
             assert!(rule.sharing.fits(rule.quota));
             assert_eq!(rule.when_unsynced, WhenUnsynced::Deny);
         }
@@ -101,8 +105,49 @@ mod tests {
         assert!(parse(&json!({"algorithm": "token_bucket", "rate": "10/day"})).is_err());
         assert!(parse(&json!({"algorithm": "tokens", "rate": "10/s"})).is_err());
         assert_eq!(
-            parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.calendar,
-            None
+            parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.law,
+            Law::Steady
+        );
+    }
+
+    #[test]
+    fn an_offset_moves_the_windows_of_a_rule_and_of_its_tiers() {
+        for (offset, east) in [
+            ("+00:00", 0),
+            ("-00:00", 0),
+            ("+02:00", 120),
+            ("-05:30", -330),
+            ("+14:00", 840),
+            ("-14:00", -840),
+        ] {
+            let tiers = json!([{"name": "t", "when": {"methods": ["GET"]}, "rate": "7/month"}]);
+            let rule = json!({"rate": "5/day", "utc_offset": offset, "tiers": tiers});
+            let tier = parse(&rule).unwrap();
+            assert_eq!(tier.sharing.law, Law::Window(Calendar::Month.east(east)), "{offset}");
+            let rule = parse(&json!({"rate": "5/day", "utc_offset": offset})).unwrap();
+            assert_eq!(rule.sharing.law, Law::Window(Calendar::Day.east(east)), "{offset}");
+            assert!(rule.sharing.fits(rule.quota) && tier.sharing.fits(tier.quota));
+        }
+        for wrong in [
+            json!("02:00"),
+            json!("+2:00"),
+            json!("+02:60"),
+            json!("+14:01"),
+            json!("+02"),
+            json!(2),
+            json!("+0a:00"),
+        ] {
+            let errors = parse(&json!({"rate": "5/day", "utc_offset": wrong})).unwrap_err();
+            assert!(
+                errors[0].starts_with("rules[0].utc_offset: expected a time zone's offset"),
+                "{errors:?}"
+            );
+        }
+        let errors =
+            parse(&json!({"algorithm": "token_bucket", "rate": "5/s", "utc_offset": "+02:00"})).unwrap_err();
+        assert!(
+            errors[0].starts_with("rules[0].utc_offset: expected only with algorithm: quota"),
+            "{errors:?}"
         );
     }
 }

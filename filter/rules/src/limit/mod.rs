@@ -5,12 +5,16 @@ pub mod algorithm;
 pub(crate) mod calendar;
 pub mod cost;
 pub mod penalty;
+mod utc_offset;
 
 use alloc::format;
 
 use self::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
 use crate::reading::Fields;
+use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use weir_wire::sharing::Sharing;
 use weir_wire::time::SECOND_NS;
 
 /// The longest that a request may wait in a leaky bucket's queue, in seconds.
@@ -32,8 +36,8 @@ pub(crate) enum Kind {
     SlidingLog,
     LeakyBucket,
     Concurrency,
-    /// A number for each day or month of the calendar.
-    Quota,
+    /// A number for each window of the calendar, where clocks are ahead of UTC by so many minutes.
+    Quota(i32),
 }
 
 const KINDS: [(&str, Kind); 7] = [
@@ -43,7 +47,7 @@ const KINDS: [(&str, Kind); 7] = [
     ("sliding_log", Kind::SlidingLog),
     ("leaky_bucket", Kind::LeakyBucket),
     ("concurrency", Kind::Concurrency),
-    ("quota", Kind::Quota),
+    ("quota", Kind::Quota(0)),
 ];
 
 /// How much a rule allows, and how that is counted.
@@ -62,6 +66,21 @@ impl Limit {
     /// A token bucket.
     pub(crate) const fn of(quota: Quota, rate: Option<Rate>) -> Self {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
+    }
+
+    /// If POPs share it by a `sharing` that is strict, windows become those of the fleet's budget.
+    #[must_use]
+    pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
+        let (window, slides) = match self.algorithm {
+            Algorithm::FixedWindow(window) if sharing.strict => (window, false),
+            Algorithm::SlidingWindow(window) if sharing.strict => (window, true),
+            _ => return self,
+        };
+        // A rate's time is in whole seconds.
+        let length_s = u32::try_from(window.length_ns() / SECOND_NS).unwrap_or(u32::MAX);
+        let windows = Calendar::every(length_s, 0);
+        sharing.law = if slides { Law::Sliding(windows) } else { Law::Window(windows) };
+        Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
     /// `times` as much in the same time, never faster; an error if that is too much for the algorithm.
@@ -92,9 +111,12 @@ impl Limit {
     }
 }
 
-/// Reads `algorithm`.
+/// Reads `algorithm`, and what concerns all limits by it.
 pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
-    fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket)
+    let kind = fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket);
+    let is_quota = matches!(kind, Kind::Quota(_));
+    let east = utc_offset::east(fields, is_quota);
+    if is_quota { Kind::Quota(east) } else { kind }
 }
 
 /// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
@@ -116,7 +138,7 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
     let (count, length_ns) = (rate.count(), rate.span().nanos());
     let window = |of: fn(Window) -> Algorithm| Window::new(count, length_ns).ok().map(of);
     let algorithm = match kind {
-        Kind::TokenBucket | Kind::Concurrency | Kind::Quota => return token_bucket(fields, rate, burst),
+        Kind::TokenBucket | Kind::Concurrency | Kind::Quota(_) => return token_bucket(fields, rate, burst),
         Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0)),
         Kind::FixedWindow => window(Algorithm::FixedWindow),
         Kind::SlidingWindow => window(Algorithm::SlidingWindow),

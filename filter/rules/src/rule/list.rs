@@ -20,6 +20,7 @@ use crate::limit::{self, Kind, Limit};
 use crate::matching::{Condition, condition};
 use crate::reading::{Fields, Item, Reader, rule_name};
 use crate::response::Response;
+use weir_wire::law::Law;
 use weir_wire::messages::RULES_MAX;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
@@ -72,12 +73,13 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let key = key(&mut fields, &mut reader.attributes);
     let missing = fields.choice("missing", &MISSING).unwrap_or_default();
     let kind = limit::kind(&mut fields);
-    let (limit, sharing) = match kind {
-        Kind::Quota => calendar::terms(&mut fields).unzip(),
-        kind => {
-            let limit = limit::read(kind, &mut fields);
-            (limit, sharing(&mut fields, limit.map(|limit| limit.quota)))
-        }
+    let (limit, sharing) = if let Kind::Quota(east) = kind {
+        calendar::terms(&mut fields, east).unzip()
+    } else {
+        let limit = limit::read(kind, &mut fields);
+        let mut sharing = sharing(&mut fields, limit.map(|limit| limit.quota));
+        note_what_is_not_shared(kind, sharing.as_ref(), &mut fields);
+        (limit.zip(sharing.as_mut()).map(|(limit, sharing)| limit.shared_by(sharing)), sharing)
     };
     let quota = limit.map(|limit| limit.quota);
     let after = After::read(&mut fields);
@@ -96,9 +98,6 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     };
     if let (Some(limit), Some(_)) = (&limit, &after) {
         note_what_cannot_be_charged_after(limit, is_strict, &fields);
-    }
-    if let Some(limit) = &limit {
-        note_what_needs_a_token_bucket(limit, &mut fields);
     }
     fields.finish();
     let rule = Rule {
@@ -136,12 +135,16 @@ fn note_what_cannot_be_charged_after(limit: &Limit, is_strict: bool, fields: &Fi
     }
 }
 
-/// POPs share only a token bucket; with any other algorithm each counts for itself.
-fn note_what_needs_a_token_bucket(limit: &Limit, fields: &mut Fields<'_>) {
-    if matches!(limit.algorithm, Algorithm::TokenBucket(_)) {
-        return;
-    }
-    for name in ["strict", "local_burst", "floors", "when_unsynced"] {
+/// POPs share a token bucket, and windows if the rule is strict; with any other algorithm each counts for itself.
+fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
+    let are_known = match kind {
+        Kind::TokenBucket => 4,
+        Kind::FixedWindow | Kind::SlidingWindow => {
+            1 + usize::from(sharing.is_some_and(|sharing| sharing.strict))
+        }
+        _ => 0,
+    };
+    for name in ["strict", "when_unsynced", "local_burst", "floors"].into_iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
             item.note("expected only with algorithm: token_bucket, which POPs share");
         }
@@ -156,7 +159,7 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>) -> Option<Sharing> {
         Some(item) => floors(&item)?,
         None => Vec::new(),
     };
-    Some(Sharing { strict, local_burst, floors, calendar: None })
+    Some(Sharing { strict, local_burst, floors, law: Law::Steady })
 }
 
 fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::quota::{Quota, Rate};
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
@@ -68,9 +69,15 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }
 
-    /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself.
+    /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself. (If POPs share
+    /// windows, these are the budget's, see [`Sharing::law`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
+    /// Whether its algorithm is `quota`, whose rate is no [`Rate`].
+    pub fn is_quota(&self) -> bool {
+        self.sharing.law.windows().is_some() && self.rate.is_none()
     }
 
     /// Whether it counts the request, as far as its conditions and those of its variant say.
@@ -106,7 +113,13 @@ impl Rule {
         if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
             bytes.push(self.algorithm.number());
         }
-        bytes.extend(self.sharing.calendar.map(Calendar::name).unwrap_or_default().as_bytes());
+        if let Some(calendar) = self.sharing.law.windows() {
+            bytes.push(u8::from(matches!(self.sharing.law, Law::Sliding(_))));
+            // Months go by the offset that they are at, and have no length.
+            let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
+            let (length_s, begins) = calendar.even().unwrap_or((0, months));
+            bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());
+        }
         bytes
     }
 }

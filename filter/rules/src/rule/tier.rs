@@ -71,10 +71,12 @@ fn change(fields: &mut Fields<'_>, kind: Kind) -> Option<Change> {
     match (is_unlimited, fields.has("times"), fields.has(own)) {
         (true, false, false) => Some(Change::Unlimited),
         (false, true, false) => times.map(Change::Times),
-        (false, false, true) if kind == Kind::Quota => {
-            calendar::terms(fields).map(|(limit, sharing)| Change::To(limit, Some(sharing)))
-        }
-        (false, false, true) => limit::read(kind, fields).map(|limit| Change::To(limit, None)),
+        (false, false, true) => match kind {
+            Kind::Quota(east) => {
+                calendar::terms(fields, east).map(|(limit, sharing)| Change::To(limit, Some(sharing)))
+            }
+            kind => limit::read(kind, fields).map(|limit| Change::To(limit, None)),
+        },
         _ => {
             fields.note(format!("expected one of times, {own} and unlimited: true"));
             None
@@ -104,7 +106,8 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
                 (limit, None)
             }
         };
-        let sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
+        let mut sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
+        let limit = limit.shared_by(&mut sharing);
         if rule.cost.most() > sharing.local_burst.min(limit.algorithm.limit()) {
             item.note(format!("expected room for a request that costs {}", rule.cost.most()));
         }

@@ -126,7 +126,7 @@ pub struct Leased {
     /// If fewer tokens were debited than wanted: how long after the answer there may be more, in
     /// milliseconds; 0 if unknown.
     pub wait_ms: u64,
-    /// What the budget has left, if the quota is a calendar's.
+    /// What the budget has left, if it goes by windows.
     pub left: u32,
 }
 

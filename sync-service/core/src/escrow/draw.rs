@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use weir_wire::calendar::{Calendar, Window};
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::Quota;
 
@@ -12,25 +13,25 @@ use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 pub const LEASE_US_MIN: u64 = 1_000;
 /// The longest lease, in microseconds.
 pub const LEASE_US_MAX: u64 = 10_000_000;
-/// The longest lease of a calendar's quota, in microseconds.
+/// The longest lease under a law of windows, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
 /// A lease lasts longer for the budget than for the POP by one part in this many: the POP's clock may be slower by so
 /// much.
 pub const DRIFT_PART: u64 = 64;
-/// What a token is worth under a window's law, in nanoseconds of refill, though none comes.
+/// What a token is worth under a law of windows, in nanoseconds of refill, though none comes.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
-/// How a strict budget gets back what was debited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
-    /// At the quota's rate, up to its burst: a token bucket.
-    Steady,
-    /// All of it when a window ends: this one, by the clock of the weir-sync that draws.
-    Window(Window),
-}
+/// How soon to ask again for tokens that others hold and may give back, in microseconds, at least and at most: a minute for
+/// counts of windows of an hour or more, a second for those of a minute or less, and for all other laws.
+pub const ASK_AGAIN_US: (u64, u64) = (1_000_000, 60_000_000);
+/// A window is as many times longer than the time after which to ask again.
+const ASK_AGAIN_PART: u64 = 60;
+/// How long a window is remembered after its end, in microseconds, at least and at most; in between, for as long as it
+/// lasted. The store's clock may step back by so much without beginning a window again.
+const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
 
-/// Names a strict budget in a store. A rule whose quota changes to another calendar gets another budget.
-pub type EscrowId = (Option<Calendar>, BudgetId);
+/// Names a strict budget in a store. A rule that changes to another law gets another budget.
+pub type EscrowId = (Law, BudgetId);
 
 /// What one report wants of one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +41,13 @@ pub struct Draw {
     /// How large it is.
     pub quota: Quota,
     /// How long the POP may spend what it is given, in microseconds; held between [`LEASE_US_MIN`] and
-    /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] for a calendar quota.
+    /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] under a law of windows.
     pub lease_us: u64,
     /// How it refills.
     pub law: Law,
+    /// The window that it is by the clock of the weir-sync that draws. Needed for months only; without it nothing is
+    /// drawn on these.
+    pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one.
     pub claims: Vec<Claim>,
 }
@@ -62,7 +66,8 @@ pub struct Claim {
 /// What a strict budget is after a draw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Nanoseconds of refill until full; under a window's law, what the tokens debited would take at the quota's rate.
+    /// Nanoseconds of refill until full; under a law of windows, what the tokens that count would
+    /// take at the quota's rate.
     pub deficit_ns: u64,
     /// Tokens leased and not known to be spent.
     pub outstanding: u64,
@@ -74,28 +79,15 @@ pub struct Drawn {
     pub leases: Vec<Leased>,
 }
 
-impl Law {
-    /// Which calendar's windows it goes by.
-    pub fn calendar(&self) -> Option<Calendar> {
-        match self {
-            Self::Steady => None,
-            Self::Window(window) => Some(window.calendar),
-        }
-    }
-}
-
 impl Draw {
     /// The budget that it draws on.
     pub fn escrow(&self) -> EscrowId {
-        (self.law.calendar(), self.id.clone())
+        (self.law, self.id.clone())
     }
 
     /// For how long a POP may spend what it is given, in microseconds.
     pub fn leased_us(&self) -> u64 {
-        let most_us = match self.law {
-            Law::Steady => LEASE_US_MAX,
-            Law::Window(_) => CALENDAR_LEASE_US_MAX,
-        };
+        let most_us = if self.law == Law::Steady { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
         self.lease_us.clamp(LEASE_US_MIN, most_us)
     }
 
@@ -106,17 +98,36 @@ impl Draw {
 
     /// What a token is worth by the law, in nanoseconds of refill.
     pub fn token_ns(&self) -> u64 {
-        match self.law {
-            Law::Steady => self.quota.token_ns(),
-            Law::Window(_) => WINDOW_TOKEN_NS,
-        }
+        if self.law == Law::Steady { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
     }
 
     /// What [`Drawn::deficit_ns`] says of a budget that is `deficit_ns` from full by its law.
     pub fn told_ns(&self, deficit_ns: u64) -> u64 {
-        match self.law {
-            Law::Steady => deficit_ns,
-            Law::Window(_) => price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns()),
+        if self.law == Law::Steady {
+            return deficit_ns;
+        }
+        price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
+    }
+
+    /// How soon to ask again for tokens that others hold and may give back, in microseconds.
+    pub fn ask_again_us(&self) -> u64 {
+        let length_us = if let Law::Window(calendar) = self.law { calendar.longest_us() } else { 0 };
+        (length_us / ASK_AGAIN_PART).clamp(ASK_AGAIN_US.0, ASK_AGAIN_US.1)
+    }
+
+    /// For how long a window is remembered after its end, in microseconds. One that slides counts for another one.
+    pub fn kept_us(&self) -> u64 {
+        let length_us = self.law.windows().map_or(0, Calendar::longest_us);
+        let counts_us = if let Law::Sliding(_) = self.law { length_us } else { 0 };
+        counts_us + length_us.clamp(WINDOW_KEPT_US.0, WINDOW_KEPT_US.1)
+    }
+
+    /// When the window ends that the store's clock is in at `now_us`, if that is known.
+    pub(super) fn end_us(&self, now_us: u64) -> Option<u64> {
+        let calendar = self.law.windows()?;
+        match calendar.even() {
+            Some(_) => Some(calendar.window(now_us).end_us),
+            None => self.window?.end_at(now_us),
         }
     }
 }

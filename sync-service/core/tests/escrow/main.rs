@@ -5,11 +5,13 @@ mod drawing;
 mod liveness;
 mod overshoot;
 mod pop;
+mod sliding;
 mod window;
 mod windows;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Law};
+use weir_budget::escrow::{Claim, Draw};
+use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;
@@ -22,5 +24,5 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 
 fn draw(quota: Quota, claims: &[Claim]) -> Draw {
     let id = BudgetId { rule: "login".into(), value: vec![1] };
-    Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, claims: claims.to_vec() }
+    Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, window: None, claims: claims.to_vec() }
 }

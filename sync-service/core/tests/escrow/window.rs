@@ -1,10 +1,11 @@
 //! What one draw on a calendar's quota does.
 
 use weir_budget::escrow::{
-    CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, Law, NO_LEASE, WINDOW_ASK_AGAIN_US,
-    WINDOW_KEPT_US, WINDOW_TOKEN_NS,
+    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, NO_LEASE, WINDOW_TOKEN_NS,
 };
+use weir_budget::store_clock::{Bounds, Jump};
 use weir_wire::calendar::{Calendar, DAY_US, Window};
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
@@ -30,7 +31,9 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 fn daily(by_us: u64, claims: &[Claim]) -> Draw {
-    Draw { lease_us: LEASE, law: Law::Window(Calendar::Day.window(by_us)), ..draw(twenty(), claims) }
+    // A month where days are: the boundaries are those that are named.
+    let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
+    Draw { lease_us: LEASE, law: Law::Window(Calendar::Month), window, ..draw(twenty(), claims) }
 }
 
 /// Draws as "a" whose clock shows `by_us`.
@@ -108,7 +111,7 @@ fn what_others_hold_is_asked_for_again_sooner() {
     let mut store = Escrow::default();
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     let other = ask(&mut store, NOON, &[claim(2, 0, 1)]).leases[0];
-    assert_eq!((other.charged, other.wait_ms), (0, WINDOW_ASK_AGAIN_US / 1_000));
+    assert_eq!((other.charged, other.wait_ms), (0, ASK_AGAIN_US.1 / 1_000));
     let own = ask(&mut store, NOON, &[claim(1, 0, 21)]).leases[0];
     assert_eq!(own.wait_ms, DAY_US / 2 / 1_000, "nobody else has any");
     let late = ask(&mut store, DAY + DAY_US - SECOND_US, &[claim(3, 0, 1)]).leases[0];
@@ -144,15 +147,47 @@ fn the_stores_clock_says_which_window_it_is() {
 #[test]
 fn a_clock_that_is_off_by_more_than_a_window_is_given_nothing() {
     let mut store = Escrow::default();
-    for by_us in [0, NOON - 3 * DAY_US, NOON + 2 * DAY_US, u64::MAX] {
+    for by_us in [0, NOON - 3 * DAY_US, NOON + 40 * DAY_US, u64::MAX] {
         let drawn = ask_by(&mut store, NOON, by_us, &[claim(1, 0, 1)]);
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0), "{by_us}");
     }
-    let undated = Draw { law: Law::Window(Window::unknown(Calendar::Day)), ..daily(NOON, &[claim(1, 0, 1)]) };
+    let undated = Draw { window: None, ..daily(NOON, &[claim(1, 0, 1)]) };
     assert_eq!(store.draw(NOON, "a", &undated).leases, [NO_LEASE]);
     // One that was entered goes on.
     ask(&mut store, NOON, &[claim(1, 0, 1)]);
     assert_eq!(ask_by(&mut store, NOON, 0, &[claim(1, 1, 1)]).given, 1);
+}
+
+#[test]
+fn windows_of_one_length_need_no_clock_but_the_stores() {
+    for calendar in [Calendar::Day, Calendar::every(60, 7)] {
+        let mut store = Escrow::default();
+        let law = Law::Window(calendar);
+        let one = |claims: &[Claim]| Draw { law, window: None, ..daily(0, claims) };
+        let end_us = calendar.window(NOON).end_us;
+        let first = store.draw(NOON, "a", &one(&[claim(1, 0, 15), claim(1, 15, 15)]));
+        assert_eq!((first.given, first.leases[1].wait_ms), (20, (end_us - NOON).div_ceil(1_000)));
+        assert_eq!(store.draw(end_us - 1, "a", &one(&[claim(2, 0, 1)])).given, 0);
+        assert_eq!(store.draw(end_us, "a", &one(&[claim(3, 0, 1)])).given, 1);
+    }
+}
+
+/// What POPs still hold when the clock jumps into the next window is debited there.
+#[test]
+fn a_jump_of_the_stores_clock_gives_no_second_count() {
+    let mut store = Escrow::default();
+    ask(&mut store, NOON, &[claim(1, 0, 20)]);
+    ask(&mut store, NOON, &[claim(1, 12, 8)]);
+    // The caller's clock says that a second has passed.
+    let expected_us = NOON + SECOND_US;
+    let now_us = DAY + DAY_US + 60 * SECOND_US;
+    let jump = Jump { seen_us: now_us, length_us: now_us - expected_us };
+    let time = Bounds { latest_us: now_us, jump }.at(now_us).unwrap();
+    let drawn = store.draw(time, "a", &daily(time.now_us, &[claim(2, 0, 20)]));
+    assert_eq!((drawn.given, drawn.outstanding), (12, 20), "eight are out");
+    let later = time.now_us + SECOND_US;
+    let back = ask(&mut store, later, &[claim(1, 14, 0), claim(3, 0, 9)]);
+    assert_eq!(back.given, 6, "six came back");
 }
 
 #[test]
@@ -162,7 +197,7 @@ fn a_window_that_was_entered_is_not_left_by_a_clock_that_steps_back() {
     assert_eq!(ask(&mut store, DAY, &[claim(2, 0, 15)]).given, 15);
     assert_eq!(ask(&mut store, DAY - SECOND_US, &[claim(3, 0, 20)]).given, 5);
     assert_eq!(ask(&mut store, DAY + SECOND_US, &[claim(4, 0, 20)]).given, 0);
-    assert_eq!(store.expires_us(), DAY + DAY_US + WINDOW_KEPT_US);
+    assert_eq!(store.expires_us(), DAY + DAY_US + daily(DAY, &[]).kept_us());
 }
 
 #[test]
@@ -201,8 +236,8 @@ fn absurd_numbers_saturate() {
     let drawn = store.draw(NOON, "a", &long);
     assert_eq!((drawn.leases[0].charged, drawn.leases[1]), (20, NO_LEASE));
     assert_eq!(u64::from(drawn.leases[0].lease_ms) * 1_000, CALENDAR_LEASE_US_MAX);
-    let window = Window { calendar: Calendar::Day, start_us: 0, end_us: u64::MAX, next_end_us: u64::MAX };
-    long.law = Law::Window(window);
+    let calendar = Calendar::Month;
+    long.window = Some(Window { calendar, start_us: 0, end_us: u64::MAX, next_end_us: u64::MAX });
     for now_us in [u64::MAX, u64::MAX - 1, 0, u64::MAX - DAY_US] {
         store.draw(now_us, "a", &long);
         Escrow::default().draw(now_us, "a", &long);

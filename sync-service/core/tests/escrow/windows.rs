@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
-use weir_budget::escrow::{DRIFT_PART, Draw, Escrow, Law, WINDOW_TOKEN_NS};
-use weir_wire::calendar::{Calendar, DAY_US};
+use weir_budget::escrow::{DRIFT_PART, Draw, Escrow, WINDOW_TOKEN_NS};
+use weir_wire::calendar::{Calendar, DAY_US, Window};
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
@@ -97,6 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     quota: Quota,
+    law: Law,
     /// True time since 1970, in microseconds.
     now_us: u64,
     back_us: u64,
@@ -114,7 +116,12 @@ struct World {
 }
 
 impl World {
-    fn new(count: u32) -> Self {
+    /// A month where days are: the boundaries are those that are named.
+    fn of_days(count: u32) -> Self {
+        Self::new(count, Law::Window(Calendar::Month))
+    }
+
+    fn new(count: u32, law: Law) -> Self {
         let pops = [Pop::new(1), Pop::new(2), Pop::new(3)];
         let (reports, answers, store) = (Vec::new(), Vec::new(), Escrow::default());
         let (entered_day, by_entered_day, by_true_day) = (0, BTreeMap::new(), BTreeMap::new());
@@ -122,6 +129,7 @@ impl World {
         let epochs = 3;
         Self {
             quota,
+            law,
             now_us,
             back_us: 0,
             store,
@@ -188,8 +196,8 @@ impl World {
             self.store = Escrow::default();
         }
         let by_us = self.now_us.saturating_add_signed(SKEWS_US[skew]);
-        let law = Law::Window(Calendar::Day.window(by_us));
-        let draw = Draw { lease_us: LEASE_US, law, ..draw(self.quota, &[report.claim]) };
+        let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
+        let draw = Draw { lease_us: LEASE_US, law: self.law, window, ..draw(self.quota, &[report.claim]) };
         let drawn = self.store.draw(now_us, NAMES[pop], &draw);
         // A draw that is refused enters a window, too.
         if let Some(ends_us) = self.store.window_ends_us() {
@@ -219,7 +227,19 @@ impl World {
         // A store whose clock has stepped back has its days later.
         if self.back_us == 0 {
             assert!(self.by_true_day[&(self.now_us / DAY_US)] <= count, "{:?} of {count}", self.by_true_day);
+            if let Law::Sliding(_) = self.law {
+                assert!(self.slides_to(count), "{:?} of {count}", self.by_true_day);
+            }
         }
+    }
+
+    /// The naive model: whether what was spent today and the part of yesterday's that a day ending now covers fit, without
+    /// rounding.
+    fn slides_to(&self, count: u64) -> bool {
+        let (day, elapsed) = (self.now_us / DAY_US, u128::from(self.now_us % DAY_US));
+        let spent = |day| u128::from(self.by_true_day.get(&day).copied().unwrap_or_default());
+        let day_us = u128::from(DAY_US);
+        spent(day - 1) * (day_us - elapsed) + spent(day) * day_us <= u128::from(count) * day_us
     }
 
     fn clock(&self, pop: usize) -> u64 {
@@ -238,7 +258,7 @@ proptest! {
 
     #[test]
     fn no_window_spends_more_than_its_count(steps in prop::collection::vec(step(), 1..250), count in 1..400_u32) {
-        let mut world = World::new(count);
+        let mut world = World::of_days(count);
         for step in &steps {
             world.run(step);
         }
@@ -248,7 +268,18 @@ proptest! {
     fn by_true_time_neither_while_no_clock_steps_back(
         steps in prop::collection::vec(step(), 1..250), count in 1..100_u32
     ) {
-        let mut world = World::new(count);
+        let mut world = World::of_days(count);
+        for step in steps.iter().filter(|step| !matches!(step, Step::ClockBack { .. })) {
+            world.run(step);
+        }
+    }
+
+    /// It cannot be told from a limiter that sees every request at once.
+    #[test]
+    fn at_no_time_is_more_spent_than_a_sliding_window_lets_through(
+        steps in prop::collection::vec(step(), 1..250), count in 1..100_u32
+    ) {
+        let mut world = World::new(count, Law::Sliding(Calendar::Day));
         for step in steps.iter().filter(|step| !matches!(step, Step::ClockBack { .. })) {
             world.run(step);
         }
@@ -259,7 +290,7 @@ proptest! {
 /// its begin.
 #[test]
 fn a_window_that_a_refused_draw_entered_is_no_second_one_of_the_day_before() {
-    let mut world = World::new(1);
+    let mut world = World::of_days(1);
     let exchange = |pop, ahead| Step::Exchange { pop, ahead, skew: 0 };
     world.run(&Step::ToMidnight { us: -1_016 });
     for step in [exchange(0, 17), exchange(0, 1), exchange(1, 28), Step::SpendAll, Step::Wait { us: 1_016 }] {
@@ -278,7 +309,7 @@ fn random_runs_spend_much_of_what_there_is() {
     let (mut spent, mut windows) = (0, 0);
     for _ in 0..200 {
         let steps = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
-        let mut world = World::new(40);
+        let mut world = World::of_days(40);
         for step in &steps {
             world.run(step);
         }

@@ -6,6 +6,8 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
 use weir_rules::request::{Attributes, Source};
 use weir_rules::variant::{Change, Tier};
+use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::time::SECOND_NS;
 
 use super::condition::{named, source};
@@ -16,10 +18,10 @@ const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute"
 /// What the tier that `rule` is has instead of its rule's quota.
 pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
-    match (&tier.change, rule.sharing.calendar, rule.rate) {
+    match (&tier.change, rule.sharing.law.windows(), rule.rate) {
         (Change::Unlimited, ..) => "not limited".into(),
         (Change::Times(times), ..) => format!("{times} times as much"),
-        (_, Some(calendar), _) => format!("{limit}/{}", calendar.name()),
+        (_, Some(calendar), None) => format!("{limit}/{}", window(calendar)),
         (_, _, Some(rate)) => match rule.algorithm {
             Algorithm::TokenBucket(quota) if quota.burst() != rate.count() => {
                 format!("{rate}, {limit} at once")
@@ -37,9 +39,21 @@ pub fn allowance(rule: &Rule) -> String {
         Some(rate) => rate.to_string(),
         None => format!("one every {}", span(rule.quota.token_ns())),
     };
-    if let Some(calendar) = rule.sharing.calendar {
-        let unit = calendar.name();
-        return format!("{limit} in each {unit} of the calendar (UTC), counted for the whole fleet");
+    match rule.sharing.law {
+        Law::Steady => {}
+        Law::Window(calendar) => {
+            let begins = begins(calendar);
+            return format!(
+                "{limit} in each {} of the calendar ({begins}), counted for the whole fleet",
+                window(calendar)
+            );
+        }
+        Law::Sliding(calendar) => {
+            let length = window(calendar);
+            return format!(
+                "{limit} in any {length}, estimated from the counts of two windows, counted for the whole fleet"
+            );
+        }
     }
     match &rule.algorithm {
         Algorithm::TokenBucket(quota) => format!("{}, {} at once", rate(), quota.burst()),
@@ -68,6 +82,36 @@ pub fn allowance(rule: &Rule) -> String {
             let expires = article(&span(concurrency.expires_ns()));
             format!("{limit} in flight at once; after {expires} a request counts no more")
         }
+    }
+}
+
+/// How long a window is, in words: `month`, `15 minutes`.
+fn window(calendar: Calendar) -> String {
+    match calendar.even() {
+        None => "month".into(),
+        Some((604_800, _)) => "week".into(),
+        Some((length_s, _)) => span(u64::from(length_s) * SECOND_NS),
+    }
+}
+
+/// When its windows begin.
+fn begins(calendar: Calendar) -> String {
+    let at = |seconds: u32| format!("{:02}:{:02}", seconds / 3_600, seconds / 60 % 60);
+    match calendar {
+        Calendar::Every { length_s: 604_800, phase_s } => {
+            let day = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"]
+                [phase_s as usize / 86_400 % 7];
+            format!("from {day}, {} UTC", at(phase_s % 86_400))
+        }
+        Calendar::Every { length_s: 86_400, phase_s } => format!("from {} UTC", at(phase_s)),
+        Calendar::Every { phase_s: 1.., .. } if calendar.longest_us() == 3_600_000_000 => {
+            format!("from {} minutes past, UTC", calendar.even().map_or(0, |(_, phase_s)| phase_s / 60))
+        }
+        Calendar::MonthAt(minutes) => {
+            let sign = if minutes < 0 { '-' } else { '+' };
+            format!("UTC{sign}{}", at(minutes.unsigned_abs() * 60))
+        }
+        _ => "UTC".into(),
     }
 }
 

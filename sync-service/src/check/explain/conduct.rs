@@ -41,9 +41,9 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
     if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
         return vec!["Each POP counts for itself.".into()];
     }
-    let Sharing { strict, local_burst, floors, calendar } = &rule.sharing;
+    let Sharing { strict, local_burst, floors, .. } = &rule.sharing;
     let mut told = Vec::new();
-    if *strict && calendar.is_none() {
+    if *strict && !rule.is_quota() {
         told.push(
             "Strict: a POP spends only tokens that the fleet's budget was debited for before. A request may have to wait for \
              weir-sync once."

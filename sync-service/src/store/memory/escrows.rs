@@ -67,7 +67,8 @@ impl Escrows {
 mod tests {
     use super::*;
     use weir_budget::budget::BudgetId;
-    use weir_budget::escrow::{Claim, ENDED_KEPT_US, Law};
+    use weir_budget::escrow::{Claim, ENDED_KEPT_US};
+    use weir_wire::law::Law;
     use weir_wire::quota::{Period, Quota, Rate};
 
     const LEASE_US: u64 = 640_000;
@@ -78,7 +79,13 @@ mod tests {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId { rule: "r".into(), value: vec![value] };
         let claims = vec![Claim { epoch: now_us, admitted: 0, ahead: 3 }];
-        escrows.draw(now_us, "fra1", &Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, claims }).given
+        escrows
+            .draw(
+                now_us,
+                "fra1",
+                &Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, window: None, claims },
+            )
+            .given
     }
 
     #[test]

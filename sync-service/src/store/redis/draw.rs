@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::{
-    ASK_AGAIN_US, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, Law, NO_LEASE,
-    WINDOW_ASK_AGAIN_US, WINDOW_KEPT_US,
-};
+use weir_budget::escrow::sliding::STEP_US;
+use weir_budget::escrow::{DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE};
+use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 
 use super::charge::deficit;
@@ -31,9 +31,7 @@ pub fn script() -> String {
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("HOLDERS_MAX", HOLDERS_MAX as u64),
         ("ENDED_KEPT_US", ENDED_KEPT_US),
-        ("WINDOW_KEPT_US", WINDOW_KEPT_US),
-        ("ASK_AGAIN_US", ASK_AGAIN_US),
-        ("WINDOW_ASK_AGAIN_US", WINDOW_ASK_AGAIN_US),
+        ("STEP_US", STEP_US),
         ("DRIFT_PART", DRIFT_PART),
         ("LEASE_US_MIN", LEASE_US_MIN),
         ("STEP_KEPT_US", STEP_KEPT_US),
@@ -44,16 +42,20 @@ pub fn script() -> String {
 
 /// A call of the script for a draw.
 pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
-    let mut call = Call::of(script, &[&escrow_key(draw.law.calendar(), &draw.id)]);
+    let mut call = Call::of(script, &[&escrow_key(draw.law, &draw.id)]);
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
     call.arg(draw.leased_us()).arg(draw.held_us());
-    match draw.law {
-        Law::Steady => call.arg(&[0; 4]),
-        Law::Window(window) => {
-            let boundaries = [window.start_us, window.end_us, window.next_end_us];
-            call.arg(window.calendar.longest_us()).arg(&boundaries.map(|us| us.min(COUNT_MAX)))
-        }
-    };
+    call.arg(match draw.law {
+        Law::Steady => "steady",
+        Law::Window(_) => "window",
+        Law::Sliding(_) => "sliding",
+    });
+    call.arg(draw.law.windows().map_or(0, Calendar::longest_us));
+    let phase_s = draw.law.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
+    call.arg(phase_s.map_or(-1, |phase_s| phase_s * 1_000_000));
+    let boundaries =
+        draw.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
+    call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
         call.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
     }
@@ -62,11 +64,11 @@ pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
 
 /// How long Redis keeps the budget at most, if nothing is drawn again.
 pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
-    let us = match draw.law {
-        Law::Steady => {
-            draw.held_us() + drawn.deficit_ns.div_ceil(1_000).saturating_mul(4) + 2 * ENDED_KEPT_US
+    let us = match draw.law.windows() {
+        None => draw.held_us() + drawn.deficit_ns.div_ceil(1_000).saturating_mul(4) + 2 * ENDED_KEPT_US,
+        Some(calendar) => {
+            calendar.window(drawn.now_us).next_end_us.saturating_sub(drawn.now_us) + draw.kept_us()
         }
-        Law::Window(window) => window.next_end_us.saturating_sub(drawn.now_us) + WINDOW_KEPT_US,
     };
     Duration::from_micros(us.min(COUNT_MAX))
 }

@@ -3,18 +3,27 @@
 use weir_budget::budget::BudgetId;
 use weir_budget::text::Hex;
 use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
 
 /// The name of a budget's hash.
 pub fn budget_key(id: &BudgetId) -> String {
     key_under("weir:", id)
 }
 
-/// The name of the hash of a strict budget or a calendar quota.
-pub fn escrow_key(calendar: Option<Calendar>, id: &BudgetId) -> String {
-    match calendar {
-        None => key_under("weir:strict:", id),
-        Some(calendar) => key_under(&format!("weir:quota:{}:", calendar.name()), id),
-    }
+/// The name of the hash of a strict budget: it names the law by which the budget refills, too.
+pub fn escrow_key(law: Law, id: &BudgetId) -> String {
+    let (prefix, calendar) = match law {
+        Law::Steady => return key_under("weir:strict:", id),
+        Law::Window(calendar) => ("weir:quota:", calendar),
+        Law::Sliding(calendar) => ("weir:sliding:", calendar),
+    };
+    let windows = match calendar {
+        Calendar::Day => "day".into(),
+        Calendar::Month => "month".into(),
+        Calendar::Every { length_s, phase_s } => format!("{length_s}s+{phase_s}"),
+        Calendar::MonthAt(minutes) => format!("month{minutes:+}"),
+    };
+    key_under(&format!("{prefix}{windows}:"), id)
 }
 
 fn key_under(prefix: &str, id: &BudgetId) -> String {
