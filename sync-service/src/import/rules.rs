@@ -253,10 +253,10 @@ fn amount(count: u32, unit: Unit) -> String {
         Unit::Second => "s",
         Unit::Minute => "m",
         Unit::Hour => "h",
-        Unit::Day => return format!("algorithm: quota\n  rate: {count}/day"),
+        Unit::Day => "d",
         Unit::Week => "7d",
         Unit::Month => "30d",
         Unit::Year => "365d",
     };
-    format!("strict: true\n  rate: {count}/{time}")
+    format!("algorithm: fixed_window\n  strict: true\n  rate: {count}/{time}")
 }
