@@ -14,9 +14,7 @@ use weir_limiter::key::Secret as Hasher;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
-use super::Gateway;
 use crate::config::Secret;
-use crate::store::StoreError;
 
 /// The rule that these budgets belong to. No rule of an operator can have a name with a slash.
 const RULE: &str = "ratelimit/check";
@@ -70,17 +68,9 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
     (u128::from(left) << 64 | u128::from(right)).to_be_bytes()
 }
 
-impl Gateway {
-    /// Answers each check in its order. One that fails may have taken.
-    pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
-        let draws: Vec<Draw> = checks.iter().map(|check| draw(self.keys.id(check), check)).collect();
-        let answers = self.exchange.draw(&self.pop, &draws).await;
-        answers.into_iter().zip(checks).map(|(drawn, check)| Ok(answer(check, &drawn?))).collect()
-    }
-}
-
 /// Takes all that the check weighs, or nothing, for an epoch that is over at once.
-fn draw(id: BudgetId, check: &LimitCheck) -> Draw {
+pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
+    let id = keys.id(check);
     // Names only have to differ within a lease.
     let epoch = RandomState::new().hash_one(&id.value);
     let claim = |admitted: u32, ahead| Claim { epoch, admitted: admitted.into(), ahead };
@@ -93,7 +83,7 @@ fn draw(id: BudgetId, check: &LimitCheck) -> Draw {
     Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: Law::Steady, window: None, claims }
 }
 
-fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
+pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
     let (token_ns, limit) = (check.quota.token_ns(), check.quota.burst());
     let taken = drawn.leases.first().map_or(0, |lease| lease.charged);
     let is_allowed = taken >= check.weight.into();
@@ -120,7 +110,7 @@ mod tests {
     }
 
     fn asked(escrow: &mut Escrow, at_ms: u64, check: &LimitCheck) -> LimitAnswer {
-        let draw = draw(Keys::hidden_by(None).id(check), check);
+        let draw = draw(&Keys::hidden_by(None), check);
         answer(check, &escrow.draw(1_000_000_000 + at_ms * 1_000, "gateway/fra/a", &draw))
     }
 

@@ -35,7 +35,8 @@ use weir_wire::time::Time;
 
 use crate::config::Secret;
 use crate::report::Exchange;
-use limit::Keys;
+use crate::store::StoreError;
+use limit::{Keys, LimitAnswer, LimitCheck};
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
@@ -204,6 +205,13 @@ impl Gateway {
             let answer = self.call(&call).await;
             calls.extend(worker.answered(call.number, answer, self.now()));
         }
+    }
+
+    /// Answers each check in its order. One that fails may have taken.
+    pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
+        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
+        let answers = self.exchange.draw(&self.pop, &draws).await;
+        answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
     }
 
     fn now(&self) -> Time {

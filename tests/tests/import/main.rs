@@ -46,7 +46,7 @@ fn a_limit_with_a_value_counts_that_value_and_one_without_counts_each_apart() {
          shop (user, bob) x 5 -> 4 allow, 1 limit\n\
          shop (user, ) x 5 -> 4 allow, 1 limit\n\
          bank (plan, free) x 3 -> 3 allow\n\
-         shop (user, ann) at 1s x 5 -> 4 allow, 1 limit\n",
+         shop (user, ann) at 1.02s x 5 -> 4 allow, 1 limit\n",
     );
 }
 
@@ -100,13 +100,13 @@ fn a_value_without_what_follows_hides_the_key_without_one() {
 #[test]
 fn each_unit_is_kept() {
     for (unit, within, after) in [
-        ("second", "0.24s", "1s"),
-        ("minute", "14.9s", "60s"),
-        ("hour", "899s", "1h"),
-        ("Day", "23.9h", "24.1h"),
-        ("week", "41.9h", "7d"),
-        ("MONTH", "179.9h", "30d"),
-        ("year", "2189.9h", "365d"),
+        ("second", "0.24s", "1.02s"),
+        ("minute", "59.9s", "60.02s"),
+        ("hour", "3599s", "3600.02s"),
+        ("Day", "23.9h", "24.001h"),
+        ("week", "1h", "168.001h"),
+        ("MONTH", "1h", "720.001h"),
+        ("year", "1h", "8760.001h"),
     ] {
         decides(
             &format!(
