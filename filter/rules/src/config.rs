@@ -174,6 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn a_field_about_the_fleet_says_which_algorithms_it_goes_with() {
+        let of = |algorithm: &str, field: &str| {
+            let rule = format!(
+                r#"{{"name": "a", "key": ["all"], "rate": "5/s", "algorithm": "{algorithm}", {field}}}"#
+            );
+            errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
+        };
+        let expected = |rest: &str| [format!("rules[0].{rest}")];
+        for algorithm in ["sliding_log", "leaky_bucket"] {
+            let strict = "strict: expected only with algorithm: token_bucket, fixed_window or sliding_window";
+            assert_eq!(of(algorithm, r#""strict": true"#), expected(strict), "{algorithm}");
+        }
+        for algorithm in ["fixed_window", "sliding_window"] {
+            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or a strict fixed_window or sliding_window";
+            assert_eq!(of(algorithm, r#""when_unsynced": "share""#), expected(or_strict), "{algorithm}");
+            let shared = "floors: expected only with algorithm: token_bucket, which POPs share";
+            assert_eq!(
+                of(algorithm, r#""strict": true, "floors": {"eu": 5}"#),
+                expected(shared),
+                "{algorithm}"
+            );
+            assert_eq!(of(algorithm, r#""strict": true, "when_unsynced": "share""#), [""; 0], "{algorithm}");
+        }
+    }
+
+    #[test]
     fn rules_that_wider_makes_are_not_counted_among_the_written() {
         let found = errors(
             r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "wider": [{"ipv4": 24, "times": 2}]},

@@ -55,6 +55,13 @@ mod tests {
         assert!(!Law::Sliding(Calendar::every(5, 5)).is_valid());
     }
 
+    #[test]
+    fn what_is_no_law_is_not_read_as_one() {
+        for bytes in [&[3, 0][..], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
+            assert!(postcard::from_bytes::<Law>(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
     /// Version 5 of the messages has the first of these only, as an option of a calendar.
     #[test]
     fn the_first_laws_are_written_as_version_5_writes_them() {

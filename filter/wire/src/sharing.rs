@@ -115,6 +115,8 @@ mod tests {
         assert!(!daily(&[("eu", 30)]).fits(quota));
         assert!(!Sharing { strict: false, ..daily(&[]) }.fits(quota));
         assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
-        assert!(!Sharing { law: Law::Window(Calendar::MonthAt(0)), ..daily(&[]) }.fits(quota));
+        for law in [Law::Window(Calendar::MonthAt(0)), Law::Sliding(Calendar::Month)] {
+            assert!(!Sharing { law, ..daily(&[]) }.fits(quota), "{law:?}");
+        }
     }
 }

@@ -33,6 +33,14 @@ const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
 const MISSING: [(&str, Missing); 3] =
     [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
+/// The fields about sharing, and what they go with beside a token bucket.
+const SHARED: [(&str, &str); 4] = [
+    ("strict", ", fixed_window or sliding_window"),
+    ("when_unsynced", ", or a strict fixed_window or sliding_window"),
+    ("local_burst", ", which POPs share"),
+    ("floors", ", which POPs share"),
+];
+
 /// Reads the list of rules.
 pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     let written = list.value().as_array().map_or(0, Vec::len);
@@ -144,9 +152,9 @@ fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut F
         }
         _ => 0,
     };
-    for name in ["strict", "when_unsynced", "local_burst", "floors"].into_iter().skip(are_known) {
+    for (name, elsewhere) in SHARED.into_iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
-            item.note("expected only with algorithm: token_bucket, which POPs share");
+            item.note(format!("expected only with algorithm: token_bucket{elsewhere}"));
         }
     }
 }
