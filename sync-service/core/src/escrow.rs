@@ -46,7 +46,8 @@
 //! they end, too. Where months begin, the weir-sync that draws looks up, and its clock may differ: of the boundaries
 //! that it names, the first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A
 //! window that was entered holds until it ends, so a weir-sync with another clock can begin the next neither early nor
-//! twice; if the store's clock steps back, the window lasts longer.
+//! twice. If the store's clock steps back, the window lasts longer, but by less than its length: where windows are of one
+//! length, its end steps with the clock by as many lengths as fit. So it does if the clock is seen to jump ahead.
 
 mod draw;
 pub mod sliding;
@@ -121,7 +122,7 @@ impl Escrow {
     pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
-        self.step(time);
+        self.step(time, draw);
         let lease = self.refill(now_us, draw);
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
@@ -178,14 +179,19 @@ impl Escrow {
         self.holders.len()
     }
 
-    /// When the clock steps, nothing refills, and leases last for as long as they had left.
-    fn step(&mut self, time: StoreTime) {
+    /// When the clock steps, nothing refills, and leases last for as long as they had left. So does the window, as far as
+    /// the step is a whole number of windows: it ends where windows do.
+    fn step(&mut self, time: StoreTime, draw: &Draw) {
         let ahead_us = time.skipped_us(self.at_us);
         let back_us = self.at_us.saturating_sub(time.now_us);
         let move_on = |us: &mut u64| *us = us.saturating_add(ahead_us).saturating_sub(back_us);
         if ahead_us > 0 || back_us > 0 {
             move_on(&mut self.at_us);
             self.holders.values_mut().for_each(|holder| move_on(&mut holder.until_us));
+            if self.end_us > 0 {
+                let whole = |us| draw.whole_windows_us(us);
+                self.end_us = self.end_us.saturating_add(whole(ahead_us)).saturating_sub(whole(back_us));
+            }
         }
     }
 

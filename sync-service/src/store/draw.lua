@@ -242,6 +242,10 @@ if step_us ~= 0 or now >= next_us then
   if step_us ~= 0 then
     step(step_us)
     at = at + step_us
+    -- The window ends where windows do.
+    if phase >= 0 and end_us > 0 then
+      end_us = math.max(0, end_us + step_us - math.fmod(step_us, longest_us))
+    end
   end
   -- What a lease held up begins to refill when it ends.
   local ends = {}

@@ -4,21 +4,25 @@
 use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, Script, ScriptInvocation};
+use redis::{AsyncCommands as _, FromRedisValue, Script, ScriptInvocation};
 use weir_budget::budget::{Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_budget::spread::fill_us;
 use weir_budget::store_clock::{Bounds, Jump};
 use weir_sync::store::redis::{charge_script, draw_script};
 use weir_tests::redis::Redis;
+use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota};
 
 use crate::equality::Random;
+use crate::quota::unix_us;
 use crate::{id, quota};
 
 /// Calls per seed.
 const CALLS: u64 = 600;
+/// Draws per seed, on four budgets.
+const DRAWS: u64 = 1_200;
 /// Spans around the call before that callers speak of, in microseconds. Calls are less than a millisecond apart.
 const SPANS_US: [i64; 8] = [0, -300, -2_000, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2];
 
@@ -116,8 +120,10 @@ async fn a_draw_is_the_same_to_both() {
     for seed in [1, 2, 3, 0x5eed] {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
         let (mut last_us, mut given, mut refused) = (0, 0, 0);
-        for n in 0..CALLS {
-            let (key, quota) = (random.below(3), random.pick(&[slow(), quick()]));
+        let second = Calendar::every(1, 0);
+        let laws = [Law::Steady, Law::Window(second), Law::Sliding(second), Law::Sliding(Calendar::Day)];
+        for n in 0..DRAWS {
+            let (key, quota) = (random.below(4), random.pick(&[slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
             let lease_us = random.pick(&[1_000, 4_000, 30_000]);
             let claim = |_| Claim {
@@ -126,15 +132,12 @@ async fn a_draw_is_the_same_to_both() {
                 ahead: random.pick(&[0, 1, 3, 30]),
             };
             let claims = (0..n % 3).map(claim).collect();
-            let draw = Draw { id: id(b"a"), quota, lease_us, law: Law::Steady, window: None, claims };
+            let law = laws[usize::try_from(key).unwrap()];
+            let draw = Draw { id: id(b"a"), quota, lease_us, law, window: None, claims };
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
-            call.arg(pop).arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(quota.burst());
-            call.arg(draw.leased_us()).arg(draw.held_us()).arg(&[0; 4]);
-            for claim in &draw.claims {
-                call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead);
-            }
+            tell(&mut call, pop, &draw);
             let row: Result<DrawRow, u64> = invoke(&mut call, bounds, &mut connection).await;
-            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, _) = match row {
+            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, waits) = match row {
                 Ok(row) => row,
                 Err(now_us) => {
                     assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
@@ -144,20 +147,94 @@ async fn a_draw_is_the_same_to_both() {
             };
             let time = bounds.at(now_us).expect("it was not refused");
             let expected = references.entry(key).or_default().draw(time, pop, &draw);
-            let is = (deficit_us * 1_000 + rest_ns, outstanding, drawn);
+            let is = (draw.told_ns(deficit_us * 1_000 + rest_ns), outstanding, drawn);
             assert_eq!(
                 is,
                 (expected.deficit_ns, expected.outstanding, expected.given),
                 "seed {seed}, call {n}: {draw:?}"
             );
-            let leased = expected
+            let (leased, wait): (Vec<_>, Vec<_>) = expected
                 .leases
                 .iter()
-                .map(|lease| if lease.lease_ms > 0 { lease.charged.cast_signed() } else { -1 });
-            assert_eq!(charged, leased.collect::<Vec<_>>(), "seed {seed}, call {n}: {draw:?}");
+                .map(|lease| {
+                    (if lease.lease_ms > 0 { lease.charged.cast_signed() } else { -1 }, lease.wait_ms)
+                })
+                .unzip();
+            assert_eq!((charged, waits), (leased, wait), "seed {seed}, call {n}: {draw:?}");
             (last_us, given) = (now_us, given + drawn);
         }
-        assert!(given > 30 && refused > CALLS / 4, "seed {seed} gave {given}: it tests too little");
+        assert!(given > 30 && refused > DRAWS / 4, "seed {seed} gave {given}: it tests too little");
+    }
+}
+
+/// An hour and ten seconds, as to Redis: what it wrote then is written to it, as its clock cannot be set here.
+#[tokio::test]
+async fn a_window_steps_with_the_clock_for_both() {
+    let redis = Redis::start().await;
+    let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
+    let (minute, step_us) = (Calendar::every(60, 7), 3_610_000_000);
+    let laws = [Law::Window(minute), Law::Sliding(minute), Law::Window(Calendar::Day)];
+    for (n, (law, is_back)) in laws.into_iter().flat_map(|law| [(law, false), (law, true)]).enumerate() {
+        let of = |epoch, ahead| {
+            let claims = vec![Claim { epoch, admitted: 0, ahead }];
+            Draw { id: id(b"a"), quota: slow(), lease_us: 10_000, law, window: None, claims }
+        };
+        let (first, now_us) = (of(1, 6), unix_us());
+        let at_us = if is_back { now_us + step_us } else { now_us - step_us };
+        let length_us = if is_back { 0 } else { step_us };
+        let mut reference = Escrow::default();
+        assert_eq!(reference.draw(at_us, "a", &first).given, 6);
+        let end_us = reference.window_ends_us().unwrap();
+        let until_us = end_us.min(at_us + first.held_us());
+        let key = format!("weir:strict:{{{n}}}");
+        let head =
+            [("deficit_us", 6), ("deficit_ns", 0), ("end_us", end_us), ("at_us", at_us), ("outstanding", 6)];
+        let () = connection.hset_multiple(&key, &head).await.unwrap();
+        let () =
+            connection.hset_multiple(&key, &[("next_us", until_us), ("last_us", until_us)]).await.unwrap();
+        if let Law::Sliding(_) = law {
+            let () = connection.hset(&key, "before", 0).await.unwrap();
+        }
+        let () =
+            connection.hset(&key, format!("holder:{:016x}:a", 1), format!("6 0 {until_us}")).await.unwrap();
+        for (epoch, ahead) in [(1, 9), (2, 30), (1, 0), (3, 1)] {
+            let (draw, mut call) = (of(epoch, ahead), script.key(&key));
+            tell(&mut call, "a", &draw);
+            let bounds = Bounds { latest_us: COUNT_MAX, jump: Jump { seen_us: now_us, length_us } };
+            let row: DrawRow = invoke(&mut call, bounds, &mut connection).await.unwrap();
+            let expected = reference.draw(bounds.at(row.4).unwrap(), "a", &draw);
+            let wait_ms = expected.leases[0].wait_ms;
+            assert_eq!(
+                (row.2, row.3, row.8),
+                (expected.outstanding, expected.given, vec![wait_ms]),
+                "{draw:?}"
+            );
+            let written_us: u64 = connection.hget(&key, "end_us").await.unwrap();
+            assert_eq!(Some(written_us), reference.window_ends_us(), "{draw:?}");
+            assert!(
+                law == Law::Window(Calendar::Day) || written_us < row.4 + 120_000_000,
+                "it did not step: {draw:?}"
+            );
+        }
+    }
+}
+
+/// What the script is told of a draw.
+fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &Draw) {
+    call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
+    call.arg(draw.leased_us()).arg(draw.held_us());
+    call.arg(match draw.law {
+        Law::Steady => "steady",
+        Law::Window(_) => "window",
+        Law::Sliding(_) => "sliding",
+    });
+    let even = draw.law.windows().and_then(Calendar::even);
+    let (length_s, phase_us) =
+        even.map_or((0, -1), |(length_s, phase_s)| (length_s, i64::from(phase_s) * 1_000_000));
+    call.arg(u64::from(length_s) * 1_000_000).arg(phase_us).arg(&[0; 3]);
+    call.arg(draw.ask_again_us()).arg(draw.kept_us());
+    for claim in &draw.claims {
+        call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead);
     }
 }
 

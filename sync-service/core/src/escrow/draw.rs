@@ -122,6 +122,13 @@ impl Draw {
         counts_us + length_us.clamp(WINDOW_KEPT_US.0, WINDOW_KEPT_US.1)
     }
 
+    /// How much of `us` is whole windows, in microseconds; none if they are not of one length.
+    pub(super) fn whole_windows_us(&self, us: u64) -> u64 {
+        let even = self.law.windows().filter(|calendar| calendar.even().is_some());
+        let length_us = even.map_or(0, Calendar::longest_us);
+        us.checked_div(length_us).map_or(0, |windows| windows * length_us)
+    }
+
     /// When the window ends that the store's clock is in at `now_us`, if that is known.
     pub(super) fn end_us(&self, now_us: u64) -> Option<u64> {
         let calendar = self.law.windows()?;

@@ -79,7 +79,9 @@ fn a_clock_that_steps_back_gives_nothing() {
     let mut store = Escrow::default();
     ask(&mut store, MINUTE, &[claim(1, 0, 12)]);
     ask(&mut store, MINUTE + LENGTH, &[claim(2, 0, 1)]);
-    let back = ask(&mut store, MINUTE - LENGTH, &[claim(3, 0, 20)]);
+    let back = ask(&mut store, MINUTE + LENGTH / 2, &[claim(3, 0, 20)]);
     assert_eq!(back.given, 7);
     assert_eq!(ask(&mut store, MINUTE + LENGTH, &[claim(4, 0, 1)]).given, 0);
+    assert_eq!(ask(&mut store, MINUTE - LENGTH, &[claim(5, 0, 20)]).given, 0, "two lengths earlier");
+    assert_eq!(ask(&mut store, MINUTE, &[claim(6, 0, 20)]).given, 12, "eight were taken in the one before");
 }

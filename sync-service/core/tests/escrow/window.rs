@@ -190,6 +190,67 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
     assert_eq!(back.given, 6, "six came back");
 }
 
+/// The first moment of some minute, in microseconds.
+const MINUTE: u64 = 28_000_000 * MINUTE_US;
+const MINUTE_US: u64 = 60 * SECOND_US;
+
+fn minutely(claims: &[Claim]) -> Draw {
+    let law = Law::Window(Calendar::every(60, 0));
+    Draw { lease_us: LEASE, law, ..draw(quota(20, Period::Minute, 20), claims) }
+}
+
+#[test]
+fn a_step_back_of_many_windows_prolongs_one_by_less_than_its_length() {
+    for (law, given) in [(Law::Window(Calendar::every(60, 0)), 20), (Law::Sliding(Calendar::every(60, 0)), 0)]
+    {
+        let mut store = Escrow::default();
+        let mut ask =
+            |now_us, claims: &[Claim]| store.draw(now_us, "a", &Draw { law, ..minutely(claims) }).given;
+        assert_eq!(ask(MINUTE, &[claim(1, 0, 20)]), 20);
+        // An hour and ten seconds back: the minute had all of its time left.
+        let back = MINUTE - 61 * MINUTE_US + 50 * SECOND_US;
+        let end = MINUTE - 59 * MINUTE_US;
+        assert_eq!([back, end - 1].map(|now_us| ask(now_us, &[claim(2, 0, 20)])), [0, 0]);
+        assert_eq!(ask(end, &[claim(3, 0, 20)]), given);
+        assert_eq!(ask(end + MINUTE_US / 2, &[claim(4, 0, 20)]), if given == 0 { 10 } else { 0 });
+    }
+}
+
+#[test]
+fn a_jump_of_whole_windows_that_is_seen_begins_none_early() {
+    for hours in [1, 24] {
+        let mut store = Escrow::default();
+        let began = MINUTE + MINUTE_US / 2;
+        assert_eq!(store.draw(began, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
+        let spent = minutely(&[claim(1, 20, 1)]);
+        assert_eq!(store.draw(began, "a", &spent).outstanding, 0);
+        let length_us = hours * 60 * MINUTE_US;
+        let seen_us = began + length_us;
+        let at = |now_us| Bounds { latest_us: now_us, jump: Jump { seen_us, length_us } }.at(now_us).unwrap();
+        let next = MINUTE + MINUTE_US + length_us;
+        for (now_us, given) in [(seen_us + SECOND_US, 0), (next - 1, 0), (next, 20)] {
+            assert_eq!(store.draw(at(now_us), "a", &minutely(&[claim(now_us, 0, 20)])).given, given);
+        }
+    }
+}
+
+/// As between two servers whose clocks differ.
+#[test]
+fn a_clock_that_steps_back_and_forth_gives_nothing() {
+    let mut store = Escrow::default();
+    assert_eq!(store.draw(MINUTE, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
+    assert_eq!(store.draw(MINUTE, "a", &minutely(&[claim(1, 20, 1)])).outstanding, 0);
+    let (mut now_us, length_us) = (MINUTE, 10 * MINUTE_US + 7 * SECOND_US);
+    for epoch in 2..20 {
+        now_us -= length_us;
+        assert_eq!(store.draw(now_us, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
+        now_us += length_us + SECOND_US;
+        let jump = Jump { seen_us: now_us, length_us };
+        let time = Bounds { latest_us: now_us, jump }.at(now_us).unwrap();
+        assert_eq!(store.draw(time, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
+    }
+}
+
 #[test]
 fn a_window_that_was_entered_is_not_left_by_a_clock_that_steps_back() {
     let mut store = Escrow::default();
