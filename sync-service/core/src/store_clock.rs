@@ -84,8 +84,10 @@ impl StoreTime {
 pub struct StoreClock {
     /// What it showed last, ...
     shown_us: u64,
-    /// ... and when the call was sent that says so.
+    /// ... when the call was sent that says so, ...
     sent_us: u64,
+    /// ... and when its answer came.
+    answered_us: u64,
     /// Whether it is known, not guessed.
     is_heard: bool,
     jump: Jump,
@@ -94,7 +96,8 @@ pub struct StoreClock {
 impl StoreClock {
     /// A clock that was not heard yet; the best guess at it is `unix_us`.
     pub fn new(unix_us: u64, own_us: u64) -> Self {
-        Self { shown_us: unix_us, sent_us: own_us, is_heard: false, jump: Jump::default() }
+        let (shown_us, sent_us, answered_us) = (unix_us, own_us, own_us);
+        Self { shown_us, sent_us, answered_us, is_heard: false, jump: Jump::default() }
     }
 
     /// What to say with a call that is sent at `own_us`.
@@ -117,12 +120,20 @@ impl StoreClock {
             // Where its time was guessed, the jump may be long ago, and who was there since is not punished.
             let seen_us = if self.is_heard { shown_us } else { self.latest_us(sent_us) };
             self.jump = Jump { seen_us, length_us: self.jump.length_us.saturating_add(jumped_us) };
-        } else if back_us > MARGIN_US {
+        } else if self.is_back(sent_us, shown_us) {
             // It is right again, or nearly so, and will show these times once more.
             self.jump = Jump { seen_us: shown_us, length_us: self.jump.length_us.saturating_sub(back_us) };
         }
-        (self.shown_us, self.sent_us, self.is_heard) = (shown_us, sent_us, true);
+        (self.shown_us, self.sent_us, self.answered_us) = (shown_us, sent_us, own_us);
+        self.is_heard = true;
         has_jumped.then_some(jumped_us)
+    }
+
+    /// Whether a call that was sent at `sent_us` shows that the clock stepped back, though the one before may have been
+    /// carried out just before it was answered, and this one as soon as it was sent.
+    fn is_back(&self, sent_us: u64, shown_us: u64) -> bool {
+        let least_us = self.shown_us.saturating_add(sent_us).saturating_sub(self.answered_us);
+        least_us.saturating_sub(shown_us) > MARGIN_US
     }
 
     /// What it shows at a time of our own if it does not jump.
@@ -225,6 +236,19 @@ mod tests {
             None,
             "it was on its way for half a minute"
         );
+    }
+
+    #[test]
+    fn a_prompt_answer_after_a_slow_one_is_no_step_back() {
+        let mut clock = jumped();
+        for own_s in (30..3_600).step_by(10) {
+            let slow = clock.hear(own_s * S, (own_s + 3) * S, BEGIN + HOUR + (own_s + 3) * S);
+            assert_eq!(slow, None, "the store took three seconds to begin");
+            assert_eq!(clock.hear((own_s + 4) * S, (own_s + 4) * S, BEGIN + HOUR + (own_s + 4) * S), None);
+        }
+        let now_us = BEGIN + HOUR + 4_000 * S;
+        assert_eq!(skipped_s(clock, 4_000, now_us, BEGIN), 3_600, "the jump is what it was");
+        assert_eq!(skipped_s(clock, 4_000, now_us, BEGIN + HOUR + 30 * S), 0, "and was seen when it was");
     }
 
     #[test]
