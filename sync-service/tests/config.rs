@@ -319,6 +319,8 @@ fn a_replica_is_not_waited_for_longer_than_the_store() {
     assert!(of("401").contains("store_wait_ms: expected at most store_timeout_ms"));
     let config = read(&["--store-timeout-ms", "400", "--store-wait-ms", "400"], &[]).unwrap();
     assert_eq!(config.store_wait, config.store_timeout);
+    let patience = config.store_timeout + 2 * config.store_wait;
+    assert!(config.gateway_timeout() > patience, "a draw waits behind another, and then for itself");
 }
 
 #[test]

@@ -124,9 +124,9 @@ impl Config {
         }
     }
 
-    /// How long a request waits at the gateway.
+    /// How long a request waits at the gateway: a draw may wait for a replica behind another one.
     pub fn gateway_timeout(&self) -> Duration {
-        (self.store_timeout + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
+        (self.store_timeout + 2 * self.store_wait + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
     }
 
     /// The files to secure connections with, if they are to be.
