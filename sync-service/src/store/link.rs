@@ -20,8 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -32,7 +32,7 @@ use super::dial::connect;
 pub use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 pub use place::{Place, Tag};
-use probe::probe;
+use probe::{judge, probe};
 pub use state::Open;
 use state::State;
 
@@ -103,6 +103,11 @@ impl Link {
     /// What the connection is probed with; nothing of its answers is kept.
     pub fn probe(&self) -> Pipeline {
         probe(&self.place)
+    }
+
+    /// What an error of a probe means; a slot that has just moved is no trouble of the server.
+    pub fn judge(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+        judge(&self.place, error, limit)
     }
 
     /// Has the connection probed soon.

@@ -300,6 +300,27 @@ async fn a_call_takes_no_longer_than_its_time_over_a_connection_that_is_being_op
     assert!(took > limit * 8 / 10 && took < limit * 11 / 10, "{took:?}");
 }
 
+#[tokio::test]
+async fn a_key_on_its_way_to_a_master_that_lost_the_script_is_charged_there() {
+    let (cluster, store) = with_a_store(CALM_MS).await;
+    let key = budget_key(&id(b"moving"));
+    let from = cluster.master_of(&key, 0).await.unwrap();
+    let to = (from + 1) % 3;
+    let at = async |server: usize, words: &[&str]| -> String {
+        let mut connection = cluster.servers[server].operator().await;
+        let mut command = redis::cmd(words[0]);
+        let said = command.arg(&words[1..]).query_async::<redis::Value>(&mut connection).await.unwrap();
+        redis::from_redis_value(said).unwrap()
+    };
+    let slot = at(from, &["CLUSTER", "KEYSLOT", &key]).await;
+    let [from_id, to_id] = [at(from, &["CLUSTER", "MYID"]).await, at(to, &["CLUSTER", "MYID"]).await];
+    at(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+    at(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+    at(to, &["SCRIPT", "FLUSH"]).await;
+    let account = charge(&store, entry(b"moving", slow(), vec![count(1, 5, 5)])).await.unwrap();
+    assert_eq!(account.charged, 5);
+}
+
 /// Each of two masters says that the other has the key.
 #[tokio::test]
 async fn a_key_that_no_master_takes_is_refused_by_itself() {

@@ -17,6 +17,7 @@ use weir_wire::law::Law;
 use crate::refusing::Log;
 use crate::server::Server;
 use crate::strict::{LONG_US, ask, claim, draw};
+use crate::suite::CALM_MS;
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
 
 /// How long a replica may take.
@@ -58,7 +59,12 @@ fn settings(all: &[&str]) -> Setup {
 
 /// A store at `url` whose draws wait for a replica, once all of its masters have one.
 async fn waiting_at(url: &str) -> Arc<RedisStore> {
-    let store = Arc::new(RedisStore::new(url, Options { wait: Some(WAIT), ..options() }).unwrap());
+    waiting_with(url, Options { wait: Some(WAIT), ..options() }).await
+}
+
+/// The same with these options.
+async fn waiting_with(url: &str, options: Options) -> Arc<RedisStore> {
+    let store = Arc::new(RedisStore::new(url, options).unwrap());
     until("replicas to answer", async || {
         let masters = store.masters();
         (!masters.is_empty() && masters.iter().all(|master| master.confirms.is_ok())).then_some(())
@@ -93,6 +99,28 @@ async fn draws_that_come_together_wait_together() {
     // The first, those that came while it was on its way, and a probe.
     assert!(waits <= 3, "{waits} for 50 draws");
     assert!(took < 2 * WAIT, "{took:?}");
+}
+
+#[tokio::test]
+async fn no_more_draws_go_together_than_a_server_does_in_a_moment() {
+    let pair = Pair::start(Duration::ZERO).await;
+    let patient = Options { response_timeout: 20 * TIMEOUT, wait: Some(20 * TIMEOUT), ..options() };
+    let store = waiting_with(&pair.master.url(), patient).await;
+    let before = pair.waits().await;
+    let report = |pop: u8| {
+        let store = Arc::clone(&store);
+        let of = move |key: u16| {
+            draw(&[&[pop][..], &key.to_be_bytes()].concat(), slow(), LONG_US, vec![claim(1, 0, 1)])
+        };
+        async move { store.draw("fra1", &(0..500).map(of).collect::<Vec<_>>()).await }
+    };
+    let drawn = (0..16).map(report).collect::<JoinSet<_>>().join_all().await;
+    for drawn in drawn.into_iter().flatten() {
+        assert_eq!(drawn.unwrap().given, 1);
+    }
+    // Two trips and a probe, if all that wait go together.
+    let waits = pair.waits().await - before;
+    assert!(waits >= 4, "{waits} trips");
 }
 
 #[tokio::test]
@@ -232,6 +260,44 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     assert_eq!(server.page("/readyz").await.status, 200, "most of it works");
     let alone = r#"weir_sync_store_masters_alone{region="fra"} 1"#;
     assert!(server.page("/metrics").await.text().contains(alone));
+}
+
+/// A probe that finds its keys on their way to another master.
+#[tokio::test]
+async fn a_slot_that_moves_says_nothing_of_replicas() {
+    let (log, _guard) = Log::start();
+    let cluster = Cluster::start(CALM_MS).await;
+    let store = waiting_at(&cluster.url()).await;
+    // The first such name whose slot is the master's.
+    let mut probed = String::new();
+    for number in 0.. {
+        probed = format!("weir:{{probe:{number}}}");
+        if cluster.master_of(&probed, 0).await == Some(0) {
+            break;
+        }
+    }
+    let at = async |server: usize, words: &[&str]| -> String {
+        let mut connection = cluster.servers[server].operator().await;
+        let said =
+            redis::cmd("CLUSTER").arg(words).query_async::<redis::Value>(&mut connection).await.unwrap();
+        redis::from_redis_value(said).unwrap()
+    };
+    let (slot, other) = (at(0, &["KEYSLOT", &probed]).await, at(1, &["MYID"]).await);
+    at(0, &["SETSLOT", &slot, "MIGRATING", &other]).await;
+    // Keys that are not there any longer are looked for at the other one, also by this.
+    let mut connection = cluster.servers[0].operator().await;
+    let mut delete = redis::cmd("DEL");
+    delete.arg(&[&probed, &format!("{probed}:set")]);
+    let _ = delete.query_async::<()>(&mut connection).await;
+    let waits = async || cluster.servers[0].info::<u32>("commandstats", "cmdstat_wait:calls=").await;
+    let before = waits().await;
+    until("some more probes", async || {
+        let masters = store.masters();
+        assert!(masters.iter().all(|master| master.confirms.is_ok()), "{masters:?}");
+        (waits().await >= before + 3).then_some(())
+    })
+    .await;
+    assert_eq!(log.lines(" WARN ", ""), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -14,13 +14,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::exchange::{Call, exchange, query};
+use super::exchange::{Call, add_wait, confirmed, exchange};
 use super::script::Lua;
 use crate::store::link::{Episode, Link, Open};
 use crate::store::{Master, StoreError};
 
-/// The most reports whose draws go together.
+/// The most reports whose draws wait to be sent.
 const ASKED_MAX: usize = 256;
+/// With so many draws no more reports' go together: what a server does in a small part of its time. If all were sent at
+/// once that come after an outage, none might be in time.
+const CALLS_MAX: usize = 2_000;
 /// After so long without draws a probe goes in their place.
 const IDLE: Duration = Duration::from_secs(1);
 /// How much longer than it was told Redis may wait: it looks for what has waited long enough ten times a second.
@@ -113,21 +116,14 @@ struct Work {
 impl Work {
     /// Takes what comes until it is aborted.
     async fn run(mut self) {
-        let mut asked = Vec::new();
         loop {
-            tokio::select! {
-                _ = self.asked.recv_many(&mut asked, ASKED_MAX) => {}
-                () = sleep(IDLE) => {}
-                () = self.link.is_newer_than(self.beside) => {}
-            }
-            // Nobody waits for these any longer.
-            asked.retain(|asked| !asked.answer.is_closed());
+            let mut asked = self.gather().await;
             let calls: Vec<_> = asked.iter_mut().map(|asked| take(&mut asked.calls)).collect();
             let counts: Vec<_> = calls.iter().map(Vec::len).collect();
             let came = self.trip(calls.into_iter().flatten().collect()).await;
             self.hear(came.as_ref().err());
             let mut rest = came.map(Vec::into_iter);
-            for (asked, count) in asked.drain(..).zip(counts) {
+            for (asked, count) in asked.into_iter().zip(counts) {
                 let its_own = rest.as_mut().map(|rest| rest.take(count).collect());
                 // Its report may have given up meanwhile.
                 let _ = asked.answer.send(its_own.map_err(|reason| reason.clone()));
@@ -138,13 +134,32 @@ impl Work {
         }
     }
 
+    /// What is to go together now; nothing if a probe is due.
+    async fn gather(&mut self) -> Vec<Asked> {
+        let mut next = tokio::select! {
+            next = self.asked.recv() => next,
+            () = sleep(IDLE) => None,
+            () = self.link.is_newer_than(self.beside) => self.asked.try_recv().ok(),
+        };
+        let (mut gathered, mut count) = (Vec::new(), 0);
+        while let Some(asked) = next {
+            // Its report may have given up meanwhile.
+            if !asked.answer.is_closed() {
+                count += asked.calls.len();
+                gathered.push(asked);
+            }
+            next = if count < CALLS_MAX { self.asked.try_recv().ok() } else { None };
+        }
+        gathered
+    }
+
     /// Sends `calls` together, or a probe if there are none.
     async fn trip(&mut self, calls: Vec<Call>) -> Came {
         let open = self.open().await?;
         let limit = open.limit + self.wait + LATE;
         let sent = async {
             if calls.is_empty() {
-                return query(&mut self.link.probe(), &open, Some(self.wait)).await;
+                return self.probe(&open).await;
             }
             exchange(&self.link, &open, calls, &self.script, Some(self.wait)).await
         };
@@ -155,6 +170,17 @@ impl Work {
             self.link.probe_soon();
         }
         came
+    }
+
+    /// Sends a probe, for a replica to have what it writes.
+    async fn probe(&self, open: &Open) -> Came {
+        let mut probe = self.link.probe();
+        add_wait(&mut probe, self.wait);
+        match probe.query_async(&mut open.connection.clone()).await {
+            Ok(values) => confirmed(values, open, self.wait),
+            // That a slot moves says nothing of replicas.
+            Err(error) => self.link.judge(&error, open.limit).map(|()| Vec::new()),
+        }
     }
 
     /// The connection that waits, opened anew beside each one of the link.

@@ -59,14 +59,14 @@ pub(super) async fn exchange(
             told.add_to(&mut call.command);
         }
     }
-    let mut first = pipeline(calls.into_iter().map(|call| (call.command, call.is_asking)));
+    let mut first = pipeline(None, calls.into_iter().map(|call| (call.command, call.is_asking)));
     let mut values = query(&mut first, open, wait).await?;
     let is_lost = |value: &Value| error_kind(value) == Some(ErrorKind::Server(ServerErrorKind::NoScript));
     let lost: Vec<_> = sent(&first).zip(&mut values).filter(|(_, value)| is_lost(value)).collect();
     if !lost.is_empty() {
         let (calls, places): (Vec<_>, Vec<_>) =
-            lost.into_iter().map(|((call, _), place)| (call.clone(), place)).unzip();
-        let again = query(&mut script.before(calls.into_iter()), open, wait).await?;
+            lost.into_iter().map(|((call, is_asking), place)| ((call.clone(), is_asking), place)).unzip();
+        let again = query(&mut pipeline(Some(script), calls.into_iter()), open, wait).await?;
         places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     }
     if let Some(told) = told {
@@ -91,7 +91,7 @@ async fn send_late_again(
     let told = link.clock.tell();
     let (calls, places): (Vec<_>, Vec<_>) =
         late.into_iter().map(|((call, is_asking), place)| ((told.instead(call), is_asking), place)).unzip();
-    let again = query(&mut pipeline(calls.into_iter()), open, wait).await?;
+    let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
     link.clock.hear(told, &again);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     Ok(())
@@ -105,9 +105,13 @@ pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     }
 }
 
-/// Commands, and whether the keys of each are being moved to the server that is asked, which is told that we know.
-fn pipeline(calls: impl Iterator<Item = (Cmd, bool)>) -> Pipeline {
+/// Commands, and whether the keys of each are being moved to the server that is asked, which is told that we know; the text
+/// of `script` goes before them where the server has lost it.
+fn pipeline(script: Option<&Lua>, calls: impl Iterator<Item = (Cmd, bool)>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(calls.size_hint().0);
+    if let Some(script) = script {
+        pipeline.add_command(script.load()).ignore();
+    }
     for (command, is_asking) in calls {
         if is_asking {
             pipeline.cmd(ASKING).ignore();
@@ -129,22 +133,32 @@ fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
 }
 
 /// What each of `calls` gave, errors among them, once a replica has it, too, if that is waited for.
-pub(super) async fn query(
-    calls: &mut Pipeline,
+async fn query(calls: &mut Pipeline, open: &Open, wait: Option<Duration>) -> Result<Vec<Value>, StoreError> {
+    if let Some(wait) = wait {
+        add_wait(calls, wait);
+    }
+    let answer = calls.query_async(&mut open.connection.clone()).await;
+    let values = answer.map_err(|error| explain(&error, open.limit))?;
+    match wait {
+        Some(wait) => confirmed(values, open, wait),
+        None => Ok(values),
+    }
+}
+
+/// Has the server wait at the end of `calls` until a replica has what they did.
+pub(super) fn add_wait(calls: &mut Pipeline, wait: Duration) {
+    calls.cmd("WAIT").arg(1).arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+}
+
+/// What calls gave at whose end was a wait, or why that does not count.
+pub(super) fn confirmed(
+    mut values: Vec<Value>,
     open: &Open,
-    wait: Option<Duration>,
+    wait: Duration,
 ) -> Result<Vec<Value>, StoreError> {
-    if let Some(wait) = wait {
-        calls.cmd("WAIT").arg(1).arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    match values.pop() {
+        Some(Value::Int(1..)) => Ok(values),
+        Some(Value::ServerError(error)) => Err(explain(&RedisError::from(error), open.limit)),
+        _ => Err(StoreError::Unconfirmed(wait.as_millis())),
     }
-    let answer = calls.query_async::<Vec<Value>>(&mut open.connection.clone()).await;
-    let mut values = answer.map_err(|error| explain(&error, open.limit))?;
-    if let Some(wait) = wait {
-        match values.pop() {
-            Some(Value::Int(1..)) => {}
-            Some(Value::ServerError(error)) => return Err(explain(&RedisError::from(error), open.limit)),
-            _ => return Err(StoreError::Unconfirmed(wait.as_millis())),
-        }
-    }
-    Ok(values)
 }

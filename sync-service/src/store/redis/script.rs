@@ -1,6 +1,6 @@
 //! The scripts that Redis runs.
 
-use redis::{Cmd, Pipeline, Script};
+use redis::{Cmd, Script};
 
 /// A script, and what Redis knows it by.
 #[derive(Clone, Debug)]
@@ -29,15 +29,11 @@ impl Lua {
         self.script.get_hash()
     }
 
-    /// Calls after the script itself: one trip, and as many answers as calls.
-    pub(super) fn before(&self, calls: impl Iterator<Item = Cmd>) -> Pipeline {
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(&self.text).ignore();
-        for call in calls {
-            pipeline.add_command(call);
-        }
-        pipeline.ignore_errors();
-        pipeline
+    /// Loads it.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&self.text);
+        load
     }
 }
 
