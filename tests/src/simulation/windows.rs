@@ -9,7 +9,7 @@ use super::faults::Fault;
 use super::network::Link;
 use super::scenario::{Plan, Size};
 use super::setup::RuleText;
-use super::traffic;
+use super::traffic::{self, Traffic};
 use super::world::{WARM_UP_NS, World};
 
 /// How long the windows are, in seconds, ...
@@ -22,9 +22,12 @@ const ASKED: f64 = 400.0;
 const SECONDS: u64 = 60;
 
 const LENGTH_NS: u64 = LENGTH_S * SECOND_NS;
+const LENGTH_US: u64 = LENGTH_NS / 1_000;
 
-fn trouble(size: Size, algorithm: &str) -> Plan {
-    let mut plan = Plan::of(size, SECONDS, traffic::even(ASKED, size.pops));
+fn trouble(size: Size, algorithm: &str, traffic: Traffic) -> Plan {
+    let mut plan = Plan::of(size, SECONDS, traffic);
+    // The first of the windows begins with the traffic.
+    plan.setup.begins_us -= plan.setup.begins_us % LENGTH_US + WARM_UP_NS / 1_000 % LENGTH_US;
     let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
     let rate = format!("{LIMIT}/{LENGTH_S}s");
     plan.setup.rules = vec![RuleText { rate, burst: 0, options, ..RuleText::default() }];
@@ -50,14 +53,16 @@ fn trouble(size: Size, algorithm: &str) -> Plan {
     plan
 }
 
-/// A window of five seconds.
+/// A window of five seconds. Every other one is asked for only shortly before it ends: so POPs hold tokens of it when the
+/// next one begins, all of whose tokens are asked for.
 pub fn fixed(size: Size) -> Plan {
-    trouble(size, "fixed_window")
+    let is_asked = |at| at % (2 * LENGTH_NS) >= LENGTH_NS * 9 / 10;
+    trouble(size, "fixed_window", traffic::when(traffic::even(ASKED, size.pops), is_asked))
 }
 
 /// The same, which slides.
 pub fn sliding(size: Size) -> Plan {
-    trouble(size, "sliding_window")
+    trouble(size, "sliding_window", traffic::even(ASKED, size.pops))
 }
 
 /// When the store's clock showed what it does at the begin of the traffic, in nanoseconds since 1970.
@@ -96,11 +101,10 @@ pub fn above_sliding(world: &World) -> f64 {
     above as f64 / length as f64
 }
 
-/// What whole windows without trouble admit, as a part of the limit: the last ones.
+/// What the last window admits, which is without trouble, as a part of the limit.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn used(world: &World) -> f64 {
-    let length = u128::from(LENGTH_NS);
-    let end = (begins_ns(world) + u128::from(SECONDS * SECOND_NS)) / length;
-    let quiet = admissions(world).filter(|(window, _)| (end - 2..end).contains(window)).count();
-    quiet as f64 / (2 * LIMIT) as f64
+    let end = (begins_ns(world) + u128::from(SECONDS * SECOND_NS)) / u128::from(LENGTH_NS);
+    let quiet = admissions(world).filter(|(window, _)| *window == end - 1).count();
+    quiet as f64 / LIMIT as f64
 }
