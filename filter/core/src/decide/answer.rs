@@ -80,7 +80,9 @@ impl Limiter {
             if !hit.watched && hit.judged.tag == hit.tag {
                 self.watch_refused(hit, slots, rooms, now);
             }
-            if let Some(penalty) = self.rule(hit.rule).and_then(|rule| rule.penalty) {
+            if let Some(penalty) =
+                self.rule(hit.rule).and_then(|rule| rule.penalty).filter(|_| !self.only_asks)
+            {
                 self.strike(hit, &penalty, slots, now);
             }
             longest = longer(longest, hit.rule, wait_ns, full_ns);

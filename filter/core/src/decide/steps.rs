@@ -49,7 +49,7 @@ impl Limiter {
         };
         let is_allowed = ruling.outcome == Outcome::Allow;
         if is_allowed {
-            if !scratch.shadow.is_empty() {
+            if !scratch.shadow.is_empty() && !self.only_asks {
                 self.judge_shadows(&mut scratch, slots, now);
             }
             for rule in &scratch.unlimited {

@@ -122,6 +122,16 @@ impl Edge {
         if may_hold { (self.pace.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 
+    /// The worker ends in a host where it has no heirs: what it has not reported is reported now, whenever the next report
+    /// was due.
+    pub fn part(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
+        let mut turn = Turn::new(site, now);
+        self.limiter.hurry();
+        self.report(&mut turn);
+        turn.effects.push(Effect::Flush);
+        turn.effects
+    }
+
     /// Sets the timer to what the rules in force need.
     pub(super) fn keep_pace(&mut self, turn: &mut Turn<'_>) {
         if self.limiter.generation() == self.pace.generation {

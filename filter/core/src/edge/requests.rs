@@ -144,6 +144,12 @@ impl Edge {
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
 
+    /// Whether the requests that come next only ask. None of them is held, and no refusal counts for a penalty. The host
+    /// gives back what those took that are let through: [`Edge::take_back`].
+    pub fn only_asks(&mut self, only_asks: bool) {
+        self.limiter.only_asks = only_asks;
+    }
+
     /// Gives back what a request took that was let through just now, for a host that only wanted to know. No other worker
     /// may have been called since it was decided.
     pub fn take_back(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
@@ -254,7 +260,7 @@ impl Edge {
         if self.rules().rules().get(usize::from(index)).is_some_and(|rule| rule.response.on_allowed) {
             open.standing = Some((RuleRef { generation: self.limiter.generation(), index }, standing));
         }
-        let is_held = hold_ns > 0 && self.holding.hold(open.id, now + hold_ns);
+        let is_held = hold_ns > 0 && !self.limiter.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { Step::Hold } else { Step::Continue };
         Decided { step, note: self.note("allow", Some(index)) }
     }

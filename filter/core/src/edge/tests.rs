@@ -183,6 +183,46 @@ fn a_held_request_goes_on_in_its_turn() {
 }
 
 #[test]
+fn a_request_that_only_asks_is_not_held() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut edge, _) = configured(leaky, false, &mut site);
+    assert_eq!(asked(&mut edge, &mut Open::new(1), &mut site, T0), "continue");
+    for id in 2..9 {
+        edge.only_asks(true);
+        let mut open = Open::new(id);
+        assert_eq!(asked(&mut edge, &mut open, &mut site, T0), "continue");
+        edge.take_back(&mut open, &mut site, T0);
+    }
+    edge.only_asks(false);
+    assert_eq!(asked(&mut edge, &mut Open::new(9), &mut site, T0), "hold");
+    let effects = edge.tick(&mut site, T0 + SECOND_NS);
+    let resumed = effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None });
+    assert_eq!(resumed.collect::<Vec<_>>(), [9]);
+}
+
+#[test]
+fn what_a_worker_has_not_reported_is_reported_when_it_parts() {
+    let mut site = site();
+    site.set_heard(&Heard { pops: 3, is_guess: false, at: T0 });
+    let (mut edge, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let admitted = |calls: Vec<Call>| -> Vec<u64> {
+        let report = |call: Call| Report::decode(&call.body).expect("a report");
+        calls.into_iter().flat_map(|call| report(call).keys).map(|key| key.admitted).collect()
+    };
+    for _ in 0..6 {
+        asked(&mut edge, &mut Open::new(1), &mut site, T0);
+    }
+    // A warm key is not due for two seconds, and one that four reports under way have said is in no further one.
+    let [call] = calls(edge.tick(&mut site, T0)).try_into().expect("a report");
+    edge.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
+    asked(&mut edge, &mut Open::new(1), &mut site, T0);
+    assert!(admitted(calls(edge.tick(&mut site, T0 + INTERVAL_NS))).is_empty());
+    assert_eq!(admitted(calls(edge.part(&mut site, T0 + INTERVAL_NS))), [7]);
+    assert_eq!(admitted(calls(edge.part(&mut site, T0 + INTERVAL_NS))), [7], "until it is answered");
+}
+
+#[test]
 fn nothing_is_held_where_no_timer_would_resume_it() {
     let mut site = site();
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;

@@ -47,6 +47,15 @@ impl Limiter {
         Some(all)
     }
 
+    /// The next report is the last: it says all that is not known to be charged, whatever is under way.
+    pub(crate) fn hurry(&mut self) {
+        let Some(exchange) = &mut self.exchange else { return };
+        for sent in exchange.calls.end_all(Purpose::Report) {
+            unsay(&mut self.watch, &sent.told);
+        }
+        self.watch.hurry();
+    }
+
     /// Takes over the keys that ended workers have `left`, to report them next. Keys of rules that are not in force
     /// here are skipped, and so is what cannot be read.
     pub fn inherit(&mut self, left: &[u8], slots: &dyn Slots, now: Time) {

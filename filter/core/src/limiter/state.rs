@@ -35,6 +35,8 @@ pub struct Limiter {
     pub(crate) in_hand: Vec<InHand>,
     /// Keys that the store did not answer for in the last draw: for its own request, they are decided as unanswered.
     pub(crate) in_vain: Vec<Tag>,
+    /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
+    pub(crate) only_asks: bool,
     /// Epochs drawn for one request that are over, but not reported as over yet.
     pub(crate) ended: Vec<Ended>,
     pub(crate) counters: Counters,
@@ -87,6 +89,7 @@ impl Limiter {
             touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
             in_hand: Vec::new(),
             in_vain: Vec::new(),
+            only_asks: false,
             ended: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,

@@ -146,6 +146,11 @@ impl WatchList {
         due.into_iter().map(|due| due.tag).collect()
     }
 
+    /// From now on every key with something to report is due.
+    pub(crate) fn hurry(&mut self) {
+        self.keys.values_mut().for_each(WatchedKey::hurry);
+    }
+
     /// Keys that have something to report.
     pub(crate) fn unsaid(&self) -> impl Iterator<Item = &WatchedKey> {
         self.keys.values().filter(|key| key.dirty)

@@ -97,6 +97,11 @@ impl WatchedKey {
         since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
     }
 
+    /// It is due as soon as it has something to report.
+    pub(super) fn hurry(&mut self) {
+        (self.warm, self.rests_until) = (None, Time::ZERO);
+    }
+
     /// Notes what it was asked for in the last `since_ns` nanoseconds.
     pub(super) fn look(&mut self, since_ns: u64) {
         let asked = self.asked.wrapping_sub(core::mem::replace(&mut self.looked, self.asked));
