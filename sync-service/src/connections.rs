@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
+use hyper::header::HeaderName;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -35,6 +36,8 @@ use crate::secrets::Secrets;
 use crate::tls;
 use timely::Timely;
 
+/// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
+pub const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
 /// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of a request's head, and so of what is read ahead.
@@ -97,7 +100,8 @@ pub struct Connections {
     secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
     waiting: Arc<Waiting>,
-    ending: watch::Sender<bool>,
+    /// Changes when the connections that there are shall end.
+    ending: watch::Sender<()>,
     open: Gauge,
 }
 
@@ -105,7 +109,7 @@ impl Connections {
     /// None yet, to be secured as `secrets` say; `open` counts them.
     pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
-        let (waiting, ending) = (Arc::default(), watch::Sender::new(false));
+        let (waiting, ending) = (Arc::default(), watch::Sender::new(()));
         Self { limits, protocol, secrets, free, waiting, ending, open }
     }
 
@@ -141,9 +145,14 @@ impl Connections {
         (self.limits.connections_max as usize).saturating_sub(self.free.available_permits())
     }
 
-    /// Closes those that wait for a request, and lets the others end; returns whether all did within `limit`.
+    /// Closes those that wait for a request, and the others once their requests have ended.
+    pub fn send_away(&self) {
+        self.ending.send_replace(());
+    }
+
+    /// Sends all away that there are; returns whether all have gone within `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
-        self.ending.send_replace(true);
+        self.send_away();
         timeout(limit, self.free.acquire_many(self.limits.connections_max)).await.is_ok()
     }
 
@@ -185,7 +194,7 @@ impl Connections {
                 tokio::select! {
                     () = closed => Some(LAST_WORDS),
                     // An error would mean that the listener is gone, too.
-                    _ = ending.wait_for(|is_ending| *is_ending) => None,
+                    _ = ending.changed() => None,
                 }
             };
             let mut ended = pin!(ended);

@@ -70,6 +70,22 @@ pub struct RefusedClaim {
     pub reason: &'static str,
 }
 
+/// What was decided of a check, and at which door.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Checked {
+    /// `http` (`/v1/check`), `limit` (`/ratelimit/check`) or `grpc`.
+    pub door: &'static str,
+    /// `allow`, `limit`, `deny` (it could not be checked) or `block`.
+    pub decision: &'static str,
+}
+
+/// What happened at the gateway besides decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Happened {
+    /// As an edge's metric is called, without `weir.`.
+    pub event: &'static str,
+}
+
 /// How a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Status {
@@ -185,6 +201,18 @@ metrics! {
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_alone: Counter;
+    /// Checks at the gateway, by door and decision.
+    gateway_checks: Family<Checked, Counter>;
+    /// Checks that a rule let through at the gateway.
+    gateway_allowed: Family<OfRule, Counter>;
+    /// Checks that a rule limited at the gateway.
+    gateway_limited: Family<OfRule, Counter>;
+    /// Checks that a rule refused at the gateway because it could not be checked.
+    gateway_denied: Family<OfRule, Counter>;
+    /// Checks that a rule in shadow would have limited at the gateway.
+    gateway_shadow_limited: Family<OfRule, Counter>;
+    /// What else happened at the gateway, by the names of an edge's metrics.
+    gateway_events: Family<Happened, Counter>;
     /// How long ago the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
 }
@@ -220,6 +248,16 @@ impl Metrics {
     /// Counts a request that was let in by the token of this name.
     pub fn count_use(&self, token: &str) {
         self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
+    }
+
+    /// Counts a check at a door of the gateway.
+    pub fn count_check(&self, door: &'static str, decision: &'static str) {
+        self.gateway_checks.get_or_create(&Checked { door, decision }).inc();
+    }
+
+    /// What the gateway counts of each rule: allowed, limited, denied, limited in shadow.
+    pub fn of_gateway(&self) -> [&Family<OfRule, Counter>; 4] {
+        [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited]
     }
 
     /// Those that have a row for each rule.
@@ -260,6 +298,11 @@ mod tests {
         let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
         metrics.count_use("fra-2026");
+        metrics.count_check("http", "allow");
+        let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
+        for of_gateway in metrics.of_gateway() {
+            let _ = of_gateway.get_or_create(&OfRule { rule: "login".to_owned() });
+        }
         let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });

@@ -66,6 +66,12 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// A report of a rule that only gateways draw for.
+    pub fn gateways_rule(rule: &str) -> Self {
+        let detail = format!("found a report of {rule}: these budgets are for POST /ratelimit/check alone");
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
     /// The body says what it must not, in these places.
     pub fn invalid(detail: impl Into<String>, errors: &[ConfigError]) -> Self {
         let error = |error: &ConfigError| object!({"place": error.place, "problem": error.problem});

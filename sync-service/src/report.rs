@@ -25,7 +25,8 @@ use crate::store::{Batch, Store, StoreError};
 /// Answers reports.
 pub struct Exchange {
     store: Arc<dyn Store>,
-    metrics: Arc<Metrics>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// The rule set that POPs are told to run.
     pub rules: Arc<RuleSets>,
     hub: Mutex<Hub>,

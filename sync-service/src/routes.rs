@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
@@ -20,9 +20,9 @@ use weir_wire::messages::{self, Message as _, Report, WireError};
 use crate::access::bearer;
 use crate::access::credentials::{Credential, Door, Pops, Role};
 use crate::config::GATEWAY_PREFIX;
-use crate::connections::Peer;
+use crate::connections::{GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, limit};
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
@@ -36,8 +36,6 @@ pub type Response = hyper::Response<Full<Bytes>>;
 /// The same, or what goes wrong.
 type Answered = Result<Response, Problem>;
 
-/// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
-const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
@@ -196,6 +194,10 @@ impl Routes {
             self.metrics.count_report("forbidden");
             return Err(Problem::gateways_name(&report.pop));
         }
+        if report.rules.iter().any(|rule| rule.name == limit::RULE) {
+            self.metrics.count_report("forbidden");
+            return Err(Problem::gateways_rule(limit::RULE));
+        }
         let reporter = reporters.iter().find(|reporter| reporter.scope.covers(&report.pop));
         let reporter = reporter.ok_or_else(|| {
             self.metrics.count_report("forbidden");
@@ -222,14 +224,19 @@ impl Routes {
         text(status, "text/plain; charset=utf-8", said)
     }
 
-    /// Whether reports and checks are welcome: the store is in reach, and this weir-sync is not draining.
+    /// Whether reports and checks are welcome: the store is in reach, the gateway knows its rules, and this weir-sync is not
+    /// draining.
     pub async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
         // Anybody may ask; what the store says is for the logs.
         if let Err(error) = &ready {
             tracing::debug!(%error, "not ready");
         }
-        ready.is_ok() && !self.is_draining()
+        let has_rules = self.gateway.as_ref().is_none_or(|gateway| gateway.is_ready());
+        if !has_rules {
+            tracing::debug!("not ready: the gateway does not know its rules");
+        }
+        ready.is_ok() && has_rules && !self.is_draining()
     }
 
     async fn readiness(&self) -> Response {

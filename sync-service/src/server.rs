@@ -139,7 +139,7 @@ pub async fn serve(
     let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
     let sent_away = async {
         shutdown.await;
-        send_away(&routes, config.drain_delay).await;
+        send_away(&routes, grpc_port.as_deref(), config.drain_delay).await;
     };
     connections.accept(listener, answer, sent_away).await;
     work.shutdown().await;
@@ -199,12 +199,15 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
 }
 
 /// Tells callers to go elsewhere, and gives them `delay` to do so.
-async fn send_away(routes: &Routes, delay: Duration) {
+async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
     tracing::info!(
         delay_ms = delay.as_millis(),
         "draining: /readyz says 503; a second signal ends it at once"
     );
     routes.is_draining.store(true, Ordering::Relaxed);
+    if let Some(grpc) = grpc {
+        grpc.send_away().await;
+    }
     sleep(delay).await;
 }
 

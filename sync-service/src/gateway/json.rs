@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
 use weir_rules::reading::{ConfigError, Errors, Item};
-use weir_rules::request::CLAIM_NAMES_MAX;
+use weir_rules::request::{CLAIM_NAMES_MAX, NAME_BYTES_MAX};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 
 use super::ask::Ask;
@@ -104,7 +104,7 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
     let hits = fields.number("cost", 1..=HITS_MAX).unwrap_or(1);
     let is_peek = fields.boolean("peek").unwrap_or(false);
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, hits, is_peek })
+    Some(Ask { address, method, host, path, headers, claims, beside: None, hits, is_peek })
 }
 
 /// An object of texts, whose names are those of headers.
@@ -127,7 +127,19 @@ fn headers(item: &Item<'_>) -> Vec<(String, String)> {
 /// The claims in an object of texts, numbers, truths and objects, each with the path of its names.
 fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec<String>, String)>) {
     for (name, value) in object(item) {
+        // Each claim has a copy of its path, and so has each error.
+        if name.len() > NAME_BYTES_MAX {
+            item.note(format!(
+                "expected names of at most {NAME_BYTES_MAX} bytes, found one of {}",
+                name.len()
+            ));
+            continue;
+        }
         let value = item.within(name, value);
+        if claims.len() == PAIRS_MAX && !value.value().is_object() {
+            value.note(format!("expected at most {PAIRS_MAX} claims"));
+            return;
+        }
         path.push(name.clone());
         match value.value() {
             Value::Object(_) if path.len() < CLAIM_NAMES_MAX => collect_claims(&value, path, claims),
@@ -190,4 +202,34 @@ pub fn verdict(verdict: &Verdict) -> Value {
         add("reset_s", seconds_up(standing.reset_after).into());
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects in each other, of so many fields each.
+    fn nested(names: &[(usize, &str)]) -> Value {
+        let Some(((count, name), inner)) = names.split_first() else { return "x".into() };
+        let field = |number: usize| (format!("{name}{number}"), nested(inner));
+        Value::Object((0..*count).map(field).collect())
+    }
+
+    #[test]
+    fn claims_are_bounded_in_their_number_and_their_names() {
+        let asked = |claims: Value| asks(&json!({"claims": claims}));
+        let good = asked(nested(&[(4, "a"), (25, "b")])).unwrap();
+        assert_eq!(good[0].claims.len(), PAIRS_MAX);
+        let many = asked(nested(&[(101, "a"), (100, "b")])).unwrap_err();
+        assert!(many[0].problem.starts_with("expected an object of at most 100 fields"), "{many:?}");
+        let many = asked(nested(&[(100, "a"), (100, "b")])).unwrap_err();
+        assert_eq!(
+            (many[0].place.as_str(), many[0].problem.as_str()),
+            ("claims.a1.b0", "expected at most 100 claims")
+        );
+        // A body of 200 KB would make claims of 20 MB, and with more names in each other of gigabytes.
+        let long = asked(nested(&[(1, &"x".repeat(100_000)), (100, "b")])).unwrap_err();
+        assert_eq!(long[0].problem, "expected names of at most 128 bytes, found one of 100001");
+        assert!(long.iter().all(|error| error.place.len() < 200), "{}", long.len());
+    }
 }

@@ -16,8 +16,9 @@ use weir_wire::quota::Quota;
 
 use crate::config::Secret;
 
-/// The rule that these budgets belong to. No rule of an operator can have a name with a slash.
-const RULE: &str = "ratelimit/check";
+/// The rule that these budgets belong to. No rule of an operator can have a name with a slash, and no report from outside
+/// may name it.
+pub const RULE: &str = "ratelimit/check";
 
 /// A check against a limit that its caller names.
 #[derive(Clone, Debug)]

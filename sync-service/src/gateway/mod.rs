@@ -9,12 +9,13 @@
 //! json.rs     both as JSON
 //! limit.rs    limits that callers name themselves, drawn from the store check by check
 //! worker.rs   an edge under a lock; site.rs, what the workers share
-//! calls.rs    the calls of an edge, answered in this process
+//! calls.rs    the calls of an edge, answered in this process; counts.rs, what it counts
 //! rls/        Envoy's rate limit service, over gRPC; proto/, its messages
 //! ```
 
 mod ask;
 mod calls;
+mod counts;
 pub mod json;
 pub mod limit;
 pub mod proto;
@@ -28,19 +29,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_limiter::edge::{Call, Open, RulesWord, Shared as _};
-use weir_wire::time::Time;
+use weir_wire::time::{SECOND_NS, Time};
 
 use crate::config::Secret;
 use crate::report::Exchange;
 use crate::store::StoreError;
+use counts::Counts;
 use limit::{Keys, LimitAnswer, LimitCheck};
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
-pub use ask::Ask;
+pub use ask::{Ask, Beside};
 pub use verdict::{Decision, Standing, Verdict};
 
 /// How often to look whether the rules are known at last.
@@ -71,8 +74,10 @@ pub struct Gateway {
     /// Its name among the POPs.
     pop: String,
     keys: Keys,
-    /// Whether the rules are known, or that there are none.
-    knows_rules: AtomicBool,
+    /// Whether the store had no rules when it was first asked: then none are waited for.
+    has_no_rules: AtomicBool,
+    /// Whether its first report was answered, or failed.
+    has_reported: AtomicBool,
     /// Zero of its clock.
     started: Instant,
 }
@@ -90,7 +95,8 @@ impl Gateway {
         let memory = Memory::new(settings.keys);
         let configuration = configuration(settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-        let worker = |_| Worker::new(configuration.as_bytes(), &memory, time_since(started));
+        let counts = Arc::new(Counts::new(Arc::clone(&exchange.metrics)));
+        let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
         let workers = (0..count).map(worker).collect::<Result<_, _>>()?;
         Ok(Self {
             workers,
@@ -99,16 +105,14 @@ impl Gateway {
             exchange,
             pop: settings.pop.clone(),
             keys: Keys::hidden_by(settings.key_secret.as_ref()),
-            knows_rules: AtomicBool::new(false),
+            has_no_rules: AtomicBool::new(false),
+            has_reported: AtomicBool::new(false),
             started,
         })
     }
 
     /// Decides a request. It waits only for a strict rule's tokens, or for its turn in a leaky bucket.
     pub async fn check(&self, mut ask: Ask) -> Verdict {
-        if !self.knows_rules.load(Ordering::Acquire) {
-            return Verdict::without_rules();
-        }
         let (mut waiting, mut next) = self.begin(&mut ask);
         loop {
             match next {
@@ -143,26 +147,49 @@ impl Gateway {
             (worker, worker.state())
         });
         let mut open = state.open();
-        let next = state.ask(&mut open, ask, self.now());
+        let next = if self.is_ready_at(worker) {
+            state.ask(&mut open, ask, self.now())
+        } else {
+            Next::Answer(Verdict::without_rules())
+        };
         (Waiting { gateway: self, worker, open, is_over: false }, next)
+    }
+
+    /// Whether it decides by the fleet's rules, or the store has none.
+    pub fn is_ready(&self) -> bool {
+        self.workers.iter().all(|worker| self.is_ready_at(worker))
+    }
+
+    fn is_ready_at(&self, worker: &Worker) -> bool {
+        let knows_rules = worker.runs_rules() || self.has_no_rules.load(Ordering::Acquire);
+        knows_rules && self.has_reported.load(Ordering::Acquire)
     }
 
     /// Fetches the rules, and ticks until it is aborted.
     pub async fn run(self: Arc<Self>) {
         self.fetch_rules().await;
+        self.report_first().await;
         let mut ticking = JoinSet::new();
         for index in 0..self.workers.len() {
             ticking.spawn(Arc::clone(&self).tick(index));
         }
-        self.knows_rules.store(true, Ordering::Release);
         while ticking.join_next().await.is_some() {}
     }
 
     /// Reports what was not reported yet. Called when no more requests come.
     pub async fn part(&self) {
-        for worker in &self.workers {
-            self.carry_out(worker, worker.tick(self.now())).await;
-        }
+        let parting = self.workers.iter().map(|worker| self.carry_out(worker, worker.part(self.now())));
+        join_all(parting).await;
+    }
+
+    /// Puts the rules in force, and is heard of: before that, rules that ask the fleet would decide on their own.
+    async fn report_first(&self) {
+        let tick = |worker| self.carry_out(worker, worker.tick(self.now()));
+        let Some((first, others)) = self.workers.split_first() else { return };
+        // What one has heard, the others know.
+        tick(first).await;
+        join_all(others.iter().map(tick)).await;
+        self.has_reported.store(true, Ordering::Release);
     }
 
     /// Puts the current rule set before the workers, so that it is in force from the first request on.
@@ -170,14 +197,13 @@ impl Gateway {
         let rules = &self.exchange.rules;
         loop {
             match rules.version() {
-                0 if rules.is_missing() => return,
+                0 if rules.is_missing() => return self.has_no_rules.store(true, Ordering::Release),
                 0 => {}
                 version => {
                     if let Ok(Some(held)) = rules.get(version).await {
                         let mut site = Handle::new(&self.memory);
                         site.set_rules(version, &held.document);
                         site.set_rules_word(RulesWord { version, refused: 0 });
-                        self.workers.iter().for_each(|worker| drop(worker.tick(self.now())));
                         return;
                     }
                 }
@@ -235,9 +261,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The clock of a gateway, which does not begin at zero: no time is before it.
+/// The clock of a gateway. Where nothing is noted yet, it reads as if it were noted at zero, which must be long ago.
 fn time_since(started: Instant) -> Time {
-    Time::from_nanos(1) + u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / 2)
+    Time::from_nanos(3_600 * SECOND_NS) + u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
 /// The plugin configuration of its workers: no rules of its own, but those of the fleet.
@@ -257,3 +283,6 @@ fn configuration(settings: &Settings) -> serde_json::Value {
         "sync": sync,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! One worker: an edge, and the requests that it holds.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use weir_limiter::edge::{Answered, Call, Decided, Edge, Effect, HostRules, Level
 use weir_wire::time::Time;
 
 use super::ask::Ask;
+use super::counts::Counts;
 use super::site::{Handle, Memory, unix_ns, unpack};
 use super::verdict::{Ruled, Verdict};
 
@@ -18,6 +19,9 @@ pub(super) struct Worker {
     state: Mutex<State>,
     /// How often it ticks, in milliseconds.
     tick_ms: AtomicU32,
+    /// Whether it runs the fleet's rules, of whichever version.
+    runs_rules: AtomicBool,
+    counts: Arc<Counts>,
 }
 
 pub(super) struct State {
@@ -26,6 +30,8 @@ pub(super) struct State {
     /// Requests that wait for their turns, by their numbers.
     held: HashMap<u32, oneshot::Sender<()>>,
     numbered: u32,
+    /// The rules whose decisions are counted, in their order; none before it runs the fleet's.
+    counted: Vec<String>,
 }
 
 /// What is next for a request.
@@ -55,11 +61,21 @@ impl Response for Told<'_> {
 
 impl Worker {
     /// A worker with this plugin configuration.
-    pub(super) fn new(configuration: &[u8], memory: &Arc<Memory>, now: Time) -> Result<Self, Vec<String>> {
+    pub(super) fn new(
+        configuration: &[u8],
+        memory: &Arc<Memory>,
+        counts: &Arc<Counts>,
+        now: Time,
+    ) -> Result<Self, Vec<String>> {
         let mut site = Handle::new(memory);
         let (edge, effects) = Edge::configure(configuration, HOST, &mut site, now)?;
-        let state = State { edge, site, held: HashMap::new(), numbered: 0 };
-        let worker = Self { state: Mutex::new(state), tick_ms: AtomicU32::new(250) };
+        let state = State { edge, site, held: HashMap::new(), numbered: 0, counted: Vec::new() };
+        let worker = Self {
+            state: Mutex::new(state),
+            tick_ms: AtomicU32::new(250),
+            runs_rules: AtomicBool::new(false),
+            counts: Arc::clone(counts),
+        };
         worker.take_in(&mut worker.state(), effects);
         Ok(worker)
     }
@@ -82,22 +98,34 @@ impl Worker {
         Duration::from_millis(self.tick_ms.load(Ordering::Relaxed).into())
     }
 
+    /// Whether it runs the fleet's rules, of whichever version.
+    pub(super) fn runs_rules(&self) -> bool {
+        self.runs_rules.load(Ordering::Acquire)
+    }
+
     /// Its timer has fired; returns the calls to make.
     pub(super) fn tick(&self, now: Time) -> Vec<Call> {
-        let mut state = self.state();
-        let State { edge, site, .. } = &mut *state;
-        let memory = Arc::clone(&site.memory);
-        let looking = Looking::of(&memory, false);
-        let effects = edge.tick(site, now);
-        drop(looking);
-        self.take_in(&mut state, effects)
+        self.act(|edge, site| edge.tick(site, now))
+    }
+
+    /// It ends; returns the calls to make.
+    pub(super) fn part(&self, now: Time) -> Vec<Call> {
+        self.act(|edge, site| edge.part(site, now))
     }
 
     /// A call that no request waits for is answered; returns the calls to make.
     pub(super) fn answered(&self, number: u64, answer: Answered, now: Time) -> Vec<Call> {
+        self.act(|edge, site| edge.answer(number, answer, site, now))
+    }
+
+    /// Has the edge `act` while no request only asks.
+    fn act(&self, act: impl FnOnce(&mut Edge, &mut Handle) -> Vec<Effect>) -> Vec<Call> {
         let mut state = self.state();
         let State { edge, site, .. } = &mut *state;
-        let effects = edge.answer(number, answer, site, now);
+        let memory = Arc::clone(&site.memory);
+        let looking = Looking::of(&memory, false);
+        let effects = act(edge, site);
+        drop(looking);
         self.take_in(&mut state, effects)
     }
 
@@ -112,7 +140,13 @@ impl Worker {
                 Effect::Log(Level::Error, text) => tracing::error!("gateway: {text}"),
                 Effect::Log(Level::Warn, text) => tracing::warn!("gateway: {text}"),
                 Effect::Log(Level::Info, text) => tracing::debug!("gateway: {text}"),
-                Effect::Flush | Effect::NewRules(_) | Effect::Running(_) => {}
+                Effect::Flush => self.counts.add(state.edge.counters(), &state.counted),
+                Effect::NewRules(mut counted) => {
+                    self.counts.add(&mut counted, &state.counted);
+                    let names = state.edge.rules().rules().iter().map(|rule| rule.name.clone());
+                    state.counted = self.counts.define(names);
+                }
+                Effect::Running(running) => self.runs_rules.store(running.version > 0, Ordering::Release),
             }
         }
         calls
@@ -133,6 +167,7 @@ impl State {
     pub(super) fn ask(&mut self, open: &mut Open, ask: &mut Ask, now: Time) -> Next {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, ask.is_peek);
+        self.edge.only_asks(ask.is_peek);
         let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
         self.next(step, open, ask.is_peek.then_some(now))
     }
@@ -147,13 +182,22 @@ impl State {
     ) -> Option<Next> {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, ask.is_peek);
+        self.edge.only_asks(ask.is_peek);
         let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
         Some(self.next(step, open, ask.is_peek.then_some(now)))
+    }
+
+    /// How many requests wait for their turns.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// The request was given up before it was decided.
     pub(super) fn give_up(&mut self, open: &mut Open, now: Time) {
         self.held.remove(&open.id());
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, false);
         self.edge.end(open, &mut self.site, now);
     }
 
@@ -171,7 +215,7 @@ impl State {
             Owned::Answer { status, headers, body } => {
                 return Next::Answer(Verdict { status, headers, body, ..verdict });
             }
-            Owned::Hold => peek.is_none(),
+            Owned::Hold => true,
             Owned::Continue => false,
         };
         self.edge.tell(open, &mut Told(&mut verdict.headers), &mut self.site);

@@ -8,7 +8,7 @@ use weir_rules::reading::ConfigError;
 
 use super::{Answered, Request, Routes, essence};
 use crate::access::credentials::Door;
-use crate::gateway::{Gateway, json};
+use crate::gateway::{Decision, Gateway, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
 use crate::strict_json;
@@ -30,7 +30,9 @@ impl Routes {
         let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            answers.push(json::verdict(&gateway.check(ask).await));
+            let verdict = gateway.check(ask).await;
+            self.metrics.count_check("http", verdict.decision.as_str());
+            answers.push(json::verdict(&verdict));
         }
         let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
         Ok(response(StatusCode::OK, JSON, &answer))
@@ -43,6 +45,14 @@ impl Routes {
         let body = self.json(request).await?;
         let checks = json::limit_checks(&body).map_err(|errors| invalid(&errors))?;
         let answers = gateway.check_limits(&checks).await;
+        for answer in &answers {
+            let decision = match answer {
+                Ok(answer) if answer.is_allowed => Decision::Allow,
+                Ok(_) => Decision::Limit,
+                Err(_) => Decision::Deny,
+            };
+            self.metrics.count_check("limit", decision.as_str());
+        }
         if !body.is_array() {
             let answer =
                 answers.into_iter().next().map_or(Ok(Value::Null), |answer| Ok(json::limit(&answer?)));

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 use crate::running::{BINARY, Running, program, until};
 
-const PAGES: [&str; 3] = [
+const PAGES: [&str; 4] = [
+    include_str!("../../../docs/gateway.md"),
     include_str!("../../../docs/operating.md"),
     include_str!("../../../docs/redis.md"),
     include_str!("../../../docs/secrets.md"),
@@ -335,6 +336,70 @@ fn rules_are_changed_as_the_page_says() {
     }
     let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
     assert!(kept.contains("too many false alarms") && kept.contains("rollback"), "{kept}");
+}
+
+/// A gateway with the settings of a section, on a loopback address, over these rules.
+fn gateway(place: &mut Place, settings: &str, rules: &str) -> Running {
+    place.others.push(("127.0.0.1:7880", "127.0.0.1:0".into()));
+    place.write("settings.yaml", &place.here(settings));
+    place.write("rules.yaml", rules);
+    place.write("weir-key-secret", "a-key-secret-of-the-tests\n");
+    place.write(
+        "weir-check-token",
+        "orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n",
+    );
+    let running = place.start("weir-sync --config settings.yaml --rules-file rules.yaml");
+    until("the rules are in force", || {
+        running.metric(r#"weir_sync_rules_file_taken{region="default"}"#) == 1
+            && running.ask("GET /metrics", "", "", b"").1.contains("weir_sync_gateway_allowed_total{")
+    });
+    running
+}
+
+/// The answer to a check with this token.
+fn checked(running: &Running, path: &str, token: &str, body: &str) -> serde_json::Value {
+    let headers = "content-type: application/json\r\n";
+    let (status, said) = running.ask(&format!("POST {path}"), token, headers, body.as_bytes());
+    assert_eq!(status, 200, "{said}");
+    let body = said.split_once("\r\n\r\n").map_or(said.as_str(), |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn a_gateway_answers_as_the_page_says() {
+    let mut place = Place::new();
+    let heading = "## Over HTTP: what the rules say";
+    let rules = "rules:\n- {name: per-key, key: [{header: x-api-key}], rate: 100/m}\n";
+    let running = gateway(&mut place, block(heading, "gateway: on"), rules);
+    let (asked, shown) = (block(heading, "\"cost\""), block(heading, "\"decision\""));
+    let shown: serde_json::Value = serde_json::from_str(shown).unwrap();
+    let check = || checked(&running, "/v1/check", "a-check-token-of-the-tests", asked);
+    for _ in 0..33 {
+        assert_eq!(check()["decision"], "allow", "3 of 100 each");
+    }
+    let refused = check();
+    for field in ["decision", "rule", "status", "limit"] {
+        assert_eq!(refused[field], shown[field], "{refused}");
+    }
+    let names = |answer: &serde_json::Value| answer.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&refused), names(&shown));
+    assert_eq!(refused["headers"]["retry-after"], refused["retry_after_s"].to_string(), "{refused}");
+
+    // Of the same weir-sync, the other door.
+    let heading = "## Over HTTP: a limit that the caller names";
+    let answer =
+        checked(&running, "/ratelimit/check", "a-limit-token-of-the-tests", block(heading, "\"key\""));
+    let shown: serde_json::Value = serde_json::from_str(block(heading, "\"allowed\"")).unwrap();
+    assert_eq!(answer, shown);
+}
+
+#[test]
+fn a_gateway_answers_envoys_as_the_page_says() {
+    let mut place = Place::new();
+    let heading = "## Envoy's rate limit service";
+    let running = gateway(&mut place, block(heading, "grpc_listen"), block(heading, "users-of-orders"));
+    let page = running.ask("GET /metrics", "", "", b"").1;
+    assert!(page.contains(r#"rule="users-of-orders""#), "{page}");
 }
 
 /// A port of 127.0.0.1 that is free now.

@@ -1,10 +1,16 @@
 //! Services that ask about requests: by the fleet's rules, with the fleet's budgets.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use weir_sync::config::{Config, TokenSource};
+use weir_sync::store::Store as _;
+use weir_sync::store::memory::Memory;
+use weir_sync::store::rules::Put;
 
 use crate::Server;
-use crate::client::{Answer, ask, greeting, post, report};
+use crate::client::{Answer, ask, greeting, one_key, post, report};
 use crate::rules::{guarded, page, put};
 
 pub(crate) const FIRST: &str = "if-none-match: *\r\n";
@@ -40,10 +46,10 @@ pub(crate) async fn in_force(server: &Server, rules: &Value) {
 
 /// Waits until it is so.
 pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !is_so().await {
         assert!(tokio::time::Instant::now() < deadline, "not in time");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -99,6 +105,41 @@ async fn a_gateway_is_a_pop_that_nobody_else_can_speak_for() {
     let answer = report(server.address, REPORTER, &greeting("gateway/fra/a")).await;
     assert_eq!(answer.status, 403);
     assert!(answer.detail().contains("names that begin with `gateway/`"), "{}", answer.detail());
+}
+
+#[tokio::test]
+async fn no_pop_draws_on_the_limits_that_callers_name() {
+    // Without a rule set, POPs report rules of whichever name.
+    let server = Server::start(gateway()).await;
+    let mut draw = one_key("fra1", 1, 0, 0, 0);
+    assert_eq!(report(server.address, REPORTER, &draw).await.status, 200);
+    draw.rules[0].name = "ratelimit/check".into();
+    let answer = report(server.address, REPORTER, &draw).await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.detail().contains("POST /ratelimit/check"), "{}", answer.detail());
+}
+
+#[tokio::test]
+async fn it_is_ready_once_the_gateway_knows_its_rules() {
+    let store = Arc::new(Memory::new(1_000, Duration::from_mins(1)));
+    let put = async |document: &str| {
+        let put = Put { document, expected: None, note: "", from_file: false };
+        store.put_rules(&put).await.unwrap();
+    };
+    put(r#"{"rules": [{"name": "of-tomorrow"}]}"#).await;
+    let server = Server::start_over(gateway(), store.clone()).await;
+    until(async || page(&server, "/v1/rules").await.status == 200).await;
+    for _ in 0..10 {
+        assert_eq!(page(&server, "/readyz").await.status, 503, "these rules are none");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    put(&per_key("2/h").to_string()).await;
+    until(async || page(&server, "/readyz").await.status == 200).await;
+    let answer = check(&server, &json!({"path": "/v1/", "headers": {"x-api-key": "alice"}})).await;
+    assert_eq!(answer["rule"], "per-key", "{answer}");
+    let metrics = page(&server, "/metrics").await.text();
+    let row = r#"weir_sync_gateway_checks_total{region="fra",door="http",decision="allow"} 1"#;
+    assert!(metrics.contains(row), "{metrics}");
 }
 
 #[tokio::test]

@@ -59,8 +59,7 @@ impl Door {
 
     /// A channel to it.
     pub(crate) async fn channel(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
-        until("the door to open", async || endpoint.connect().await.ok()).await
+        connected(self.address).await
     }
 
     /// A client that every request is let in from.
@@ -73,6 +72,11 @@ impl Door {
         RateLimitServiceClient::with_interceptor(self.channel().await, Bearer(token))
     }
 
+    /// A client on a connection of its own to the door at `address`.
+    pub(crate) async fn client_of(address: SocketAddr) -> Client {
+        RateLimitServiceClient::with_interceptor(connected(address).await, Bearer(Some(TOKEN_OF_CHECKS)))
+    }
+
     /// Waits until its health says that it serves.
     pub(crate) async fn serves(&self) {
         let channel = self.channel().await;
@@ -82,6 +86,12 @@ impl Door {
         })
         .await;
     }
+}
+
+/// A channel to the door at `address`.
+async fn connected(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    until("the door to open", async || endpoint.connect().await.ok()).await
 }
 
 /// Waits until the gateway of `weir_sync` runs the current rules.

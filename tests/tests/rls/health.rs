@@ -1,7 +1,17 @@
 //! Health and reflection, and the end of both.
 
+use std::future::poll_fn;
+use std::time::Duration;
+
 use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::Request;
+use hyper::body::{Bytes, Frame};
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -13,10 +23,12 @@ use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
 use crate::answers::rules;
-use crate::door::Door;
+use crate::door::{Client, Door, descriptor, request};
 
 /// What health says of a door that is worth asking.
 pub(crate) const SERVING: i32 = ServingStatus::Serving as i32;
+/// More than a message may take.
+const DEADLINE: Duration = Duration::from_secs(15);
 const NOT_SERVING: i32 = ServingStatus::NotServing as i32;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -51,6 +63,40 @@ async fn who_watches_health_is_told_of_the_end_and_holds_nothing_up() {
     let told = async {
         assert_eq!(next().await, Some(NOT_SERVING));
         assert_eq!(next().await, None);
+    };
+    tokio::join!(door.weir_sync.end(), told);
+}
+
+#[tokio::test]
+async fn a_message_that_never_ends_is_not_waited_for() {
+    let door = Door::open("memory", &rules()).await;
+    let mut channel = door.channel().await;
+    poll_fn(|cx| channel.poll_ready(cx)).await.expect("a connection");
+    let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Status>>());
+    let asked = Request::post("/grpc.health.v1.Health/Check").header("content-type", "application/grpc");
+    let asked = channel.call(asked.body(Body::new(never)).expect("a request"));
+    let answer = timeout(DEADLINE, asked).await.expect("an answer in time").expect("an answer");
+    let status = Status::from_header_map(answer.headers()).expect("a status");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+}
+
+#[tokio::test]
+async fn while_it_drains_each_answer_says_so() {
+    let mut door = Door::open("memory", &rules()).await;
+    let (mut before, address) = (door.client().await, door.address);
+    let asked = || request([descriptor(&[("x-user", "ada")])]);
+    let sent_away = async |client: &mut Client| {
+        let answer = client.should_rate_limit(asked()).await.ok()?;
+        let said = answer.metadata().get("x-envoy-immediate-health-check-fail")?.to_str().ok()?.to_owned();
+        Some(said)
+    };
+    assert_eq!(sent_away(&mut before).await, None);
+    let told = async {
+        let said = until("to be sent away", async || sent_away(&mut before).await).await;
+        assert_eq!(said, "true");
+        // Whoever comes now is answered, too.
+        let mut after = Door::client_of(address).await;
+        assert_eq!(sent_away(&mut after).await.as_deref(), Some("true"));
     };
     tokio::join!(door.weir_sync.end(), told);
 }

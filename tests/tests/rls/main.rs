@@ -3,4 +3,5 @@
 mod answers;
 mod door;
 mod health;
+mod limits;
 mod refusals;

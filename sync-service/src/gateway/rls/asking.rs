@@ -6,13 +6,14 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::gateway::Ask;
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::gateway::{Ask, Beside};
 
 /// The most descriptors of a request, and the most entries of a descriptor.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -32,12 +33,14 @@ pub fn asks(request: &RateLimitRequest) -> Result<Vec<Ask>, Status> {
     for (index, descriptor) in descriptors.iter().enumerate() {
         judge(&format!("descriptors[{index}]"), descriptor)?;
     }
-    let ask = |(index, descriptor)| {
+    let parts: Arc<[String]> = match descriptors.len() {
+        1 => Arc::default(),
+        _ => descriptors.iter().map(part).collect(),
+    };
+    let ask = |(index, descriptor): (usize, &RateLimitDescriptor)| {
         let mut ask = ask(index, descriptor)?;
         claim(&mut ask, "domain", domain.clone());
-        if descriptors.len() > 1 {
-            claim(&mut ask, "beside", beside(index, descriptors));
-        }
+        ask.beside = (!parts.is_empty()).then(|| Beside { parts: Arc::clone(&parts), own: index });
         let hits = descriptor.hits_addend.unwrap_or_else(|| (*hits_addend).into()).max(1);
         let expected = || format!("expected at most {}, found {hits}", u32::MAX);
         ask.hits = u32::try_from(hits)
@@ -110,18 +113,16 @@ fn claim(ask: &mut Ask, name: &str, value: String) {
     ask.claims.push((vec![CLAIMS.into(), name.into()], value));
 }
 
-/// The descriptors but that at `own`, each as `;key=value,key=value;`.
-fn beside(own: usize, descriptors: &[RateLimitDescriptor]) -> String {
+/// A descriptor as those beside it see it: `;key=value,key=value;`.
+fn part(descriptor: &RateLimitDescriptor) -> String {
     let mut text = String::new();
-    for (_, descriptor) in descriptors.iter().enumerate().filter(|(index, _)| *index != own) {
-        for (number, Entry { key, value }) in descriptor.entries.iter().enumerate() {
-            text.push(if number == 0 { ';' } else { ',' });
-            push_escaped(&mut text, key);
-            text.push('=');
-            push_escaped(&mut text, value);
-        }
-        text.push(';');
+    for (number, Entry { key, value }) in descriptor.entries.iter().enumerate() {
+        text.push(if number == 0 { ';' } else { ',' });
+        push_escaped(&mut text, key);
+        text.push('=');
+        push_escaped(&mut text, value);
     }
+    text.push(';');
     text
 }
 

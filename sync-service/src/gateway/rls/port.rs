@@ -2,13 +2,15 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
 
 use super::health::Health;
 use super::service::{Limits, Service};
-use crate::connections::Connections;
+use crate::connections::{Connections, GO_ELSEWHERE};
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
@@ -19,6 +21,8 @@ pub struct Port {
     service: Arc<Service>,
     connections: Connections,
     health: Health,
+    /// Callers are told to go elsewhere.
+    is_draining: Arc<AtomicBool>,
 }
 
 impl Port {
@@ -32,19 +36,38 @@ impl Port {
     ) -> Self {
         let (health, of_health) = Health::new().await;
         let service = Service::new(gateway, of_health, secrets, metrics, limits);
-        Self { service: Arc::new(service), connections, health }
+        Self { service: Arc::new(service), connections, health, is_draining: Arc::default() }
     }
 
     /// Answers what comes to `listener`, until it is aborted; what is being answered then goes on.
     pub async fn accept(&self, listener: TcpListener) {
-        let service = Arc::clone(&self.service);
-        let answer = move |request, peer| Arc::clone(&service).respond(request, peer);
+        let (service, is_draining) = (Arc::clone(&self.service), Arc::clone(&self.is_draining));
+        let answer = move |request, peer| {
+            let (service, is_draining) = (Arc::clone(&service), Arc::clone(&is_draining));
+            async move {
+                let mut response = service.respond(request, peer).await;
+                if is_draining.load(Ordering::Relaxed) {
+                    response.headers_mut().insert(GO_ELSEWHERE, HeaderValue::from_static("true"));
+                }
+                response
+            }
+        };
         self.connections.accept(listener, answer, pending()).await;
     }
 
-    /// Has health say whether it serves.
+    /// Has health say whether it serves, unless callers are told to go elsewhere.
     pub async fn tell(&self, is_ready: bool) {
-        self.health.tell(is_ready).await;
+        if !self.is_draining.load(Ordering::Relaxed) {
+            self.health.tell(is_ready).await;
+        }
+    }
+
+    /// Tells callers to go elsewhere: by health, in each answer, and by closing the connections that there are once their
+    /// requests have ended. New ones are answered still.
+    pub async fn send_away(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+        self.health.tell(false).await;
+        self.connections.send_away();
     }
 
     /// How many connections there are.

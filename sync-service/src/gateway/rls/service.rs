@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use hyper::header::HeaderMap;
 use hyper::{Request, Response};
 use tokio::time::timeout;
 use tonic::Status;
@@ -32,6 +33,9 @@ use crate::secrets::Secrets;
 
 /// The path of the one method that needs a token.
 const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What the paths of methods begin with whose client asks again on the same stream, after an answer.
+const CONVERSATIONS: &str = "/grpc.reflection.";
 
 /// What a request may take.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +70,8 @@ impl Service {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Self {
-        let checks = RateLimitServiceServer::new(Checks { gateway });
+        let checks = Checks { gateway, metrics: Arc::clone(&metrics) };
+        let checks = RateLimitServiceServer::new(checks);
         let mut services = vec![
             served(checks.max_decoding_message_size(limits.body_bytes_max)),
             served(health.max_decoding_message_size(limits.body_bytes_max)),
@@ -83,14 +88,6 @@ impl Service {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Response<Body> {
-        let request = if request.uri().path() == CHECK_PATH {
-            match self.let_in(request, &peer).await {
-                Ok(request) => request,
-                Err(status) => return status.into_http(),
-            }
-        } else {
-            request.map(Body::new)
-        };
         let path = request.uri().path();
         let name = path.strip_prefix('/').and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let service = self.services.iter().find(|(known, _)| *known == name);
@@ -99,23 +96,21 @@ impl Service {
             let expected = format!("expected a method of {}, found {path}", names.join(", "));
             return Status::unimplemented(expected).into_http();
         };
-        service.serve(request).await
+        let request = if path.starts_with(CONVERSATIONS) {
+            Ok(request.map(Body::new))
+        } else {
+            self.let_in(request, &peer).await
+        };
+        match request {
+            Ok(request) => service.serve(request).await,
+            Err(status) => status.into_http(),
+        }
     }
 
-    /// A check that may be made, with its whole message.
+    /// A request that may be made, with its whole message.
     async fn let_in(&self, request: Request<Incoming>, peer: &Peer) -> Result<Request<Body>, Status> {
-        let asker = self.secrets.access.asker(bearer(request.headers()), Door::Check);
-        let asker = asker.map_err(|refused| {
-            self.secrets.refusals.log(peer.address.ip(), format!("{CHECK_PATH}: {refused:?}"));
-            match refused {
-                Refused::Door(name, _) => {
-                    Status::permission_denied(format!("the token `{name}` is for another door: expected one with the role `check` in check_token_file"))
-                }
-                _ => Status::unauthenticated("expected the metadata `authorization: Bearer` with a token of check_token_file"),
-            }
-        })?;
-        if let Some(asker) = asker {
-            self.metrics.count_use(&asker.name);
+        if request.uri().path() == CHECK_PATH {
+            self.let_ask(request.headers(), peer)?;
         }
         let (head, body) = request.into_parts();
         let Limits { body_timeout, body_bytes_max } = self.limits;
@@ -130,11 +125,30 @@ impl Service {
         })?;
         Ok(Request::from_parts(head, Body::new(Full::new(body.to_bytes()))))
     }
+
+    /// Lets in those who may check.
+    fn let_ask(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Status> {
+        let asker = self.secrets.access.asker(bearer(headers), Door::Check);
+        let asker = asker.map_err(|refused| {
+            self.secrets.refusals.log(peer.address.ip(), format!("{CHECK_PATH}: {refused:?}"));
+            match refused {
+                Refused::Door(name, _) => {
+                    Status::permission_denied(format!("the token `{name}` is for another door: expected one with the role `check` in check_token_file"))
+                }
+                _ => Status::unauthenticated("expected the metadata `authorization: Bearer` with a token of check_token_file"),
+            }
+        })?;
+        if let Some(asker) = asker {
+            self.metrics.count_use(&asker.name);
+        }
+        Ok(())
+    }
 }
 
 /// Makes the checks.
 struct Checks {
     gateway: Arc<Gateway>,
+    metrics: Arc<Metrics>,
 }
 
 #[tonic::async_trait]
@@ -145,6 +159,9 @@ impl RateLimitService for Checks {
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let asks = asking::asks(request.get_ref())?;
         let verdicts = join_all(asks.into_iter().map(|ask| self.gateway.check(ask))).await;
+        for verdict in &verdicts {
+            self.metrics.count_check("grpc", verdict.decision.as_str());
+        }
         answering::response(verdicts).map(tonic::Response::new)
     }
 }

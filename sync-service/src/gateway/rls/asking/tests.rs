@@ -1,3 +1,5 @@
+use weir_rules::request::{Attribute, Request as _};
+
 use super::*;
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
@@ -10,8 +12,15 @@ fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest
     RateLimitRequest { domain: "shop".into(), descriptors: descriptors.into(), hits_addend: 0 }
 }
 
-fn claims(ask: &Ask) -> Vec<(String, &str)> {
-    ask.claims.iter().map(|(path, value)| (path.join("."), value.as_str())).collect()
+/// All claims, as rules see them.
+fn claims(ask: &Ask) -> Vec<(String, String)> {
+    let beside = vec!["ratelimit".to_owned(), "beside".to_owned()];
+    let paths: Vec<_> = ask.claims.iter().map(|(path, _)| path.clone()).chain([beside]).collect();
+    let seen = |path: Vec<String>| {
+        let value = ask.clone().attribute(&Attribute::Claim(path.clone()))?;
+        Some((path.join("."), String::from_utf8(value).unwrap()))
+    };
+    paths.into_iter().filter_map(seen).collect()
 }
 
 #[test]
@@ -46,9 +55,20 @@ fn claims_say_a_descriptor_whole() {
         ("ratelimit.domain", "shop"),
         ("ratelimit.beside", ";c=;"),
     ];
-    assert_eq!(claims(&asks[0]), expected.map(|(name, value)| (name.to_owned(), value)));
+    assert_eq!(claims(&asks[0]), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let last = claims(&asks[1]);
-    assert!(last.contains(&("ratelimit.beside".to_owned(), ";a=1,b=x%3By%3Dz%2C%25,a=2;")), "{last:?}");
+    let beside = ("ratelimit.beside".to_owned(), ";a=1,b=x%3By%3Dz%2C%25,a=2;".to_owned());
+    assert!(last.contains(&beside), "{last:?}");
+}
+
+#[test]
+fn a_request_of_many_descriptors_takes_no_more_memory_than_it_has() {
+    let long = "x".repeat(4_000);
+    let asks = asks(&request(vec![descriptor(&[("a", &long)]); 64])).unwrap();
+    let held: usize = asks.iter().flat_map(|ask| &ask.claims).map(|(_, value)| value.len()).sum();
+    assert!(held < 2 * 64 * long.len(), "{held}");
+    let beside = &asks[0].beside.as_ref().unwrap().parts;
+    assert!(asks.iter().all(|ask| Arc::ptr_eq(&ask.beside.as_ref().unwrap().parts, beside)));
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! What a gateway counts, for `/metrics`: what a proxy's filter counts.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_limiter::counters::{Counters, Event};
+use weir_wire::messages::RULES_MAX;
+
+use crate::metrics::{Happened, Metrics, OfRule};
+
+/// The most rules that have metrics, however often rules are replaced; any beyond have none.
+const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
+/// What the names of an edge's metrics begin with.
+const PREFIX: &str = "weir.";
+
+/// Adds up what the workers count.
+pub(super) struct Counts {
+    metrics: Arc<Metrics>,
+    /// The rules that have metrics.
+    rules: Mutex<BTreeSet<String>>,
+}
+
+impl Counts {
+    /// Shown in `metrics`.
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, rules: Mutex::default() }
+    }
+
+    /// Makes a row for each of these rules, so that each shows zero before anything has happened. Returns those that have
+    /// rows; the others have an empty name.
+    pub(super) fn define(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        let mut known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut define = |name: String| {
+            if !known.contains(&name) {
+                if known.len() >= RULES_COUNTED_MAX {
+                    return String::new();
+                }
+                known.insert(name.clone());
+                for family in self.metrics.of_gateway() {
+                    let _ = family.get_or_create(&OfRule { rule: name.clone() });
+                }
+            }
+            name
+        };
+        names.map(&mut define).collect()
+    }
+
+    /// Adds what a worker counted since the last time, under rules of these names.
+    pub(super) fn add(&self, counters: &mut Counters, names: &[String]) {
+        for (event, name) in Event::METRICS {
+            let happened = u64::from(counters.take_event(event));
+            if happened > 0 {
+                let event = name.trim_start_matches(PREFIX);
+                self.metrics.gateway_events.get_or_create(&Happened { event }).inc_by(happened);
+            }
+        }
+        for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let counted = counters.take_rule(index);
+            let figures = [counted.allowed, counted.limited, counted.denied, counted.shadow_limited];
+            for (family, figure) in self.metrics.of_gateway().into_iter().zip(figures) {
+                if figure > 0 {
+                    family.get_or_create(&OfRule { rule: name.clone() }).inc_by(figure.into());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A gateway over a store in memory, without a door.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use weir_budget::divide::Terms;
+use weir_wire::messages::{Report, Version};
+
+use super::*;
+use crate::metrics::{Happened, Metrics, OfRule};
+use crate::store::Store;
+use crate::store::memory::Memory as Stored;
+use crate::store::rules::Put;
+
+/// Far above what anything takes here.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A gateway whose store has this document as its rules.
+struct Tried {
+    gateway: Arc<Gateway>,
+    exchange: Arc<Exchange>,
+    running: JoinHandle<()>,
+}
+
+impl Tried {
+    /// One of a fleet with two other POPs; it has just been started.
+    async fn begun(document: &Value) -> Self {
+        let store = Arc::new(Stored::new(1_000, Duration::from_mins(1)));
+        let put = Put { document: &document.to_string(), expected: None, note: "", from_file: false };
+        store.put_rules(&put).await.unwrap();
+        let (metrics, _) = Metrics::new("fra");
+        let hub = weir_budget::hub::Settings {
+            member: "fra/a".into(),
+            terms: Terms::default(),
+            pop_ttl_ns: 60_000_000_000,
+            pops_expected: 0,
+        };
+        let exchange = Arc::new(Exchange::new(store, Arc::new(metrics), hub));
+        for pop in ["ams1", "iad1"] {
+            let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
+            exchange.answer(Version::Latest, report).await;
+        }
+        exchange.listen().await.unwrap();
+        let timeout = Duration::from_secs(1);
+        let settings = Settings { pop: "gateway/fra/a".into(), keys: 1_000, key_secret: None, timeout };
+        let gateway = Arc::new(Gateway::new(&settings, Arc::clone(&exchange)).unwrap());
+        let running = tokio::spawn(Arc::clone(&gateway).run());
+        Self { gateway, exchange, running }
+    }
+
+    /// The same, once it is ready.
+    async fn ready(rules: Value) -> Self {
+        let tried = Self::begun(&json!({"rules": rules})).await;
+        tried.until(Gateway::is_ready).await;
+        tried
+    }
+
+    async fn until(&self, is_so: impl Fn(&Gateway) -> bool) {
+        let wait = async {
+            while !is_so(&self.gateway) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(DEADLINE, wait).await.expect("not in time");
+    }
+
+    async fn check(&self, path: &str, is_peek: bool) -> Verdict {
+        let ask = Ask { path: Some(path.into()), is_peek, ..Ask::default() };
+        timeout(DEADLINE, self.gateway.check(ask)).await.expect("an answer in time")
+    }
+
+    /// Ends it as a server does; what was counted is on the page then.
+    async fn end(&self) -> &Metrics {
+        self.running.abort();
+        self.gateway.part().await;
+        &self.exchange.metrics
+    }
+}
+
+/// A rule for all requests of a path.
+fn rule(name: &str, fields: &Value) -> Value {
+    let mut rule = json!({"name": name, "key": ["all"], "match": {"path": {"exact": format!("/{name}")}}});
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rule
+}
+
+#[tokio::test]
+async fn what_was_not_reported_yet_is_reported_at_the_end() {
+    // With a queue, a gateway ticks more often than it reports.
+    let queue = rule("queue", &json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 1}));
+    let tried = Tried::ready(json!([rule("orders", &json!({"rate": "100/d", "burst": 100})), queue])).await;
+    tried.running.abort();
+    for _ in 0..60 {
+        assert_eq!(tried.check("/orders", false).await.decision, Decision::Allow);
+    }
+    let charged = tried.exchange.metrics.tokens_charged.get();
+    let charged = tried.end().await.tokens_charged.get() - charged;
+    assert!(charged >= 60, "{charged}");
+}
+
+#[tokio::test]
+async fn its_first_answer_knows_the_fleet() {
+    let deny = json!({"rate": "100/d", "when_unsynced": "deny"});
+    let tried = Tried::begun(&json!({"rules": [rule("orders", &deny)]})).await;
+    let first = async {
+        loop {
+            let verdict = tried.check("/orders", false).await;
+            if verdict.rule.is_some() {
+                return verdict.decision;
+            }
+            assert_eq!(verdict.decision, Decision::Deny, "before it knows its rules");
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(timeout(DEADLINE, first).await.unwrap(), Decision::Allow);
+}
+
+#[tokio::test]
+async fn rules_that_it_cannot_read_let_nothing_through() {
+    let tried =
+        Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
+    tried.until(|gateway| gateway.has_reported.load(Ordering::Acquire)).await;
+    let verdict = tried.check("/orders", false).await;
+    assert_eq!((verdict.decision, verdict.rule), (Decision::Deny, None));
+    assert!(!tried.gateway.is_ready());
+}
+
+#[tokio::test]
+async fn a_peek_is_not_held_against_its_client() {
+    let penalty =
+        json!({"rate": "1/m", "burst": 1, "penalty": {"after": 3, "within": "1h", "deny_for": "5h"}});
+    let shadow = json!({"rate": "2/d", "burst": 2, "mode": "shadow"});
+    let tried = Tried::ready(json!([rule("login", &penalty), rule("shadow", &shadow)])).await;
+    assert_eq!(tried.check("/login", false).await.decision, Decision::Allow);
+    for _ in 0..20 {
+        assert_eq!(tried.check("/login", true).await.decision, Decision::Limit);
+        assert_eq!(tried.check("/shadow", true).await.decision, Decision::Allow);
+    }
+    let wait = tried.check("/login", false).await.standing.unwrap().retry_after;
+    assert!(wait < Duration::from_mins(2), "{wait:?}");
+    for _ in 0..3 {
+        tried.check("/shadow", false).await;
+    }
+    let metrics = tried.end().await;
+    let row = |rule: &str| OfRule { rule: rule.into() };
+    assert_eq!(metrics.gateway_shadow_limited.get_or_create(&row("shadow")).get(), 1);
+}
+
+#[tokio::test]
+async fn what_an_edge_counts_is_counted() {
+    let strict = json!({"rate": "2/d", "burst": 2, "strict": true});
+    let tried = Tried::ready(json!([rule("login", &strict), rule("quiet", &json!({"rate": "1/s"}))])).await;
+    for expected in [Decision::Allow, Decision::Allow, Decision::Limit] {
+        assert_eq!(tried.check("/login", false).await.decision, expected);
+    }
+    let metrics = tried.end().await;
+    for (rule, expected) in [("login", [2, 1, 0, 0]), ("quiet", [0; 4])] {
+        let row = OfRule { rule: rule.into() };
+        let figures = metrics.of_gateway().map(|family| family.get(&row).expect("a row").get());
+        assert_eq!(figures, expected, "{rule}");
+    }
+    assert!(metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" }).get() > 0);
+    let none = OfRule { rule: "none".into() };
+    assert!(metrics.gateway_allowed.get(&none).is_none(), "its own rule is for nobody");
+}
+
+#[tokio::test]
+async fn a_request_whose_client_leaves_holds_nothing() {
+    let queue = json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 10});
+    let tried = Tried::ready(json!([rule("queue", &queue)])).await;
+    // No turn comes.
+    tried.running.abort();
+    tried.check("/queue", false).await;
+    let held = || -> usize { tried.gateway.workers.iter().map(|worker| worker.state().held()).sum() };
+    for _ in 0..4 {
+        let ask = Ask { path: Some("/queue".into()), ..Ask::default() };
+        let left = timeout(Duration::from_millis(20), tried.gateway.check(ask)).await;
+        assert!(left.is_err(), "it is held");
+    }
+    assert_eq!(held(), 0);
+}
