@@ -268,6 +268,8 @@ async fn a_slot_that_moves_says_nothing_of_replicas() {
     let (log, _guard) = Log::start();
     let cluster = Cluster::start(CALM_MS).await;
     let store = waiting_at(&cluster.url()).await;
+    // A replica that has only just joined may have been late.
+    let warned = log.lines(" WARN ", "");
     // The first such name whose slot is the master's.
     let mut probed = String::new();
     for number in 0.. {
@@ -297,7 +299,7 @@ async fn a_slot_that_moves_says_nothing_of_replicas() {
         (waits().await >= before + 3).then_some(())
     })
     .await;
-    assert_eq!(log.lines(" WARN ", ""), Vec::<String>::new());
+    assert_eq!(log.lines(" WARN ", ""), warned);
 }
 
 #[tokio::test]
