@@ -17,8 +17,12 @@ use weir_rules::{Rule, RuleSet};
 pub(crate) const IS_HOST: bool = cfg!(feature = "nginx");
 
 /// How the host differs from others, for the edge.
-pub(crate) const RULES: HostRules =
-    HostRules { calls_from_answers: !IS_HOST, answers_grpc: !IS_HOST, has_heirs: !IS_HOST };
+pub(crate) const RULES: HostRules = HostRules {
+    calls_from_answers: !IS_HOST,
+    answers_grpc: !IS_HOST,
+    has_heirs: !IS_HOST,
+    hears_decisions: false,
+};
 
 /// What a rule set asks for that nginx cannot do, each with its place.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {

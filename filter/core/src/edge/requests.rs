@@ -232,7 +232,9 @@ impl Edge {
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> Decided<'_> {
-        asking.site.decided(&decision);
+        if self.host.hears_decisions {
+            asking.site.decided(&decision);
+        }
         match decision {
             Decision::Allow { strictest, hold_ns, afterwards } => {
                 asking.open.afterwards = afterwards;

@@ -52,10 +52,12 @@ pub struct HostRules {
     pub answers_grpc: bool,
     /// Whether other workers live on when one ends, and can report what it did not.
     pub has_heirs: bool,
+    /// Whether [`Site::decided`] is to be called.
+    pub hears_decisions: bool,
 }
 
 impl Default for HostRules {
     fn default() -> Self {
-        Self { calls_from_answers: true, answers_grpc: true, has_heirs: true }
+        Self { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false }
     }
 }

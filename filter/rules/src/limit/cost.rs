@@ -42,7 +42,10 @@ impl Cost {
                 }
             }
         };
-        once.saturating_mul(request.times())
+        match request.times() {
+            1 => once,
+            times => once.saturating_mul(times),
+        }
     }
 
     /// The most that a request may take.
