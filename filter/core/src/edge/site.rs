@@ -45,6 +45,7 @@ pub trait Site: Slots + Shared {
 
 /// How hosts differ.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "hosts differ in one without the others")]
 pub struct HostRules {
     /// Whether calls may be made from within the callback for an answer.
     pub calls_from_answers: bool,
