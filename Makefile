@@ -32,7 +32,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -92,7 +92,9 @@ WASM_BYTES_MAX := 393216
 # Makes the module a tenth smaller before it is shipped. The features are those that rustc uses. If rustc starts to use
 # another one, wasm-opt refuses the module. The lowest 1,024 bytes of memory are the end of the stack, so an address and
 # a small offset never wrap around: a load or a store can add the offset itself.
-WASM_OPT := wasm-opt -O3 --low-memory-unused --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
+# --reorder-functions gives the functions that are called most the shortest numbers; --strip-producers drops a list of tools.
+WASM_OPT := wasm-opt -O3 --low-memory-unused --reorder-functions --strip-producers \
+	--enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
 # $(1) is what cargo built, $(2) the name of what is shipped. It is renamed once it is complete, because a test or an
 # Envoy may be reading the old file.
 ship = $(WASM_OPT) "$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/$(1).wasm" -o "$(CARGO_TARGET_DIR)/$(2).new" && \
@@ -191,7 +193,7 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync ## every benchmark, into docs/benchmarks.md (30 minutes)
+bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (35 minutes)
 
 bench-envoy: cargo cc redis-server envoy wasm empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
@@ -216,6 +218,13 @@ instructions-baseline: cargo cc valgrind ## write the present counts as the new 
 bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, a cluster, 1,000 POPs (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
+
+# limitador's rows need its binary; the benchmark says how to build it. `make bench-gateway QUICK=1` takes a minute, and
+# only prints.
+export WEIR_LIMITADOR ?= $(HOME)/.cache/weir-bench/limitador-server
+bench-gateway: cargo cc redis-server envoy sync ## only the gateway, beside a minimal service and limitador (6 minutes)
+	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
+	cargo run -q --locked --release -p weir-tests --bin bench_gateway -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
 # Not part of `make test`, because it is a search. It starts from random inputs that are long enough to be a rule set;
 # libFuzzer's own start with one byte. The corpus stays in tests/fuzz/corpus, findings in tests/fuzz/artifacts.

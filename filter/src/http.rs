@@ -4,17 +4,22 @@ use weir_limiter::edge::Response;
 use weir_rules::claim;
 use weir_rules::request::{Attribute, Request};
 
-use crate::host::{self, Headers};
+use crate::host::{self, Headers, Status};
 use crate::{memory, nginx};
 
-/// The property path of a claim: where Envoy's JWT filter puts a token's claims by default, then the names.
-fn claim_path(names: &[String]) -> String {
-    let mut path = String::from("metadata\0filter_metadata\0envoy.filters.http.jwt_authn");
+/// Where Envoy's JWT filter puts a token's claims by default.
+const CLAIMS: &str = "metadata\0filter_metadata\0envoy.filters.http.jwt_authn";
+/// Where all of its filters put what they find.
+const METADATA: &str = "metadata\0filter_metadata";
+
+/// The text of a value that a filter found: under `place`, at the path of these names.
+fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
+    let mut path = String::from(place);
     for name in names {
         path.push('\0');
         path.push_str(name);
     }
-    path
+    host::property(&path).map(claim::as_text)
 }
 
 /// The request in the host's current context.
@@ -32,7 +37,7 @@ impl Request for HostRequest {
             Attribute::Authority => host::header(Headers::Request, ":authority"),
             Attribute::Header(name) => host::header(Headers::Request, name),
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
-            Attribute::Claim(path) => host::property(&claim_path(path)).map(claim::as_text),
+            Attribute::Claim(path) => metadata(CLAIMS, path),
         };
         // If a route has no name, Envoy gives an empty one.
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
@@ -63,6 +68,14 @@ impl Response for HostResponse {
         // If the host does not take a header, the response goes on without it.
         let _ = host::add_header(Headers::Response, name, value);
     }
+
+    fn bytes(&mut self) -> u64 {
+        host::property("response\0size").ok().and_then(number).unwrap_or(0)
+    }
+
+    fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {
+        metadata(METADATA, path).ok()
+    }
 }
 
 /// A response's status; 0 if the host does not say.
@@ -70,11 +83,6 @@ impl Response for HostResponse {
 pub(crate) fn status(of: Headers) -> u16 {
     let status = host::header(of, ":status").ok();
     status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
-}
-
-/// The size in bytes of the response in the host's current context, once it is complete.
-pub(crate) fn response_size() -> u64 {
-    host::property("response\0size").ok().and_then(number).unwrap_or(0)
 }
 
 /// Reads a property that is a number; on nginx it is text.

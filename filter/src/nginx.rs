@@ -5,6 +5,7 @@
 //! the feature `nginx`, keeps to what nginx accepts, and the other module pays nothing for it.
 
 use weir_limiter::edge::HostRules;
+use weir_rules::after::After;
 use weir_rules::{Rule, RuleSet};
 
 /// Whether this is the module for nginx. On nginx:
@@ -26,16 +27,25 @@ pub(crate) const RULES: HostRules = HostRules {
 
 /// What a rule set asks for that nginx cannot do, each with its place.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
-    let refused = rules.rules().iter().filter(|rule| IS_HOST && rule.algorithm.holds_requests());
-    let mut places: Vec<u16> = refused.map(Rule::place).collect();
-    places.dedup();
-    let refusal = |place| {
-        format!(
-            "rules[{place}].queue: expected none, because nginx cannot hold a request until its turn: without a \
-             queue, what is above the rate is limited at once"
-        )
-    };
-    places.into_iter().map(refusal).collect()
+    let is_refused = |rule: &&Rule| IS_HOST && refusal(rule).is_some();
+    let mut refused: Vec<&Rule> = rules.rules().iter().filter(is_refused).collect();
+    refused.dedup_by_key(|rule| rule.place());
+    let told = |rule: &Rule| format!("rules[{}].{}", rule.place(), refusal(rule).unwrap_or_default());
+    refused.into_iter().map(told).collect()
+}
+
+/// The field of a rule that nginx cannot do as it says, and why.
+fn refusal(rule: &Rule) -> Option<&'static str> {
+    if rule.algorithm.holds_requests() {
+        return Some(
+            "queue: expected none, because nginx cannot hold a request until its turn: without a queue, what is above \
+             the rate is limited at once",
+        );
+    }
+    matches!(rule.after.as_deref(), Some(After::Metadata { .. })).then_some(
+        "cost.after.metadata: expected status, header or response_bytes_per, because nothing finds metadata in nginx's \
+         responses",
+    )
 }
 
 /// The store that this many slots need, in MiB: a slab of 1 KiB for each, and as much again for the allocator's own

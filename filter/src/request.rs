@@ -7,7 +7,7 @@ use weir_limiter::edge::{Answered, Open};
 
 use crate::calls;
 use crate::host::{self, Action};
-use crate::http::{HostResponse, response_size};
+use crate::http::HostResponse;
 use crate::worker::Worker;
 
 /// One request. Without a worker (no good configuration yet) it lets everything through.
@@ -56,14 +56,14 @@ impl RequestContext {
         Action::Continue
     }
 
-    /// Its response is complete, or never will be: charges the costs that its size tells. What is left after that
-    /// is released when the context is dropped.
+    /// Its response is complete, or never will be: charges the costs that its size tells, or its metadata. What is left
+    /// after that is released when the context is dropped.
     pub(crate) fn on_end(&mut self) {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())
         {
             let Worker { edge, process, clock, .. } = &mut *worker;
-            edge.response_sent(&mut self.open, response_size, process, clock.now());
+            edge.response_sent(&mut self.open, &mut HostResponse, process, clock.now());
         }
     }
 }

@@ -132,7 +132,11 @@ fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
         return None;
     }
-    let later = if rule.after.is_some() { " What responses cost comes on top." } else { "" };
+    let later = match rule.after {
+        Some(_) if rule.reserves => " What responses cost beyond what is reserved comes on top.",
+        Some(_) => " What responses cost comes on top.",
+        None => "",
+    };
     let pops = u64::from(fleet.pops);
     let at_all = u64::from(rule.algorithm.limit()) * pops;
     let told = match &rule.algorithm {

@@ -4,17 +4,16 @@
 //! all places are taken and one more comes, the connection that has waited longest for a request gives up its place, so
 //! that idle connections keep nobody out. The newcomer waits only while all others are being answered.
 
+mod seats;
 mod timely;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,13 +26,14 @@ use hyper_util::server::conn::auto;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::access::credentials::{Credential, Pops};
 use crate::secrets::Secrets;
 use crate::tls;
+use seats::{Busy, Seat, Waiting};
 use timely::Timely;
 
 /// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
@@ -46,6 +46,8 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const LAST_WORDS: Duration = Duration::from_millis(10);
 /// The most requests at a time on a connection of HTTP/2.
 const STREAMS_MAX: u32 = 1_000;
+/// The most answers at a time, on one connection, that do not end by themselves.
+pub const LASTING_MAX: usize = 16;
 
 /// What requests travel in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,20 @@ pub struct Peer {
     pub address: SocketAddr,
     /// What its certificate is good for, if it showed one.
     pub certificate: Option<Arc<Credential<Pops>>>,
+    /// Free places for answers that do not end by themselves.
+    lasting: Arc<Semaphore>,
+}
+
+impl Peer {
+    fn new(address: SocketAddr, certificate: Option<Arc<Credential<Pops>>>) -> Self {
+        Self { address, certificate, lasting: Arc::new(Semaphore::new(LASTING_MAX)) }
+    }
+
+    /// A place for an answer that does not end by itself. The connection has few: each takes memory, and needs no more
+    /// requests.
+    pub fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        Arc::clone(&self.lasting).try_acquire_owned()
+    }
 }
 
 /// The connections of one listener.
@@ -262,7 +278,7 @@ async fn begun(
     let timely = |stream: Pin<Box<dyn Duplex>>| TokioIo::new(Timely::new(stream, limits.answer_timeout));
     let secured = secrets.and_then(|secrets| Some((secrets, secrets.tls.as_ref()?)));
     let Some((secrets, tls)) = secured else {
-        return Some((timely(stream), Peer { address, certificate: None }));
+        return Some((timely(stream), Peer::new(address, None)));
     };
     match tls.acceptor(protocol.alpn()).accept(stream).await {
         Ok(stream) => {
@@ -273,7 +289,7 @@ async fn begun(
                     "a certificate without a DNS name (subjectAltName), expected the name of its POP";
                 secrets.refusals.log(address.ip(), reason.to_owned());
             }
-            let peer = Peer { address, certificate: bearer.map(Arc::new) };
+            let peer = Peer::new(address, bearer.map(Arc::new));
             Some((timely(Box::pin(stream)), peer))
         }
         // Such as a client that speaks plain HTTP, or one whose certificate is not of our authorities.
@@ -312,115 +328,6 @@ impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
 /// What hyper reads from.
 type Stream = TokioIo<Timely<Pin<Box<dyn Duplex>>>>;
-
-/// The connections that wait for a request, longest first.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// By the number of their turn.
-    by_turn: Mutex<BTreeMap<u64, Arc<Notify>>>,
-    turns: AtomicU64,
-    /// Notified when one more begins to wait.
-    begins: Notify,
-}
-
-impl Waiting {
-    fn by_turn(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notify>>> {
-        self.by_turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether there was one to close.
-    fn close_longest(&self) -> bool {
-        let longest = self.by_turn().pop_first();
-        longest.map(|(_, close)| close.notify_one()).is_some()
-    }
-}
-
-/// One connection among those that wait.
-#[derive(Debug)]
-struct Seat {
-    waiting: Arc<Waiting>,
-    close: Arc<Notify>,
-    turn: AtomicU64,
-    /// Requests that are being answered.
-    requests: AtomicU32,
-    /// Counts the connections.
-    open: Gauge,
-}
-
-impl Seat {
-    fn new(waiting: &Arc<Waiting>, open: &Gauge) -> Self {
-        let place = Self {
-            waiting: Arc::clone(waiting),
-            close: Arc::default(),
-            turn: AtomicU64::new(0),
-            requests: AtomicU32::new(0),
-            open: open.clone(),
-        };
-        place.open.inc();
-        place.wait();
-        place
-    }
-
-    fn wait(&self) {
-        self.wait_in(&mut self.waiting.by_turn());
-        self.waiting.begins.notify_waiters();
-    }
-
-    fn wait_in(&self, by_turn: &mut BTreeMap<u64, Arc<Notify>>) {
-        let turn = self.waiting.turns.fetch_add(1, Ordering::Relaxed);
-        self.turn.store(turn, Ordering::Relaxed);
-        by_turn.insert(turn, Arc::clone(&self.close));
-    }
-
-    fn is_busy(&self) -> bool {
-        self.requests.load(Ordering::Relaxed) > 0
-    }
-
-    /// One request more. The first and the last of several may meet, so these count under the lock.
-    fn begin(&self) {
-        let mut by_turn = self.waiting.by_turn();
-        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
-            by_turn.remove(&self.turn.load(Ordering::Relaxed));
-        }
-    }
-
-    /// One request less.
-    fn end(&self) {
-        let mut by_turn = self.waiting.by_turn();
-        if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.wait_in(&mut by_turn);
-            drop(by_turn);
-            self.waiting.begins.notify_waiters();
-        }
-    }
-
-    fn leave(&self) {
-        self.waiting.by_turn().remove(&self.turn.load(Ordering::Relaxed));
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.open.dec();
-        self.leave();
-    }
-}
-
-/// A request that is being answered: its connection does not wait meanwhile.
-struct Busy(Arc<Seat>);
-
-impl Busy {
-    fn new(place: &Arc<Seat>) -> Self {
-        place.begin();
-        Self(Arc::clone(place))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
 
 #[cfg(test)]
 mod tests;

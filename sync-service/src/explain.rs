@@ -142,6 +142,9 @@ fn counted(
         (Mode::Enforce, percent) => format!("enforced for {percent} % of its keys, else in shadow"),
     };
     let cost = match &rule.after {
+        Some(_) if rule.reserves => {
+            format!("reserves {}, and costs what its response says", rule.cost.of(request))
+        }
         Some(_) => "costs what its response says".into(),
         None => format!("costs {}", rule.cost.of(request)),
     };

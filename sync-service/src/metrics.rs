@@ -73,7 +73,7 @@ pub struct RefusedClaim {
 /// What was decided of a check, and at which door.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Checked {
-    /// `http` (`/v1/check`), `limit` (`/ratelimit/check`) or `grpc`.
+    /// `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
     pub door: &'static str,
     /// `allow`, `limit`, `deny` (it could not be checked) or `block`.
     pub decision: &'static str,
@@ -213,6 +213,10 @@ metrics! {
     gateway_shadow_limited: Family<OfRule, Counter>;
     /// What else happened at the gateway, by the names of an edge's metrics.
     gateway_events: Family<Happened, Counter>;
+    /// Streams of clients that decide by quotas they are assigned.
+    gateway_quota_streams: Gauge;
+    /// Buckets that these report.
+    gateway_quota_buckets: Gauge;
     /// How long ago the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
 }
@@ -253,6 +257,17 @@ impl Metrics {
     /// Counts a check at a door of the gateway.
     pub fn count_check(&self, door: &'static str, decision: &'static str) {
         self.gateway_checks.get_or_create(&Checked { door, decision }).inc();
+    }
+
+    /// Counts requests that a client of the gateway decided for itself.
+    pub fn count_checks(&self, door: &'static str, decision: &'static str, count: u64) {
+        self.gateway_checks.get_or_create(&Checked { door, decision }).inc_by(count);
+    }
+
+    /// Says how many streams and buckets of quotas there are.
+    pub fn set_quotas(&self, (streams, buckets): (usize, usize)) {
+        self.gateway_quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
+        self.gateway_quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
     }
 
     /// What the gateway counts of each rule: allowed, limited, denied, limited in shadow.

@@ -68,7 +68,9 @@ impl Problem {
 
     /// A report of a rule that only gateways draw for.
     pub fn gateways_rule(rule: &str) -> Self {
-        let detail = format!("found a report of {rule}: these budgets are for POST /ratelimit/check alone");
+        let detail = format!(
+            "found a report of {rule}: these budgets are for POST /ratelimit/check and for limits of descriptors"
+        );
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 

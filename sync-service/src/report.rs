@@ -82,10 +82,16 @@ impl Exchange {
     /// Asks the store all that a report needs, at once: over Redis it is one round trip.
     async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
         let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
+        let register = async {
+            match pending.registered() {
+                Some(pops) => Ok(pops),
+                None => self.store.register(pending.pop()).await,
+            }
+        };
         let (accounts, drawn, pops) = tokio::join!(
             self.store.charge(&batch),
             self.store.draw(pending.pop(), pending.draws()),
-            self.store.register(pending.pop())
+            register
         );
         Answers { accounts, drawn, pops }
     }

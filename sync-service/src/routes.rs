@@ -40,7 +40,7 @@ type Answered = Result<Response, Problem>;
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/check, /ratelimit/check, /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/check, /v1/settle, /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -129,10 +129,16 @@ impl Routes {
             ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/check", &Method::POST) => self.check(request).await,
+            ("/v1/settle", &Method::POST) => self.settle(request).await,
             ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
-            (messages::REPORT_PATH | "/v1/rules/rollback" | "/v1/check" | "/ratelimit/check", _) => {
-                Err(Problem::method_not_allowed("POST"))
-            }
+            (
+                messages::REPORT_PATH
+                | "/v1/rules/rollback"
+                | "/v1/check"
+                | "/v1/settle"
+                | "/ratelimit/check",
+                _,
+            ) => Err(Problem::method_not_allowed("POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
             ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
@@ -194,9 +200,9 @@ impl Routes {
             self.metrics.count_report("forbidden");
             return Err(Problem::gateways_name(&report.pop));
         }
-        if report.rules.iter().any(|rule| rule.name == limit::RULE) {
+        if let Some(rule) = report.rules.iter().find(|rule| limit::RULES.contains(&rule.name.as_str())) {
             self.metrics.count_report("forbidden");
-            return Err(Problem::gateways_rule(limit::RULE));
+            return Err(Problem::gateways_rule(&rule.name));
         }
         let reporter = reporters.iter().find(|reporter| reporter.scope.covers(&report.pop));
         let reporter = reporter.ok_or_else(|| {

@@ -6,6 +6,7 @@
 
 pub mod artefact;
 pub mod bench;
+pub mod bench_gateway;
 pub mod bench_native;
 pub mod bench_sync;
 pub mod cases;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::wait::until;
 
 /// Lines of a log that a failing test shows.
@@ -88,6 +90,16 @@ impl Process {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+}
+
+/// Waits until this program is told to end, by SIGINT or SIGTERM, and says so.
+pub async fn told_to_end() -> String {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return "no signals".into() };
+    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return "no signals".into() };
+    tokio::select! {
+        _ = terminate.recv() => "ended by SIGTERM".into(),
+        _ = interrupt.recv() => "ended by SIGINT".into(),
     }
 }
 

@@ -8,9 +8,10 @@ use prost::Message as _;
 
 /// The protos, and beside them what is generated from them.
 const FOLDER: &str = "../sync-service/src/gateway/proto";
-/// The proto of the service, from which the others are found.
-const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
-/// What reflection tells clients of the service.
+/// The protos of the services, from which the others are found.
+const SERVICES: [&str; 2] =
+    ["envoy/service/ratelimit/v3/rls.proto", "envoy/service/rate_limit_quota/v3/rlqs.proto"];
+/// What reflection tells clients of the services.
 const DESCRIPTORS: &str = "descriptors.bin";
 /// With this variable the code is written instead of compared.
 const WRITE: &str = "WEIR_WRITE_PROTO";
@@ -21,7 +22,7 @@ fn folder() -> PathBuf {
 
 /// Every file that the protos make, by its name.
 fn generated() -> BTreeMap<String, Vec<u8>> {
-    let descriptors = protox::compile([SERVICE], [folder()]).unwrap_or_else(|e| panic!("{e:?}"));
+    let descriptors = protox::compile(SERVICES, [folder()]).unwrap_or_else(|e| panic!("{e:?}"));
     let into = tempfile::tempdir().expect("a temporary folder");
     let builder = tonic_prost_build::configure()
         .build_transport(false)
@@ -35,7 +36,7 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
         (entry.file_name().to_string_lossy().into_owned(), text)
     };
     let mut files: BTreeMap<_, _> = entries.map(file).collect();
-    // Nobody who asks for the service's shape needs the comments.
+    // Reflection tells a service's shape, without the comments.
     let mut plain = descriptors;
     plain.file.iter_mut().for_each(|file| file.source_code_info = None);
     files.insert(DESCRIPTORS.into(), plain.encode_to_vec());
@@ -45,7 +46,7 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn the_generated_code_is_what_the_protos_say() {
     let files = generated();
-    assert!(files.len() > 4, "expected a file for each package, found {:?}", files.keys());
+    assert!(files.len() > 5, "expected a file for each package, found {:?}", files.keys());
     let is_writing = env::var_os(WRITE).is_some();
     for (name, bytes) in files {
         let path = folder().join(&name);

@@ -63,11 +63,8 @@ fn at(us: u64) -> Time {
 
 /// What the budget answers to `report` when it arrives.
 fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
-    let claims: Vec<_> = report
-        .keys
-        .iter()
-        .map(|key| Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead })
-        .collect();
+    let claims: Vec<_> =
+        report.keys.iter().map(|key| Claim::of(report.epoch(key), key.admitted, key.ahead)).collect();
     let Some(rule) = report.rules.first() else {
         return Reply { sequence: report.sequence, pops: 2, settled: Settled::All, ..Reply::default() }
             .encode();

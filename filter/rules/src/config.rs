@@ -137,7 +137,8 @@ fn sync(item: &Item<'_>) -> Option<SyncConfig> {
 fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
     let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX);
     if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
-        let expected = format!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
+        let expected =
+            format_args!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
         fields.note_at("key_secret", expected);
     }
     text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
@@ -182,12 +183,10 @@ mod tests {
             errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
         };
         let expected = |rest: &str| [format!("rules[0].{rest}")];
-        for algorithm in ["sliding_log", "leaky_bucket"] {
-            let strict = "strict: expected only with algorithm: token_bucket, fixed_window or sliding_window";
-            assert_eq!(of(algorithm, r#""strict": true"#), expected(strict), "{algorithm}");
-        }
-        for algorithm in ["fixed_window", "sliding_window"] {
-            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or a strict fixed_window or sliding_window";
+        let strict = "strict: expected only with algorithm: token_bucket, fixed_window, sliding_window, sliding_log or concurrency";
+        assert_eq!(of("leaky_bucket", r#""strict": true"#), expected(strict));
+        for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or a strict fixed_window, sliding_window, sliding_log or concurrency";
             assert_eq!(of(algorithm, r#""when_unsynced": "share""#), expected(or_strict), "{algorithm}");
             let shared = "floors: expected only with algorithm: token_bucket, which POPs share";
             assert_eq!(
@@ -197,6 +196,34 @@ mod tests {
             );
             assert_eq!(of(algorithm, r#""strict": true, "when_unsynced": "share""#), [""; 0], "{algorithm}");
         }
+    }
+
+    #[test]
+    fn a_log_that_the_fleet_keeps_is_longer_than_a_pops() {
+        let of = |rest: &str| {
+            let rule =
+                format!(r#"{{"name": "a", "key": ["client_address"], "algorithm": "sliding_log", {rest}}}"#);
+            errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
+        };
+        let at = |place: &str, most: u32| {
+            [format!(
+                "rules[0].{place}: expected a limit from 1 to {most} for sliding_log, 1000 with `strict: true`: or use sliding_window"
+            )]
+        };
+        assert_eq!(of(r#""rate": "17/m""#), at("rate", 16));
+        assert_eq!(of(r#""rate": "17/m", "strict": false"#), at("rate", 16));
+        assert_eq!(of(r#""rate": "1000/m", "strict": true"#), [""; 0]);
+        assert_eq!(of(r#""rate": "1001/m", "strict": true"#), at("rate", 1_000));
+        let tier =
+            r#""rate": "500/m", "strict": true, "tiers": [{"name": "t", "when": {"methods": ["GET"]}, "#;
+        assert_eq!(of(&format!(r#"{tier}"times": 2}}]"#)), [""; 0]);
+        assert_eq!(
+            of(&format!(r#"{tier}"times": 3}}]"#)),
+            ["rules[0].tiers[0].times: expected less: 3 times the rule's quota is too much"]
+        );
+        assert_eq!(of(&format!(r#"{tier}"rate": "1001/m"}}]"#)), at("tiers[0].rate", 1_000));
+        let wider = r#""rate": "500/m", "strict": true, "wider": [{"ipv4": 24, "times": 3}]"#;
+        assert!(of(wider)[0].starts_with("rules[0].wider[0]: expected no more than"), "{:?}", of(wider));
     }
 
     #[test]

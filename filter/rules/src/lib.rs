@@ -35,6 +35,7 @@ pub mod request;
 pub mod response;
 mod rule;
 mod rule_set;
+pub mod sorting;
 
 pub use key::fleet_secret;
 pub use limit::{after, algorithm, cost, penalty};

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::calendar::Calendar;
+use crate::calendar::{Calendar, LENGTH_S_MAX};
+use crate::quota::TOKENS_MAX;
+
+/// The most tokens of a budget that remembers each of them.
+pub const LOG_MAX: u32 = 1_000;
 
 /// How a budget gets back what was taken of it. All but the steady one need a strict rule: the fleet counts what it has
 /// debited, not what POPs say later.
@@ -16,14 +20,20 @@ pub enum Law {
     /// The same, but what the window before took counts on, for the part of it that a window ending now would still
     /// cover. All windows are of one length.
     Sliding(Calendar),
+    /// Each token so many seconds after it was spent, 1 to [`LENGTH_S_MAX`]. The budget remembers all of them, so it has
+    /// [`LOG_MAX`] at most.
+    Log(u32),
+    /// Each place when its request ends: the budget counts requests in flight, each for so many seconds at most, 1 to
+    /// [`LENGTH_S_MAX`]. A POP says of a place that it gives back that it is spent.
+    InFlight(u32),
 }
 
 impl Law {
     /// Whose windows it goes by.
     pub const fn windows(self) -> Option<Calendar> {
         match self {
-            Self::Steady => None,
             Self::Window(calendar) | Self::Sliding(calendar) => Some(calendar),
+            Self::Steady | Self::Log(_) | Self::InFlight(_) => None,
         }
     }
 
@@ -32,12 +42,32 @@ impl Law {
         matches!(self, Self::Window(_))
     }
 
+    /// For how long a token counts once it is spent, in microseconds, if each comes back by itself.
+    pub const fn counts_us(self) -> Option<u64> {
+        match self {
+            Self::Log(length_s) => Some(length_s as u64 * 1_000_000),
+            Self::InFlight(_) => Some(0),
+            Self::Steady | Self::Window(_) | Self::Sliding(_) => None,
+        }
+    }
+
+    /// For how long a request counts at most once it has begun, in microseconds; none if it takes tokens for good.
+    pub const fn expires_us(self) -> u64 {
+        if let Self::InFlight(expires_s) = self { expires_s as u64 * 1_000_000 } else { 0 }
+    }
+
+    /// The most tokens that its budget may have.
+    pub const fn tokens_max(self) -> u32 {
+        if let Self::Log(_) = self { LOG_MAX } else { TOKENS_MAX }
+    }
+
     /// Whether it keeps to its bounds.
     pub fn is_valid(self) -> bool {
         match self {
             Self::Steady => true,
             Self::Window(calendar) => calendar.is_valid(),
             Self::Sliding(calendar) => calendar.is_valid() && calendar.even().is_some(),
+            Self::Log(length_s) | Self::InFlight(length_s) => length_s > 0 && length_s <= LENGTH_S_MAX,
         }
     }
 }
@@ -56,8 +86,16 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_some_time_long_and_at_most_as_long_as_a_window() {
+        for law in [Law::Log, Law::InFlight] {
+            let is_valid = |length_s| law(length_s).is_valid();
+            assert_eq!([0, 1, LENGTH_S_MAX, LENGTH_S_MAX + 1].map(is_valid), [false, true, true, false]);
+        }
+    }
+
+    #[test]
     fn what_is_no_law_is_not_read_as_one() {
-        for bytes in [&[3, 0][..], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
+        for bytes in [&[5, 0][..], &[3], &[4], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
             assert!(postcard::from_bytes::<Law>(bytes).is_err(), "{bytes:?}");
         }
     }

@@ -23,8 +23,8 @@ pub struct Sharing {
     pub local_burst: u32,
     /// The regions that have a floor.
     pub floors: Vec<Floor>,
-    /// How the budget refills. Unless that is steadily, only with `strict`, without floors, and with a `local_burst` of the
-    /// whole burst.
+    /// How the budget refills. Unless that is steadily, only with `strict`, without floors, with a `local_burst` of the
+    /// whole burst, and with a burst of at most [`Law::tokens_max`].
     pub law: Law,
 }
 
@@ -61,6 +61,7 @@ impl Sharing {
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
         (1..=quota.burst()).contains(&self.local_burst)
             && (self.law == Law::Steady || self.is_plain(quota) && self.law.is_valid())
+            && quota.burst() <= self.law.tokens_max()
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
@@ -117,6 +118,16 @@ mod tests {
         assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
         for law in [Law::Window(Calendar::MonthAt(0)), Law::Sliding(Calendar::Month)] {
             assert!(!Sharing { law, ..daily(&[]) }.fits(quota), "{law:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_strict_and_bounded() {
+        for (burst, fits) in [(1_000, true), (1_001, false)] {
+            let quota = Quota::new(Rate::new(burst, Period::Day).unwrap(), burst).unwrap();
+            let log = Sharing { strict: true, law: Law::Log(60), ..Sharing::of(quota) };
+            assert_eq!(log.fits(quota), fits, "{burst}");
+            assert!(!Sharing { strict: false, ..log }.fits(quota));
         }
     }
 }

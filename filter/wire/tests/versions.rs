@@ -1,6 +1,8 @@
 //! The two versions of the messages that each end reads.
 
-use weir_wire::messages::{Allowance, Key, Message, Reply, Report, Rule, Settled, Version, WireError};
+use weir_wire::messages::{
+    Allowance, HELD_MS_MAX, Held, Key, Message, Reply, Report, Rule, Settled, Version, WireError,
+};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
@@ -18,7 +20,7 @@ fn reply(settled: Settled) -> Reply {
 
 fn encoded(version: Version) -> Vec<u8> {
     let mut bytes = report().encode();
-    version.put(&mut bytes);
+    Report::put(version, &mut bytes);
     bytes
 }
 
@@ -42,7 +44,12 @@ fn both_are_read_and_the_version_is_told() {
 fn messages_of_the_version_before_have_the_bytes_that_they_always_had() {
     let said = encoded(Version::Before);
     assert_eq!(&said[..7], b"\x05\x04fra1\x00");
-    assert_eq!(said[1..], report().encode()[1..], "reports have not changed");
+    let now = report().encode();
+    assert_eq!(
+        (&said[1..], now.last()),
+        (&now[1..now.len() - 1], Some(&0)),
+        "what is held is the end of a report"
+    );
     for (settled, byte) in [(Settled::None, 0), (Settled::All, 1), (Settled::But(vec![0b10]), 0)] {
         // Version, sequence, POPs, no guess; a bool; a count of grants, all warm; all else is nothing.
         let expected = [5, 1, 1, 0, byte, 3, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -63,5 +70,30 @@ fn settled_says_it_of_each_key() {
     for bytes in [0, 2, 1_000] {
         let wrong = reply(Settled::But(vec![0; bytes])).encode();
         assert_eq!(Reply::decode(&wrong), Err(WireError::Limit("settled")), "{bytes}");
+    }
+}
+
+#[test]
+fn a_report_says_which_epochs_are_held_and_for_how_long() {
+    let held = |key, for_ms| Held { key, for_ms };
+    let said = |held: &[Held], strict| {
+        let mut report = report();
+        report.rules[0].sharing.strict = strict;
+        Report { held: held.to_vec(), ..report }
+    };
+    let two = said(&[held(0, 60_000), held(2, 0)], true);
+    let read = Report::decode(&two.encode()).unwrap();
+    assert_eq!(
+        (&read, [0, 1, 2, 3].map(|place| read.held_ms(place))),
+        (&two, [Some(60_000), None, Some(0), None])
+    );
+    for (field, wrong) in [
+        ("held[].key", said(&[held(0, 1)], false)),
+        ("held[].key", said(&[held(3, 1)], true)),
+        ("held[].for_ms", said(&[held(0, HELD_MS_MAX + 1)], true)),
+        ("held", said(&[held(1, 1), held(1, 2)], true)),
+        ("held", said(&[held(2, 1), held(0, 1)], true)),
+    ] {
+        assert_eq!(Report::decode(&wrong.encode()), Err(WireError::Limit(field)));
     }
 }

@@ -24,6 +24,14 @@
 //! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with
 //!    the last count of the old.
 //!
+//! **Held epochs.** A request whose cost is known only later draws an estimate for an epoch of its own, and holds it until
+//! then: no report says before that any of it is spent. So the above covers it: its tokens may be spent at any moment of
+//! that time. It is leased for as long as the report says, and that is said again while the request goes on. When it has
+//! ended, the epoch is given back, with what the request cost as its last count. If that is more than was debited, the
+//! rest is debited then, whatever the level is: the one way for a deficit to exceed the burst. That is debt, and nobody is
+//! given anything until it is paid. It is charged once, as the epoch is on record, and over. If no such report arrives in
+//! time, the estimate counts as spent, and what the request cost beyond it is never charged.
+//!
 //! The budget holds a lease for one part in [`DRIFT_PART`] longer than the POP, and from when the report arrived, so
 //! the POP's ends first. What was not spent by the end counts as spent, since it may have been.
 //!
@@ -31,16 +39,22 @@
 //! steady law: a token bucket. Under [`Law::Window`] nothing refills: what was debited in a window and not
 //! given back is at most the quota's count, and zero again when the next window begins. Under [`Law::Sliding`], what was
 //! debited in a window and not given back, and the part of the same of the window before that a window ending now would
-//! still cover, are at most the quota's count.
+//! still cover, are at most the quota's count. Under [`Law::Log`] each token counts from its debit until some time after it
+//! was spent.
 //!
 //! *No window is given more than its count.* A token is spent in the window it was debited in, since no lease ends
 //! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`] ends
 //! them in time. So nothing is outstanding when a window begins, and what is given back was debited in the same window.
-//! (If the store's clock is seen to jump ahead, a window may begin while something is outstanding: that counts as debited
-//! in it.)
+//! (What requests hold may be outstanding when a window begins, and so may anything if the store's clock is seen to jump
+//! ahead: that counts as debited in both windows.)
 //!
 //! *Nor does more count when it is spent than when it was debited.* As both are in one window, the window before counts
 //! for no more by then. So a limiter that counts what is spent, by the same law, would let all of it through.
+//!
+//! *Nor is more in a log than fits.* A token counts from its debit until its length after the draw that first says that it is
+//! spent, or after the end of its lease: no earlier than its length after it was. Of those that are spent within the length,
+//! look at the one that was debited last. It was spent after that, so all the others, which were spent less than a length
+//! before that or later, counted then. And no debit makes more count than the burst.
 //!
 //! *Whose window.* The store's clock says which window it is, so all agree. Where windows are of one length, it says when
 //! they end, too. Where months begin, the weir-sync that draws looks up, and its clock may differ: of the boundaries
@@ -50,6 +64,7 @@
 //! length, its end steps with the clock by as many lengths as fit. So it does if the clock is seen to jump ahead.
 
 mod draw;
+mod log;
 pub mod sliding;
 
 use alloc::collections::BTreeMap;
@@ -57,14 +72,16 @@ use alloc::vec::Vec;
 
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
+use weir_wire::quota::TOKENS_MAX;
 
 use self::draw::price_ns;
 pub use self::draw::{
-    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, LEASE_US_MAX,
-    LEASE_US_MIN, WINDOW_TOKEN_NS,
+    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, HELD_US_MAX, LEASE_US_MAX,
+    LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
 };
+use self::log::Log;
 use self::sliding::{room_at_us, weighed};
-use crate::budget::{COUNT_MAX, SourceId};
+use crate::budget::{COUNT_MAX, DEFICIT_NS_MAX, SourceId};
 use crate::store_clock::StoreTime;
 
 /// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
@@ -80,14 +97,16 @@ pub const NO_LEASE: Leased = Leased::NONE;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Escrow {
     /// Nanoseconds of refill until full; under a law of windows, [`WINDOW_TOKEN_NS`] for each token that was debited in
-    /// the window and not given back.
+    /// the window and not given back; under a law of a log, for each that counts.
     deficit_ns: u64,
     /// When the window ends; zero under the steady law, and before any window was entered.
     end_us: u64,
-    /// How long the window is remembered after its end.
+    /// How long the window is remembered after its end; under a law of a log, how long a token counts once it is spent.
     kept_us: u64,
     /// Under the sliding law, tokens that were debited in the window before and not given back.
     before: u64,
+    /// Under a law of a log, what is spent and counts.
+    log: Log,
     at_us: u64,
     holders: BTreeMap<SourceId, Holder>,
 }
@@ -117,8 +136,8 @@ impl Escrow {
     ///
     /// A claim is refused if its epoch's lease has ended, or if it says that more was spent than was ever debited, or
     /// if its epoch is not on record and yet has spent something: then the record was lost or forgotten, and the POP
-    /// must begin a new epoch. All claims are refused if it is not known when the store's window ends, or if that is
-    /// too soon to leave any lease.
+    /// must begin a new epoch. If it is not known when the store's window ends, or if that is too soon to leave any lease,
+    /// nothing is leased but to epochs that requests hold already.
     pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
@@ -127,7 +146,6 @@ impl Escrow {
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
         let answer = |claim: &Claim| {
-            let Some(lease) = lease else { return NO_LEASE };
             let id = SourceId { epoch: claim.epoch, pop: pop.into() };
             let (leased, tokens) = self.answer(now_us, id, draw, *claim, lease);
             given += tokens;
@@ -150,11 +168,11 @@ impl Escrow {
     /// When it may make room for another, if nobody draws until then, on the store's clock in microseconds: a new one
     /// would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
-        if let Some(end_us) = self.window_ends_us() {
-            return end_us.saturating_add(self.kept_us);
-        }
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
-        last_us.saturating_add(self.deficit_ns.div_ceil(1_000))
+        if let Some(end_us) = self.window_ends_us() {
+            return end_us.max(last_us).saturating_add(self.kept_us);
+        }
+        last_us.saturating_add(self.deficit_ns.div_ceil(1_000)).saturating_add(self.kept_us)
     }
 
     /// When it can be dropped, on the store's clock in microseconds.
@@ -174,6 +192,11 @@ impl Escrow {
         self.deficit_ns
     }
 
+    /// How many times its log tells apart.
+    pub fn log_len(&self) -> usize {
+        self.log.len()
+    }
+
     /// How many epochs are on record.
     pub fn holders_len(&self) -> usize {
         self.holders.len()
@@ -188,6 +211,7 @@ impl Escrow {
         if ahead_us > 0 || back_us > 0 {
             move_on(&mut self.at_us);
             self.holders.values_mut().for_each(|holder| move_on(&mut holder.until_us));
+            self.log.times_mut().for_each(move_on);
             if self.end_us > 0 {
                 let whole = |us| draw.whole_windows_us(us);
                 self.end_us = self.end_us.saturating_add(whole(ahead_us)).saturating_sub(whole(back_us));
@@ -200,6 +224,8 @@ impl Escrow {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
         if draw.law == Law::Steady {
             self.refill_steadily(now_us, draw.token_ns());
+        } else if let Some(counts_us) = draw.law.counts_us() {
+            self.refill_one_by_one(now_us, counts_us);
         } else {
             self.at_us = now_us;
             let end_us = if now_us < self.end_us { self.end_us } else { draw.end_us(now_us)? };
@@ -219,11 +245,20 @@ impl Escrow {
     fn enter(&mut self, now_us: u64, end_us: u64, draw: &Draw) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
         self.before = match sliding_us(draw) {
-            Some(length_us) if is_next(length_us) => self.deficit_ns / WINDOW_TOKEN_NS,
-            _ => 0,
+            Some(length_us) if is_next(length_us) => {
+                (self.deficit_ns / WINDOW_TOKEN_NS).min(TOKENS_MAX.into())
+            }
+            // Nobody drew in the window before, but what requests held may have been spent in it.
+            Some(length_us) => self.held_after(end_us.saturating_sub(2 * length_us)).min(TOKENS_MAX.into()),
+            None => 0,
         };
         self.deficit_ns = price_ns(self.outstanding(now_us), WINDOW_TOKEN_NS);
         (self.end_us, self.kept_us) = (end_us, draw.kept_us());
+    }
+
+    /// What may have been spent later than at `us`: what epochs did not give back whose leases ended after it, or go on.
+    fn held_after(&self, us: u64) -> u64 {
+        self.holders.values().filter(|holder| holder.until_us > us).map(Holder::unspent).sum()
     }
 
     /// What the window before still counts for.
@@ -246,6 +281,30 @@ impl Escrow {
         self.pass(now_us, outstanding, token_ns);
     }
 
+    /// Takes what leases that have ended held for spent, and lets go what counts no more: a token counts for `counts_us`
+    /// once it is spent.
+    fn refill_one_by_one(&mut self, now_us: u64, counts_us: u64) {
+        let ended = |holder: &&Holder| (self.at_us + 1..=now_us).contains(&holder.until_us);
+        let mut ends: Vec<_> =
+            self.holders.values().filter(ended).map(|holder| (holder.until_us, holder.unspent())).collect();
+        ends.sort_unstable();
+        (self.at_us, self.kept_us) = (now_us, counts_us);
+        for (until_us, unspent) in ends {
+            self.note_spent(until_us, unspent);
+        }
+        self.fade(now_us);
+    }
+
+    /// Under a law of a log: so many tokens may have been spent as late as at `us`.
+    fn note_spent(&mut self, us: u64, tokens: u64) {
+        self.log.add(us.saturating_add(self.kept_us), tokens);
+    }
+
+    fn fade(&mut self, now_us: u64) {
+        let faded = price_ns(self.log.fade(now_us), WINDOW_TOKEN_NS);
+        self.deficit_ns = self.deficit_ns.saturating_sub(faded);
+    }
+
     /// Refills up to `to_us` while so much is outstanding.
     fn pass(&mut self, to_us: u64, outstanding: u64, token_ns: u64) {
         let refilled = self.deficit_ns.saturating_sub((to_us - self.at_us).saturating_mul(1_000));
@@ -254,8 +313,7 @@ impl Escrow {
     }
 
     fn outstanding(&self, now_us: u64) -> u64 {
-        let live = self.holders.values().filter(|holder| holder.until_us > now_us);
-        live.map(Holder::unspent).sum()
+        self.held_after(now_us)
     }
 
     /// The answer to a claim, and how many tokens were debited for it.
@@ -265,19 +323,33 @@ impl Escrow {
         id: SourceId,
         draw: &Draw,
         claim: Claim,
-        lease: Lease,
+        lease: Option<Lease>,
     ) -> (Leased, u64) {
         let mut holder = match self.holders.get(&id).copied() {
+            Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
+                return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
+            }
             Some(known) if known.until_us > now_us && claim.spent() <= known.charged => known,
-            None if claim.spent() == 0 && claim.ahead > 0 && self.has_room(now_us) => Holder::NEW,
+            None if claim.spent() == 0 && claim.ahead > 0 && lease.is_some() && self.has_room(now_us) => {
+                Holder::NEW
+            }
             _ => return (NO_LEASE, 0),
         };
-        holder.spent = holder.spent.max(claim.spent());
+        let more = claim.spent().saturating_sub(holder.spent);
+        holder.spent += more;
+        if draw.law.counts_us().is_some() {
+            self.note_spent(now_us, more);
+            self.fade(now_us);
+        }
         if claim.ahead == 0 {
             self.take_back(now_us, id, holder, draw.token_ns());
             return (NO_LEASE, 0);
         }
-        let need = (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX).saturating_sub(holder.charged);
+        let wanted =
+            if lease.is_some() { (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX) } else { 0 };
+        let held = claim.leased_us().map(|us| Lease::held(us, now_us));
+        let Some(lease) = held.or(lease) else { return (NO_LEASE, 0) };
+        let need = wanted.saturating_sub(holder.charged);
         let tokens = need.min(self.level(now_us, draw));
         self.deficit_ns += tokens * draw.token_ns();
         holder.charged += tokens;
@@ -300,6 +372,9 @@ impl Escrow {
             }
             Law::Window(_) => self.end_us - now_us,
             Law::Sliding(_) => self.fades_us(now_us, draw),
+            Law::Log(_) | Law::InFlight(_) => {
+                self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us)
+            }
         };
         let is_elsewhere = self.outstanding(now_us) > holder.unspent();
         if is_elsewhere { refill_us.min(draw.ask_again_us()) } else { refill_us }
@@ -325,6 +400,23 @@ impl Escrow {
         self.holders.insert(id, holder);
     }
 
+    /// Ends an epoch whose request cost more than was debited for it, and debits the rest; returns how much. If its lease
+    /// has ended already, it counts as spent.
+    fn overdraw(&mut self, now_us: u64, id: SourceId, mut holder: Holder, claim: Claim, draw: &Draw) -> u64 {
+        let tokens = (claim.spent() - holder.charged).min(TOKENS_MAX.into());
+        let price_ns = price_ns(tokens, draw.token_ns());
+        self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
+        if draw.law.counts_us().is_some() {
+            let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
+            self.note_spent(now_us, unspent + tokens);
+        }
+        // Its last count: a report that says it again charges nothing.
+        (holder.charged, holder.spent) = (claim.spent(), claim.spent());
+        holder.until_us = holder.until_us.min(now_us);
+        self.holders.insert(id, holder);
+        tokens
+    }
+
     /// Whole tokens that may be given.
     fn level(&self, now_us: u64, draw: &Draw) -> u64 {
         let left_ns = full_ns(draw).saturating_sub(self.deficit_ns);
@@ -340,11 +432,24 @@ impl Escrow {
     }
 }
 
+impl Lease {
+    /// For an epoch that a request holds for `leased_us` more: longer than its window, if need be.
+    fn held(leased_us: u64, now_us: u64) -> Self {
+        let ms = u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX);
+        Self { ms, until_us: now_us.saturating_add(longer_us(leased_us)) }
+    }
+}
+
 impl Holder {
     const NEW: Self = Self { charged: 0, spent: 0, until_us: 0 };
 
     fn unspent(&self) -> u64 {
         self.charged - self.spent
+    }
+
+    /// Whether its last count is known: what it cost was said, and is said once.
+    fn is_over(&self, now_us: u64) -> bool {
+        self.until_us <= now_us && self.unspent() == 0
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Pending {
     report: Report,
     plan: Plan,
     sender: Sender,
+    /// How many POPs the store has, if it need not be told of the sender.
+    registered: Option<u32>,
     has_bans: bool,
     refusals: Vec<Refusal>,
 }
@@ -177,7 +179,9 @@ impl Hub {
         let mut plan = self.region.hear(now, &report);
         plan.date(unix_us);
         let refusals = self.region.claims.refusals();
-        Pending { report, plan, sender, has_bans, refusals }
+        // A report of no key asks whether the store is there, and how many POPs it has.
+        let registered = self.pops.registered(now, &report.pop).filter(|_| !plan.is_empty());
+        Pending { report, plan, sender, registered, has_bans, refusals }
     }
 
     /// The store has answered what `pending` asks, or has failed. Each key without an account goes on as if the store were
@@ -189,9 +193,10 @@ impl Hub {
         pending: Pending,
         answers: Answers<E>,
     ) -> Outcome<E> {
-        let Pending { report, plan, sender, refusals, .. } = pending;
-        if let Ok(pops) = answers.pops {
-            self.fleet.count(now, pops, self.settings.pop_ttl_ns);
+        let Pending { report, plan, sender, registered, refusals, .. } = pending;
+        if let Some(pops) = answers.pops.as_ref().ok().filter(|_| registered.is_none()) {
+            self.fleet.count(now, *pops, self.settings.pop_ttl_ns);
+            self.pops.register(now, &report.pop, *pops);
         }
         let share = self.share(now);
         let guess = self.note_guess(share);
@@ -305,9 +310,14 @@ impl Hub {
 }
 
 impl Pending {
-    /// The POP that reports: it is to be registered as alive.
+    /// The POP that reports: it is to be registered as alive, unless it is [registered](Self::registered).
     pub fn pop(&self) -> &str {
         &self.report.pop
+    }
+
+    /// How many POPs the store has counted, if it was told of this one a moment ago: then that is the answer.
+    pub fn registered(&self) -> Option<u32> {
+        self.registered
     }
 
     /// What is to be charged.

@@ -18,6 +18,8 @@ const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
 /// A worker without a report of keys for so long, in nanoseconds, has none: a warm one is reported every two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
+/// The store has heard of a POP if it has within so long, in nanoseconds: it is not told of each draw.
+const REGISTERED_NS: u64 = SECOND_NS / 10;
 /// A worker that says nothing for so long, in nanoseconds, no longer counts for what its POP runs.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
@@ -34,6 +36,8 @@ pub struct Pops {
 #[derive(Debug)]
 struct Pop {
     heard_at: Time,
+    /// When the store last heard of it from here, and how many POPs it counted.
+    registered: Option<(Time, u32)>,
     workers: BTreeMap<u64, Worker>,
 }
 
@@ -85,7 +89,8 @@ impl Pops {
         let is_busy = !report.keys.is_empty();
         let mut sender = Sender { is_stale: false, busy: u32::from(is_busy) };
         if self.known.len() < POPS_MAX as usize && !self.known.contains_key(&report.pop) {
-            self.known.insert(report.pop.clone(), Pop { heard_at: now, workers: BTreeMap::new() });
+            let pop = Pop { heard_at: now, registered: None, workers: BTreeMap::new() };
+            self.known.insert(report.pop.clone(), pop);
         }
         let Some(pop) = self.known.get_mut(&report.pop) else { return sender };
         pop.heard_at = now;
@@ -109,6 +114,19 @@ impl Pops {
         let is_repeated = report.sequence <= worker.answered;
         worker.answered = worker.answered.max(report.sequence);
         is_repeated
+    }
+
+    /// How many POPs the store counted when it heard of `pop` just now; `None` if it has to be told.
+    pub fn registered(&self, now: Time, pop: &str) -> Option<u32> {
+        let (at, pops) = self.known.get(pop)?.registered?;
+        (now.nanos_since(at) < REGISTERED_NS).then_some(pops)
+    }
+
+    /// The store was told of `pop` at `now`, and counted `pops`.
+    pub fn register(&mut self, now: Time, pop: &str, pops: u32) {
+        if let Some(known) = self.known.get_mut(pop) {
+            known.registered = Some((now, pops));
+        }
     }
 
     /// How many POPs spoke of late; a silent one counts for up to a second longer than it is alive.
@@ -254,6 +272,18 @@ mod tests {
         assert_eq!(pops.live(at(17)), 0);
         pops.hear(at(20), &greeting("b", 1, 1));
         assert_eq!(pops.live(at(20)), 1);
+    }
+
+    #[test]
+    fn the_store_is_told_of_a_pop_again_after_a_moment() {
+        let mut pops = Pops::new(10 * SECOND_NS);
+        let at = |ms: u64| Time::from_nanos(SECOND_NS + ms * 1_000_000);
+        pops.register(at(0), "a", 2);
+        assert_eq!(pops.registered(at(0), "a"), None, "it has not spoken yet");
+        pops.hear(at(0), &greeting("a", 1, 1));
+        pops.register(at(0), "a", 2);
+        assert_eq!((pops.registered(at(99), "a"), pops.registered(at(99), "b")), (Some(2), None));
+        assert_eq!(pops.registered(at(100), "a"), None);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Region {
         let mut visit = self.claims.visit(now, report);
         let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
-        for key in &report.keys {
+        for (place, key) in report.keys.iter().enumerate() {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
             let doubt = visit.doubt(rule, key);
@@ -71,7 +71,8 @@ impl Region {
             let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
             let known = known.entry((&key.value, key.rule));
             if rule.sharing.strict {
-                let claim = Claim { epoch: report.epoch(key), admitted: key.admitted, ahead: key.ahead };
+                let held_us = report.held_ms(place).map(|ms| u64::from(ms) * 1_000);
+                let claim = Claim { held_us, ..Claim::of(report.epoch(key), key.admitted, key.ahead) };
                 let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
                 let is_window = rule.sharing.law.is_window();
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };

@@ -109,7 +109,7 @@ impl World {
             lease_us: SECOND_US,
             law: Law::Steady,
             window: None,
-            claims: vec![Claim { epoch, admitted, ahead }],
+            claims: vec![Claim::of(epoch, admitted, ahead)],
         };
         let given = self.escrows[key].draw(time, "p", &claim(0, 2 * BURST)).given;
         self.escrows[key].draw(time, "p", &claim(given, 0));
@@ -182,7 +182,7 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
         lease_us: 8 * SECOND_US,
         law: Law::Steady,
         window: None,
-        claims: vec![Claim { epoch, admitted, ahead }],
+        claims: vec![Claim::of(epoch, admitted, ahead)],
     };
     let mut at = |own_us, ahead_us| {
         let shown_us = BEGIN_US + own_us + ahead_us;

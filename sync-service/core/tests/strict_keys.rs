@@ -44,7 +44,7 @@ fn strict_keys_are_drawn_and_the_others_charged() {
         plan.draws.iter().map(|draw| (draw.id.rule.as_str(), draw.id.value[0], draw.claims.len())).collect();
     assert_eq!(drawn, [("login", 1, 2), ("payment", 1, 1), ("login", 2, 1)]);
     let first = &plan.draws[0];
-    assert_eq!(first.claims[0], Claim { epoch: 7 << 32 | 1, admitted: 0, ahead: 10 });
+    assert_eq!(first.claims[0], Claim::of(7 << 32 | 1, 0, 10));
     assert_eq!((first.quota, first.lease_us, first.leased_us()), (quota(), 2_000_000, 2_000_000));
 }
 

@@ -119,6 +119,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         quota,
         rate: _,
         after,
+        reserves,
         variant,
         enforcement,
         penalty,
@@ -133,6 +134,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
     let is_alike = (other.algorithm == *algorithm || are_buckets(&other.algorithm, algorithm))
         && other.after == *after
         && other.cost == *cost
+        && other.reserves == *reserves
         && other.missing == *missing
         && other.enforcement == *enforcement
         && other.variant.is_alone()

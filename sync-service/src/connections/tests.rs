@@ -1,7 +1,7 @@
 //! A connection that has given up its place, and one whose reader is slow.
 
 use std::future::pending;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};

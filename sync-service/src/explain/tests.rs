@@ -48,6 +48,9 @@ fn the_key_is_shown_in_clear_and_in_bytes() {
     );
     assert!(bytes.starts_with("064020010db80000000001"), "{bytes}");
     assert!(bytes.ends_with("; costs what its response says; in shadow"), "{bytes}");
+    let reserving = parts.replace("[401]}}", "[401]}, reserve: 3}");
+    let reserves = &of_rule(&reserving, &arguments)[1];
+    assert!(reserves.ends_with("; reserves 3, and costs what its response says; in shadow"), "{reserves}");
     let other = of_rule(parts, &[&arguments[..], &["--header", "x-key: d"]].concat());
     assert!(other[1].contains("\"abc,d\"") && !other[1].contains(bytes), "{other:?}");
 }

@@ -47,6 +47,8 @@ pub struct Ask {
     pub hits: u32,
     /// Whether nothing is to be taken.
     pub is_peek: bool,
+    /// If it is said later what it cost: within so many seconds.
+    pub reserve_s: Option<u32>,
 }
 
 impl Default for Ask {
@@ -61,6 +63,7 @@ impl Default for Ask {
             beside: None,
             hits: 1,
             is_peek: false,
+            reserve_s: None,
         }
     }
 }

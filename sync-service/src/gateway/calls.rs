@@ -7,13 +7,17 @@ use weir_limiter::edge::{Answered, Call, Unread};
 use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
 use super::Gateway;
+use super::patience::Patience;
 
 impl Gateway {
     /// The answer to `call`, in the time that it has.
-    pub(super) async fn call(&self, call: &Call) -> Answered {
-        let limit = Duration::from_millis(call.timeout_ms.into());
+    pub(super) async fn call(&self, call: &Call, patience: &mut Patience) -> Answered {
+        let limit = patience.limit(Duration::from_millis(call.timeout_ms.into()));
         let answered = timeout(limit, self.answer(call)).await;
-        answered.unwrap_or_else(|_| Err(Unread::Failed("the store did not answer in time".into())))
+        answered.unwrap_or_else(|_| {
+            patience.take(limit);
+            Err(Unread::Failed("the store did not answer in time".into()))
+        })
     }
 
     async fn answer(&self, call: &Call) -> Answered {

@@ -7,10 +7,12 @@ use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
 use weir_rules::reading::{ConfigError, Errors, Item};
 use weir_rules::request::{CLAIM_NAMES_MAX, NAME_BYTES_MAX};
+use weir_wire::law::Law;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 
 use super::ask::Ask;
 use super::limit::{LimitAnswer, LimitCheck};
+use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 use super::verdict::{Decision, Verdict, seconds_up};
 
 /// The most checks of a body.
@@ -23,6 +25,8 @@ const TEXT_BYTES_MAX: usize = 8_192;
 const LIMIT_KEY_BYTES_MAX: usize = 256;
 /// ... and its longest window, in milliseconds: 31 days.
 const WINDOW_MS_MAX: u32 = 31 * 86_400_000;
+/// The longest name of a reservation, in bytes.
+const RESERVATION_BYTES_MAX: usize = 256;
 /// The most that one check may stand for.
 const HITS_MAX: u32 = 1_000_000;
 
@@ -32,6 +36,14 @@ pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
     let item = Item::new(value, "", &errors);
     let asks = each(&item, ask);
     errors.into_result(asks)
+}
+
+/// The same for settlements.
+pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
+    let errors = Errors::default();
+    let item = Item::new(value, "", &errors);
+    let settlements = each(&item, settlement);
+    errors.into_result(settlements)
 }
 
 /// The same for limits that the caller names.
@@ -58,6 +70,15 @@ fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec
     }
 }
 
+fn settlement(item: &Item<'_>) -> Option<Settlement> {
+    let mut fields = item.fields()?;
+    let name = fields.require("reservation", "what the check was answered as its reservation");
+    let reservation = name.and_then(|name| name.text(RESERVATION_BYTES_MAX));
+    let cost = fields.require("cost", "what the request cost").and_then(|cost| cost.number(0..=HITS_MAX));
+    fields.finish();
+    Some(Settlement { reservation: reservation?.to_owned(), cost: cost? })
+}
+
 fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
     let mut fields = item.fields()?;
     let key = fields.require("key", "the key to count for").and_then(|key| key.text(LIMIT_KEY_BYTES_MAX));
@@ -75,7 +96,7 @@ fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
         quota
     });
     fields.finish();
-    Some(LimitCheck { key: key?.to_owned(), quota: quota?, weight, is_peek })
+    Some(LimitCheck { key: key?.to_owned(), quota: quota?, law: Law::Steady, weight, is_peek })
 }
 
 fn ask(item: &Item<'_>) -> Option<Ask> {
@@ -103,8 +124,12 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
     }
     let hits = fields.number("cost", 1..=HITS_MAX).unwrap_or(1);
     let is_peek = fields.boolean("peek").unwrap_or(false);
+    let reserve_s = fields.number("reserve_s", 1..=RESERVED_S_MAX);
+    if is_peek && reserve_s.is_some() {
+        fields.note_at("reserve_s", "expected none beside peek, which takes nothing");
+    }
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, beside: None, hits, is_peek })
+    Some(Ask { address, method, host, path, headers, claims, beside: None, hits, is_peek, reserve_s })
 }
 
 /// An object of texts, whose names are those of headers.
@@ -177,6 +202,16 @@ fn ms_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+/// What is answered to a settlement in a list.
+pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Value {
+    let mut said = json!({"reservation": settlement.reservation});
+    match answer {
+        Ok(()) => said["cost"] = settlement.cost.into(),
+        Err(error) => said["error"] = error.to_string().into(),
+    }
+    said
+}
+
 /// What is answered.
 pub fn verdict(verdict: &Verdict) -> Value {
     let headers: Map<String, Value> =
@@ -195,6 +230,9 @@ pub fn verdict(verdict: &Verdict) -> Value {
     }
     if let Some(seconds) = verdict.retry_after_s() {
         add("retry_after_s", seconds.into());
+    }
+    if let Some(reservation) = &verdict.reservation {
+        add("reservation", reservation.as_str().into());
     }
     if let Some(standing) = &verdict.standing {
         add("limit", standing.limit.into());

@@ -1,24 +1,31 @@
 //! Limits that callers name themselves, each check debited by the store at once.
 //!
-//! A limit is a token bucket for the whole fleet: its burst is the limit, and it refills by the limit in each window. It
-//! is drawn on like a strict rule's budget ([`weir_budget::escrow`]), except that nothing is leased ahead: one draw takes
-//! what the check weighs, says that it is spent, and gives it back if it was not all there. So no check waits for what
-//! another gateway holds, and the store alone says who is let through.
+//! A limit holds for the whole fleet. It is a token bucket, whose burst is the limit and which refills by the limit in
+//! each window, or a count of what was taken in each window. It is drawn on like a strict rule's budget
+//! ([`weir_budget::escrow`]), except that nothing is leased ahead: one draw takes what the check weighs, says that it is
+//! spent, and gives it back if it was not all there. So no check waits for what another gateway holds, and the store alone
+//! says who is let through.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn, LEASE_US_MAX};
+use weir_budget::escrow::{Claim, DRIFT_PART, Draw, Drawn, LEASE_US_MAX, LEASE_US_MIN};
 use weir_limiter::key::Secret as Hasher;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
 use crate::config::Secret;
 
-/// The rule that these budgets belong to. No rule of an operator can have a name with a slash, and no report from outside
-/// may name it.
-pub const RULE: &str = "ratelimit/check";
+/// The rules that these budgets belong to: token buckets, and counts of windows, which may stay for long. No rule of an
+/// operator can have a name with a slash, and no report from outside may name them.
+pub const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
+/// The last of them.
+pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
+
+/// Some microseconds longer than the shortest lease: when a window ends sooner, nothing may be taken in it.
+const LAST_MOMENTS_US: u64 = 2_000;
+const _: () = assert!(LEASE_US_MIN + LEASE_US_MIN.div_ceil(DRIFT_PART) < LAST_MOMENTS_US);
 
 /// A check against a limit that its caller names.
 #[derive(Clone, Debug)]
@@ -27,6 +34,8 @@ pub struct LimitCheck {
     pub key: String,
     /// How large the limit is, and in which time all of it comes back.
     pub quota: Quota,
+    /// How it comes back: steadily, or as windows of one length end.
+    pub law: Law,
     /// What the check takes: from 1 to the limit.
     pub weight: u32,
     /// Whether nothing is to be taken.
@@ -57,11 +66,17 @@ impl Keys {
         Self(secret.map_or(known, |hash| Hasher::new(bytes(hash.place, hash.tag))))
     }
 
-    /// A limit of another size is another budget: so one key may have several.
+    /// A token bucket of another size is another budget: so one key may have several. What was taken in a window counts
+    /// whatever the limit is by then.
     fn id(&self, check: &LimitCheck) -> BudgetId {
-        let size = [check.quota.token_ns(), check.quota.burst().into()].map(u64::to_le_bytes);
+        let [of_buckets, of_windows] = RULES;
+        let (rule, size) = match check.law {
+            Law::Steady => (of_buckets, [check.quota.token_ns(), check.quota.burst().into()]),
+            _ => (of_windows, [0; 2]),
+        };
+        let size = size.map(u64::to_le_bytes);
         let hash = self.0.hash(&[size.as_flattened(), check.key.as_bytes()].concat());
-        BudgetId { rule: RULE.into(), value: bytes(hash.place, hash.tag).to_vec() }
+        BudgetId { rule: rule.into(), value: bytes(hash.place, hash.tag).to_vec() }
     }
 }
 
@@ -74,14 +89,26 @@ pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
     let id = keys.id(check);
     // Names only have to differ within a lease.
     let epoch = RandomState::new().hash_one(&id.value);
-    let claim = |admitted: u32, ahead| Claim { epoch, admitted: admitted.into(), ahead };
+    let claim = |admitted: u32, ahead| Claim::of(epoch, admitted.into(), ahead);
     let take = claim(0, check.weight);
     // Refused if the budget did not have all; ...
     let spend = (!check.is_peek).then(|| claim(check.weight, 0));
     // ... and then this gives back what it had. A spent epoch is over, and has nothing to give back.
     let give_back = claim(0, 0);
     let claims = [Some(take), spend, Some(give_back)].into_iter().flatten().collect();
-    Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: Law::Steady, window: None, claims }
+    Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: check.law, window: None, claims }
+}
+
+/// How long until the next window begins, if this one ends so soon that nothing could be taken in it any more.
+pub(super) fn too_late(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
+    let is_refused = drawn.leases.first().is_some_and(|lease| lease.lease_ms == 0);
+    let left = left_of_window(check, drawn)?;
+    (is_refused && left < Duration::from_micros(LAST_MOMENTS_US)).then_some(left)
+}
+
+fn left_of_window(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
+    let calendar = check.law.windows()?;
+    Some(Duration::from_micros(calendar.window(drawn.now_us).end_us.saturating_sub(drawn.now_us)))
 }
 
 pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
@@ -91,23 +118,26 @@ pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
     let full_ns = u64::from(limit) * token_ns;
     let left = full_ns.saturating_sub(drawn.deficit_ns) / token_ns;
     let short_ns = (drawn.deficit_ns + u64::from(check.weight) * token_ns).saturating_sub(full_ns);
+    let in_window = left_of_window(check, drawn);
+    let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
     LimitAnswer {
         is_allowed,
         remaining: u32::try_from(left).unwrap_or(limit),
-        reset_after: Duration::from_nanos(drawn.deficit_ns),
-        retry_after: Duration::from_nanos(if is_allowed { 0 } else { short_ns.max(1) }),
+        reset_after: in_window.unwrap_or(Duration::from_nanos(drawn.deficit_ns)),
+        retry_after: if is_allowed { Duration::ZERO } else { retry_after },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use weir_budget::escrow::Escrow;
+    use weir_wire::calendar::Calendar;
 
     use super::*;
 
     fn check(limit: u32, window_ms: u64, weight: u32) -> LimitCheck {
         let quota = Quota::from_token_ns((window_ms * 1_000_000).div_ceil(limit.into()), limit).unwrap();
-        LimitCheck { key: "alice".into(), quota, weight, is_peek: false }
+        LimitCheck { key: "alice".into(), quota, law: Law::Steady, weight, is_peek: false }
     }
 
     fn asked(escrow: &mut Escrow, at_ms: u64, check: &LimitCheck) -> LimitAnswer {
@@ -143,6 +173,43 @@ mod tests {
         }
         assert!(asked(&mut escrow, 0, &check(10, 1_000, 1)).is_allowed);
         assert_eq!(asked(&mut escrow, 0, &peek).retry_after.as_millis(), 100);
+    }
+
+    #[test]
+    fn a_window_gives_what_is_allowed_in_it_and_the_next_one_anew() {
+        let of = |limit, weight| LimitCheck {
+            law: Law::Window(Calendar::every(10, 0)),
+            ..check(limit, 10_000, weight)
+        };
+        let mut escrow = Escrow::default();
+        let first = asked(&mut escrow, 4_000, &of(5, 3));
+        assert_eq!((first.is_allowed, first.remaining, first.reset_after.as_millis()), (true, 2, 6_000));
+        let second = asked(&mut escrow, 5_000, &of(5, 3));
+        assert_eq!((second.is_allowed, second.remaining, second.retry_after.as_millis()), (false, 2, 5_000));
+        assert!(asked(&mut escrow, 9_000, &of(5, 2)).is_allowed, "what was refused took nothing");
+        assert!(!asked(&mut escrow, 9_000, &of(5, 1)).is_allowed);
+        // Another limit is one of the same count.
+        assert!(
+            asked(&mut escrow, 9_500, &of(6, 1)).is_allowed
+                && !asked(&mut escrow, 9_500, &of(4, 1)).is_allowed
+        );
+        let hidden = Keys::hidden_by(None);
+        assert_eq!(hidden.id(&of(5, 3)), hidden.id(&of(6, 1)));
+        let next = asked(&mut escrow, 10_000, &of(5, 5));
+        assert_eq!((next.is_allowed, next.remaining), (true, 0));
+    }
+
+    #[test]
+    fn a_check_in_the_last_moments_of_a_window_is_one_for_the_next() {
+        let of = LimitCheck { law: Law::Window(Calendar::every(1, 0)), ..check(5, 1_000, 1) };
+        let keys = Keys::hidden_by(None);
+        let late = |at_us: u64| {
+            let drawn = Escrow::default().draw(1_000_000_000 + at_us, "gateway/fra/a", &draw(&keys, &of));
+            (answer(&of, &drawn).is_allowed, too_late(&of, &drawn).map(|left| left.as_micros()))
+        };
+        assert_eq!(late(998_000), (true, None));
+        assert_eq!(late(999_500), (false, Some(500)));
+        assert_eq!(late(1_000_000), (true, None));
     }
 
     #[test]

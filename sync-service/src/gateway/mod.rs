@@ -7,10 +7,11 @@
 //! ```text
 //! ask.rs      what is asked; verdict.rs, what is answered
 //! json.rs     both as JSON
-//! limit.rs    limits that callers name themselves, drawn from the store check by check
+//! limit.rs    limits that callers name themselves, drawn from the store check by check; per_unit.rs, those of descriptors
+//! reservations.rs  what was let through, until its caller says what it cost
 //! worker.rs   an edge under a lock; site.rs, what the workers share
-//! calls.rs    the calls of an edge, answered in this process; counts.rs, what it counts
-//! rls/        Envoy's rate limit service, over gRPC; proto/, its messages
+//! calls.rs    the calls of an edge, answered in this process; patience.rs, for how long; counts.rs, what it counts
+//! rls/        Envoy's rate limit service, over gRPC; rlqs/, its service of quotas; proto/, their messages
 //! ```
 
 mod ask;
@@ -18,12 +19,17 @@ mod calls;
 mod counts;
 pub mod json;
 pub mod limit;
+mod patience;
+mod per_unit;
 pub mod proto;
+mod reservations;
+mod rlqs;
 pub mod rls;
 mod site;
 mod verdict;
 mod worker;
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -32,18 +38,24 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use weir_budget::escrow::Drawn;
 use weir_limiter::edge::{Call, Open, RulesWord, Shared as _};
+use weir_rules::RuleSet;
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::config::Secret;
+use crate::config::{GATEWAY_PREFIX, Secret};
 use crate::report::Exchange;
 use crate::store::StoreError;
 use counts::Counts;
 use limit::{Keys, LimitAnswer, LimitCheck};
+use patience::Patience;
+use reservations::{Reservations, Reserved, Settling};
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
 pub use ask::{Ask, Beside};
+pub use per_unit::PerUnit;
+pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
 pub use verdict::{Decision, Standing, Verdict};
 
 /// How often to look whether the rules are known at last.
@@ -73,7 +85,10 @@ pub struct Gateway {
     exchange: Arc<Exchange>,
     /// Its name among the POPs.
     pop: String,
+    /// How long a request of a strict rule waits.
+    timeout: Duration,
     keys: Keys,
+    reservations: Reservations,
     /// Whether the store had no rules when it was first asked: then none are waited for.
     has_no_rules: AtomicBool,
     /// Whether its first report was answered, or failed.
@@ -97,13 +112,16 @@ impl Gateway {
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let counts = Arc::new(Counts::new(Arc::clone(&exchange.metrics)));
         let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
-        let workers = (0..count).map(worker).collect::<Result<_, _>>()?;
+        let workers = (0..count).map(worker).collect::<Result<Box<[Worker]>, _>>()?;
+        let name = settings.pop.strip_prefix(GATEWAY_PREFIX).unwrap_or(&settings.pop);
         Ok(Self {
+            reservations: Reservations::new(name, workers.len()),
             workers,
             memory,
             turn: AtomicUsize::new(0),
             exchange,
             pop: settings.pop.clone(),
+            timeout: settings.timeout,
             keys: Keys::hidden_by(settings.key_secret.as_ref()),
             has_no_rules: AtomicBool::new(false),
             has_reported: AtomicBool::new(false),
@@ -112,13 +130,55 @@ impl Gateway {
     }
 
     /// Decides a request. It waits only for a strict rule's tokens, or for its turn in a leaky bucket.
-    pub async fn check(&self, mut ask: Ask) -> Verdict {
-        let (mut waiting, mut next) = self.begin(&mut ask);
+    pub async fn check(&self, ask: Ask) -> Verdict {
+        self.check_with(ask, &mut Patience::endless()).await
+    }
+
+    /// Decides requests in their order. A store that does not answer holds all of them up for no longer than two.
+    pub async fn check_all(&self, asks: Vec<Ask>) -> Vec<Verdict> {
+        let mut patience = Patience::of(2 * self.timeout);
+        let mut verdicts = Vec::with_capacity(asks.len());
+        for ask in asks {
+            verdicts.push(self.check_with(ask, &mut patience).await);
+        }
+        verdicts
+    }
+
+    async fn check_with(&self, mut ask: Ask, patience: &mut Patience) -> Verdict {
+        let Some(reserve_s) = ask.reserve_s else { return self.decide(&mut ask, patience).await.0 };
+        let Some(room) = self.reservations.room() else {
+            return Verdict::without_room(self.reservations.open());
+        };
+        let (mut verdict, worker, open) = self.decide(&mut ask, patience).await;
+        if verdict.decision == Decision::Allow {
+            let expires_at = self.now() + u64::from(reserve_s) * SECOND_NS;
+            let reserved = Reserved { worker, open, hits: ask.hits };
+            verdict.reservation = Some(self.reservations.keep(room, reserved, expires_at));
+        }
+        verdict
+    }
+
+    /// Charges what a request cost whose check reserved an estimate; what it did not cost comes back.
+    pub fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
+        let now = self.now();
+        if let Settling::First(reserved) =
+            self.reservations.settle(&settlement.reservation, settlement.cost, now)?
+            && let Some(worker) = self.workers.get(reserved.worker)
+        {
+            worker.state().settle(reserved.open, settlement.cost, reserved.hits, now);
+        }
+        Ok(())
+    }
+
+    /// Decides a request; also returns the number of the worker that did, and what is left to do for it.
+    async fn decide(&self, ask: &mut Ask, patience: &mut Patience) -> (Verdict, usize, Open) {
+        let (mut waiting, mut next) = self.begin(ask);
         loop {
             match next {
                 Next::Answer(verdict) => {
                     waiting.is_over = true;
-                    return verdict;
+                    let open = std::mem::replace(&mut waiting.open, Open::new(0));
+                    return (verdict, waiting.number, open);
                 }
                 Next::Hold(verdict, turn) => {
                     // An error would say that its worker has gone.
@@ -126,10 +186,9 @@ impl Gateway {
                     next = Next::Answer(verdict);
                 }
                 Next::Call(call) => {
-                    let answer = self.call(&call).await;
+                    let answer = self.call(&call, patience).await;
                     let mut state = waiting.worker.state();
-                    let again =
-                        state.ask_again(&mut waiting.open, (call.number, answer), &mut ask, self.now());
+                    let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
                     next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
                 }
             }
@@ -138,21 +197,19 @@ impl Gateway {
 
     /// Decides a request in a worker that is free, or in the next one.
     fn begin(&self, ask: &mut Ask) -> (Waiting<'_>, Next) {
-        let (before, after) =
-            self.workers.split_at(self.turn.fetch_add(1, Ordering::Relaxed) % self.workers.len());
-        let in_turn = || after.iter().chain(before);
-        let free = in_turn().find_map(|worker| Some((worker, worker.free()?)));
-        let (worker, mut state) = free.unwrap_or_else(|| {
-            let worker = in_turn().next().unwrap_or(&self.workers[0]);
-            (worker, worker.state())
-        });
+        let (count, first) = (self.workers.len(), self.turn.fetch_add(1, Ordering::Relaxed));
+        let mut in_turn = (0..count).map(|n| first.wrapping_add(n) % count);
+        let free = in_turn.find_map(|number| Some((number, self.workers[number].free()?)));
+        let (number, mut state) =
+            free.unwrap_or_else(|| (first % count, self.workers[first % count].state()));
+        let worker = &self.workers[number];
         let mut open = state.open();
         let next = if self.is_ready_at(worker) {
             state.ask(&mut open, ask, self.now())
         } else {
             Next::Answer(Verdict::without_rules())
         };
-        (Waiting { gateway: self, worker, open, is_over: false }, next)
+        (Waiting { gateway: self, worker, number, open, is_over: false }, next)
     }
 
     /// Whether it decides by the fleet's rules, or the store has none.
@@ -174,6 +231,15 @@ impl Gateway {
             ticking.spawn(Arc::clone(&self).tick(index));
         }
         while ticking.join_next().await.is_some() {}
+    }
+
+    /// What nobody has settled in time costs its estimate.
+    fn end_expired(&self, now: Time) {
+        for Reserved { worker, mut open, .. } in self.reservations.expired(now) {
+            if let Some(worker) = self.workers.get(worker) {
+                worker.state().give_up(&mut open, now);
+            }
+        }
     }
 
     /// Reports what was not reported yet. Called when no more requests come.
@@ -217,6 +283,9 @@ impl Gateway {
         let mut calls = JoinSet::new();
         loop {
             sleep(worker.pace()).await;
+            if index == 0 {
+                self.end_expired(self.now());
+            }
             while calls.try_join_next().is_some() {}
             for call in worker.tick(self.now()) {
                 let this = Arc::clone(&self);
@@ -228,16 +297,49 @@ impl Gateway {
     /// Makes calls that no request waits for, and those that their answers lead to.
     async fn carry_out(&self, worker: &Worker, mut calls: Vec<Call>) {
         while let Some(call) = calls.pop() {
-            let answer = self.call(&call).await;
+            let answer = self.call(&call, &mut Patience::endless()).await;
             calls.extend(worker.answered(call.number, answer, self.now()));
         }
     }
 
     /// Answers each check in its order. One that fails may have taken.
     pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
-        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
-        let answers = self.exchange.draw(&self.pop, &draws).await;
+        let answers = self.draw_limits(checks).await;
         answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
+    }
+
+    /// Decides by a limit that the request brings.
+    pub async fn check_per_unit(&self, asked: &PerUnit) -> Verdict {
+        let answer = match asked.check() {
+            Some(check) => self.check_limit(&check).await,
+            None => Ok(asked.never()),
+        };
+        asked.verdict(&answer)
+    }
+
+    /// Answers a check. In the last moments of a window, when nothing can be taken any more, it waits for the next one.
+    async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
+        let mut drawn = self.draw_limit(check).await?;
+        if let Some(left) = limit::too_late(check, &drawn) {
+            sleep(left).await;
+            drawn = self.draw_limit(check).await?;
+        }
+        Ok(limit::answer(check, &drawn))
+    }
+
+    async fn draw_limit(&self, check: &LimitCheck) -> Result<Drawn, StoreError> {
+        let drawn = self.draw_limits(slice::from_ref(check)).await.pop();
+        drawn.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
+    }
+
+    async fn draw_limits(&self, checks: &[LimitCheck]) -> Vec<Result<Drawn, StoreError>> {
+        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
+        self.exchange.draw(&self.pop, &draws).await
+    }
+
+    /// Says something of the rules in force.
+    fn with_rules<T>(&self, say: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
+        self.workers.first().and_then(|worker| say(worker.state().rules()))
     }
 
     fn now(&self) -> Time {
@@ -249,6 +351,8 @@ impl Gateway {
 struct Waiting<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,
+    /// The worker's number.
+    number: usize,
     open: Open,
     is_over: bool,
 }

@@ -47,6 +47,8 @@ pub struct Verdict {
     pub body: String,
     /// How the client stands with the rule; none without a rule, or if the rule could not be checked.
     pub standing: Option<Standing>,
+    /// Names the reservation, if the check asked for one and was let through.
+    pub reservation: Option<String>,
 }
 
 /// How a client stands with a rule.
@@ -83,6 +85,14 @@ impl Verdict {
         Self { decision: Decision::Deny, status: DENIED_STATUS, ..Self::allowed() }
     }
 
+    /// Too many reservations are open for one more.
+    pub(super) fn without_room(open: usize) -> Self {
+        let body = format!(
+            "{open} reservations are open, the most that there may be: settle them, or reserve for less long"
+        );
+        Self { body, ..Self::without_rules() }
+    }
+
     /// No rule counts the request.
     pub(super) fn allowed() -> Self {
         Self {
@@ -92,6 +102,7 @@ impl Verdict {
             headers: Vec::new(),
             body: String::new(),
             standing: None,
+            reservation: None,
         }
     }
 }

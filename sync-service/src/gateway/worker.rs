@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_limiter::edge::{Answered, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step};
+use weir_rules::RuleSet;
 use weir_wire::time::Time;
 
 use super::ask::Ask;
@@ -169,8 +170,9 @@ impl State {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, ask.is_peek);
         self.edge.only_asks(ask.is_peek);
+        self.edge.reserves(ask.reserve_s.is_some());
         let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
-        self.next(step, open, ask.is_peek.then_some(now))
+        self.next(step, open, ask, now)
     }
 
     /// Decides a request that has waited for a call. None if it does not wait for this one.
@@ -184,8 +186,21 @@ impl State {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, ask.is_peek);
         self.edge.only_asks(ask.is_peek);
+        self.edge.reserves(ask.reserve_s.is_some());
         let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
-        Some(self.next(step, open, ask.is_peek.then_some(now)))
+        Some(self.next(step, open, ask, now))
+    }
+
+    /// The request of `open`, which was asked for so many `hits`, cost as much as `cost` of them.
+    pub(super) fn settle(&mut self, mut open: Open, cost: u32, hits: u32, now: Time) {
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, false);
+        self.edge.settle(&mut open, cost, hits, &mut self.site, now);
+    }
+
+    /// The rules that it runs.
+    pub(super) fn rules(&self) -> &RuleSet {
+        self.edge.rules()
     }
 
     /// How many requests wait for their turns.
@@ -202,12 +217,14 @@ impl State {
         self.edge.end(open, &mut self.site, now);
     }
 
-    /// `peek` is the time, for one that takes nothing.
-    fn next(&mut self, step: Owned, open: &mut Open, peek: Option<Time>) -> Next {
+    fn next(&mut self, step: Owned, open: &mut Open, ask: &Ask, now: Time) -> Next {
         let ruled = self.site.ruled.take();
         let taken = ruled.as_ref().is_some_and(Ruled::has_taken);
-        if let Some(now) = peek.filter(|_| taken) {
+        if ask.is_peek && taken {
             self.edge.take_back(open, &mut self.site, now);
+        } else if ask.reserve_s.is_none() {
+            // Nobody is going to say what it cost.
+            self.edge.keep_estimates(open, &mut self.site, now);
         }
         let verdict = ruled.map(|ruled| ruled.verdict(self.edge.rules(), unix_ns()));
         let mut verdict = verdict.unwrap_or_else(Verdict::allowed);

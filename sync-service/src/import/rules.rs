@@ -89,7 +89,7 @@ impl Written {
             Amount::Limited(count, unit) => (count, unit),
         };
         self.places.push(limit.place.clone());
-        let name = self.name(domain, counted);
+        let name = named(&self.name(domain, counted));
         let _ = writeln!(self.text, "- name: {name}");
         if limit.is_in_shadow {
             self.text.push_str("  mode: shadow\n");
@@ -240,6 +240,13 @@ fn encoded(text: &str) -> String {
 fn escaped(text: &str) -> String {
     let is_special = |c: char| r"\.+*?()|[]{}^$#&-~".contains(c);
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// A rule's name in YAML: as it is, unless that reads as a number or the like.
+fn named(name: &str) -> String {
+    let is_word = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&name);
+    let is_text = name.starts_with(|c: char| c.is_ascii_lowercase()) && !is_word;
+    if is_text { name.to_owned() } else { quoted(name) }
 }
 
 /// A text in YAML.

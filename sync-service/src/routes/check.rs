@@ -8,7 +8,7 @@ use weir_rules::reading::ConfigError;
 
 use super::{Answered, Request, Routes, essence};
 use crate::access::credentials::Door;
-use crate::gateway::{Decision, Gateway, json};
+use crate::gateway::{Decision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
 use crate::strict_json;
@@ -21,6 +21,16 @@ fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
 }
 
+/// A reservation that cannot be settled.
+fn unsettled(error: &SettleError) -> Problem {
+    let status = match error {
+        SettleError::Unknown => StatusCode::NOT_FOUND,
+        SettleError::Elsewhere(_) => StatusCode::MISDIRECTED_REQUEST,
+        SettleError::Settled(_) => StatusCode::CONFLICT,
+    };
+    Problem::new(status, error.to_string())
+}
+
 impl Routes {
     /// Answers one check, or each of a list in its order.
     pub(super) async fn check(&self, request: Request) -> Answered {
@@ -28,11 +38,28 @@ impl Routes {
         self.asker(request.headers(), Door::Check)?;
         let body = self.json(request).await?;
         let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let verdict = gateway.check(ask).await;
+        let verdicts = gateway.check_all(asks).await;
+        for verdict in &verdicts {
             self.metrics.count_check("http", verdict.decision.as_str());
-            answers.push(json::verdict(&verdict));
+        }
+        let mut answers: Vec<_> = verdicts.iter().map(json::verdict).collect();
+        let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Charges what a request cost that was reserved for, or each of a list.
+    pub(super) async fn settle(&self, request: Request) -> Answered {
+        let gateway = self.open_gateway()?;
+        self.asker(request.headers(), Door::Check)?;
+        let body = self.json(request).await?;
+        let settlements = json::settlements(&body).map_err(|errors| invalid(&errors))?;
+        let mut answers = Vec::with_capacity(settlements.len());
+        for settlement in &settlements {
+            let answer = gateway.settle(settlement);
+            if let (Err(error), false) = (&answer, body.is_array()) {
+                return Err(unsettled(error));
+            }
+            answers.push(json::settled(settlement, &answer));
         }
         let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
         Ok(response(StatusCode::OK, JSON, &answer))

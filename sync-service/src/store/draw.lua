@@ -3,8 +3,9 @@
 --
 -- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
 --           that a double holds each part exactly; of a window, a microsecond for each token that was debited
---           in it and not given back), end_us (when the window ends; 0 under the steady law), before (of a window that
---           slides, how many were debited in the one before and not given back), at_us,
+--           in it and not given back; of a log, for each that counts), end_us (when the window ends; 0 under the steady law), before (of a window that
+--           slides, how many were debited in the one before and not given back), log (of a log, "<until_us> <tokens> " for
+--           what is spent and counts, by time), at_us,
 --           outstanding (tokens leased and not known to be spent), next_us (before which no lease ends),
 --           last_us (after which none does), and per epoch that tokens are leased to
 --           "holder:<epoch>:<pop>" = "<charged> <spent> <until_us>"
@@ -14,20 +15,23 @@
 -- ARGV[4]   tokens that the full budget holds
 -- ARGV[5]   for how long a POP may spend what it is given, in microseconds
 -- ARGV[6]   for how long that counts as outstanding
--- ARGV[7]   the law of refill: 'steady', 'window' or 'sliding'
--- ARGV[8]   how long windows are at most, in microseconds
+-- ARGV[7]   the law of refill: 'steady', 'window', 'sliding' or 'log'
+-- ARGV[8]   how long windows are at most, in microseconds; of a log, for how long a token counts once it is spent
+--           (0 for requests in flight: a place is free once its POP says that it is spent)
 -- ARGV[9]   how long after 1970 began one of them begins, in microseconds; -1 if they are not of one length
 -- ARGV[10..12] in that case, where they begin and end, by the clock of the weir-sync that draws: the start of one, its end,
 --           the next one's end
 -- ARGV[13]  how soon to ask again for tokens that others hold, in microseconds
 -- ARGV[14]  for how long a window is kept after its end, in microseconds
--- ARGV[15..] three per claim: epoch (16 hex digits), tokens spent, and how many more are wanted (none
---           gives the epoch back)
+-- ARGV[15..] five per claim: epoch (16 hex digits), tokens spent, how many more are wanted (none gives the epoch back);
+--           and if a request holds the epoch, for how long the POP may spend its tokens and for how long these count as
+--           outstanding, in microseconds, else 0 and 0
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, lease_ms, left (of a window),
---            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all}};
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left (of a window),
+--            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all},
+--            {milliseconds to spend it in per claim}};
 --            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
 --
 -- The maxima in capitals, from the constants of weir_budget, are set in front of this text.
@@ -35,9 +39,10 @@
 local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local leased_us, held_us = tonumber(ARGV[5]), tonumber(ARGV[6])
-local is_steady, is_sliding, longest_us, phase = ARGV[7] == 'steady', ARGV[7] == 'sliding', tonumber(ARGV[8]), tonumber(ARGV[9])
+local is_steady, is_sliding, is_log = ARGV[7] == 'steady', ARGV[7] == 'sliding', ARGV[7] == 'log'
+local longest_us, phase = tonumber(ARGV[8]), tonumber(ARGV[9])
 local ask_again_us, window_kept_us = tonumber(ARGV[13]), tonumber(ARGV[14])
-local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 3, #ARGV - 3, -1
+local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 5, #ARGV - 3, -1
 local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
@@ -67,11 +72,11 @@ local function read(field, text)
 end
 
 local HEAD = {'deficit_us', 'deficit_ns', 'end_us', 'at_us', 'outstanding', 'next_us', 'last_us'}
-if is_sliding then
-  HEAD[#HEAD + 1] = 'before'
+if is_sliding or is_log then
+  HEAD[#HEAD + 1] = is_sliding and 'before' or 'log'
 end
 
--- Reads the budget's numbers and the claims' epochs; nil where a number is missing. One of the numbers is a sum over
+-- Reads the budget's numbers, its log and the claims' epochs; nil where one of the first is missing. One of the numbers is a sum over
 -- all epochs, which holds until the next lease may end: so most draws cost the same, however many epochs there are.
 local function read_budget()
   local fields = {unpack(HEAD)}
@@ -81,7 +86,7 @@ local function read_budget()
   local known = redis.pcall('HMGET', key, unpack(fields))
   local numbers = {}
   for i = 1, #HEAD do
-    numbers[i] = tonumber(known[i] or nil)
+    numbers[i] = HEAD[i] == 'log' and (known[i] or nil) or tonumber(known[i] or nil)
     if not numbers[i] then
       return nil
     end
@@ -143,8 +148,9 @@ local function has_room()
   return holders_len < HOLDERS_MAX
 end
 
--- A claim's epoch, and how many more of its tokens the claim says are spent; nil where the claim is refused.
-local function claimed(field, spent, ahead)
+-- A claim's epoch, and how many more of its tokens the claim says are spent; nil where the claim is refused. A new epoch
+-- needs a lease.
+local function claimed(field, spent, ahead, may_lease)
   local holder = holders[field]
   if holder and now - holder[3] >= ENDED_KEPT_US then
     drop(field)
@@ -155,7 +161,7 @@ local function claimed(field, spent, ahead)
       return nil
     end
   else
-    if spent > 0 or ahead == 0 or not has_room() then
+    if spent > 0 or ahead == 0 or not may_lease or not has_room() then
       return nil
     end
     holder = {0, 0, 0}
@@ -209,10 +215,39 @@ end
 
 local head = read_budget() or {0, 0, 0, now, 0, COUNT_MAX, now, 0, is_new = true}
 local deficit_us, deficit_ns, end_us, at, outstanding, next_us, last_us, before = unpack(head, 1, #HEAD)
+local log = is_log and not head.is_new and before or ''
 -- Something else lay under our name, and what was given is unknown: it may have been everything.
 local is_lost = head.is_new and redis.call('DEL', key) > 0
 if is_lost then
   deficit_us, deficit_ns = price(burst)
+end
+
+-- Of a log: so many tokens may have been spent as late as at `us`.
+local function note_spent(us, tokens)
+  if is_log and tokens > 0 then
+    log = log .. whole(us + longest_us) .. ' ' .. whole(tokens) .. ' '
+  end
+end
+-- What was given may be spent until its lease ends.
+if is_lost then
+  note_spent(now + held_us, burst)
+end
+
+-- When the first of a log ends to count, how many that is, and where the next begins.
+local function first_of_log(from)
+  local until_us, tokens, next = string.match(log, '^(%d+) (%d+) ()', from)
+  return tonumber(until_us), tonumber(tokens), next
+end
+
+-- Lets go what does not count any more.
+local function fade()
+  local from = 1
+  local until_us, tokens, next = first_of_log(from)
+  while until_us and until_us <= now do
+    deficit_us, from = math.max(0, deficit_us - tokens), next
+    until_us, tokens, next = first_of_log(from)
+  end
+  log = string.sub(log, from)
 end
 
 -- Refills steadily up to a time, never to more than the burst less what is outstanding.
@@ -241,6 +276,9 @@ if step_us ~= 0 or now >= next_us then
   read_all()
   if step_us ~= 0 then
     step(step_us)
+    log = string.gsub(log, '(%d+) (%d+) ', function(until_us, tokens)
+      return whole(math.max(0, tonumber(until_us) + step_us)) .. ' ' .. tokens .. ' '
+    end)
     at = at + step_us
     -- The window ends where windows do.
     if phase >= 0 and end_us > 0 then
@@ -266,11 +304,12 @@ if step_us ~= 0 or now >= next_us then
       break
     end
     pass(lease[1])
+    note_spent(lease[1], lease[2])
     outstanding = outstanding - lease[2]
   end
-  forget(ENDED_KEPT_US)
 end
 pass(now)
+fade()
 
 -- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else, if all are of one
 -- length, that one's; else the first boundary ahead, if it is near enough.
@@ -291,16 +330,33 @@ local function window_ends()
   return ends - now > longest_us and now or ends
 end
 
+-- What may have been spent later than at `us`: what epochs did not give back whose leases ended after it, or go on.
+local function held_after(us)
+  local tokens = 0
+  if last_us > us then
+    read_all()
+    for _, holder in pairs(holders) do
+      tokens = tokens + (holder[3] > us and holder[1] - holder[2] or 0)
+    end
+  end
+  return tokens
+end
+
 -- No lease ends later than its window, even by a POP's slower clock.
 local left_us, until_us = 0, now + held_us
-if not is_steady then
+if not (is_steady or is_log) then
   local ends = window_ends()
   left_us = ends - now
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
   if leased_us >= LEASE_US_MIN and end_us ~= ends then
-    before = end_us > 0 and end_us + longest_us == ends and deficit_us or 0
+    if end_us > 0 and end_us + longest_us == ends then
+      before = math.min(deficit_us, TOKENS_MAX)
+    else
+      -- Nobody drew in the window before, but what requests held may have been spent in it.
+      before = is_sliding and math.min(held_after(ends - 2 * longest_us), TOKENS_MAX) or 0
+    end
     end_us = ends
     if not is_lost then
       deficit_us, deficit_ns = price(outstanding)
@@ -308,6 +364,9 @@ if not is_steady then
   end
 end
 local lease_ms = math.floor(leased_us / 1000)
+if is_read then
+  forget(ENDED_KEPT_US)
+end
 
 -- What the window before still counts for, if this one lasts for so much more; steps of both are whole, so that the
 -- product is exact.
@@ -334,7 +393,7 @@ end
 local full_us, full_ns = price(burst)
 local function level()
   if is_sliding then
-    return math.max(0, burst - deficit_us - weighed(left_us))
+    return math.max(0, burst - deficit_us - weighed(math.max(0, end_us - now)))
   end
   if not longer(full_us, full_ns, deficit_us, deficit_ns) then
     return 0
@@ -356,13 +415,56 @@ end
 
 local given = 0
 
--- Answers one claim: all that was debited for its epoch, and how long to wait for more.
-local function answer(field, spent, ahead)
-  local holder, more = claimed(field, spent, ahead)
+-- Adds tokens to what is lacking.
+local function debit(tokens)
+  local us, ns = price(tokens)
+  deficit_ns = deficit_ns + ns
+  deficit_us = deficit_us + us + math.floor(deficit_ns / 1000)
+  deficit_ns = deficit_ns % 1000
+end
+
+-- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever is left. Returns how much.
+local function overdraw(field, holder, spent)
+  local unspent = holder[3] > now and holder[1] - holder[2] or 0
+  outstanding = outstanding - unspent
+  local tokens = math.min(spent - holder[1], TOKENS_MAX)
+  debit(tokens)
+  note_spent(now, unspent + tokens)
+  if deficit_us >= DEFICIT_US_MAX then
+    deficit_us, deficit_ns = DEFICIT_US_MAX, 0
+  end
+  holder[1], holder[2], holder[3] = spent, spent, math.min(holder[3], now)
+  updates[field] = holder
+  return tokens
+end
+
+-- Whether an epoch's last count is known: what it cost was said, and is said once.
+local function is_over(holder)
+  return holder[3] <= now and holder[2] == holder[1]
+end
+
+-- Answers one claim: all that was debited for its epoch, how long to wait for more, and for how long it may be spent.
+local function answer(field, spent, ahead, hold_us, hold_until_us)
+  local known = holders[field]
+  local is_settled = known and hold_us > 0 and ahead == 0 and now - known[3] < ENDED_KEPT_US
+  if is_settled and spent > known[1] and not is_over(known) then
+    given = given + overdraw(field, known, spent)
+    return REFUSED, 0, 0
+  end
+  local ms, ends_us = lease_ms, until_us
+  if hold_us > 0 then
+    ms, ends_us = math.floor(hold_us / 1000), now + hold_until_us
+  end
+  if ms == 0 and ahead > 0 then
+    return REFUSED, 0, 0
+  end
+  local holder, more = claimed(field, spent, ahead, lease_ms > 0)
   if not holder then
-    return REFUSED, 0
+    return REFUSED, 0, 0
   end
   outstanding = outstanding - more
+  note_spent(now, more)
+  fade()
   if ahead == 0 then
     local unspent = give_back(field, holder)
     local us, ns = price(unspent)
@@ -374,47 +476,49 @@ local function answer(field, spent, ahead)
       deficit_ns = deficit_ns % 1000
     end
     outstanding = outstanding - unspent
-    return REFUSED, 0
+    return REFUSED, 0, 0
   end
-  local need = needed(holder, spent, ahead)
+  local need = lease_ms > 0 and needed(holder, spent, ahead) or 0
   local tokens = need > 0 and math.min(need, level()) or 0
-  local us, ns = price(tokens)
-  deficit_ns = deficit_ns + ns
-  deficit_us = deficit_us + us + math.floor(deficit_ns / 1000)
-  deficit_ns = deficit_ns % 1000
+  debit(tokens)
   given, outstanding = given + tokens, outstanding + tokens
-  if lease(field, holder, tokens, until_us) then
+  if lease(field, holder, tokens, ends_us) then
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
   local wait_us = 0
   if tokens < need then
     wait_us = is_sliding and fades() or left_us
-    if is_steady then
+    if is_log then
+      wait_us = (first_of_log(1) or now + ask_again_us) - now
+    elseif is_steady then
       wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
     end
     if outstanding > holder[1] - holder[2] then
       wait_us = math.min(wait_us, ask_again_us)
     end
   end
-  return holder[1], math.ceil(wait_us / 1000)
+  return holder[1], math.ceil(wait_us / 1000), ms
 end
 
-local answers, waits = {}, {}
+local answers, waits, leases = {}, {}, {}
 for i = FIRST, LAST, EACH do
-  local charged, wait = REFUSED, 0
-  if lease_ms > 0 then
-    charged, wait = answer(field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
-  end
-  answers[#answers + 1], waits[#waits + 1] = charged, wait
+  local field, spent, ahead = field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local n = #answers + 1
+  answers[n], waits[n], leases[n] = answer(field, spent, ahead, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
+end
+
+-- A log that was lost counts until later than its leases say.
+if is_log then
+  last_us = math.max(last_us, (first_of_log(1) or 0) - longest_us)
 end
 
 -- A new budget that gave nothing needs no record.
 if not head.is_new or is_lost or given > 0 then
   local written = {}
-  local numbers = {deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us, before}
+  local values = {deficit_us, deficit_ns, end_us, now, outstanding, next_us, last_us, is_log and log or before}
   for i, name in ipairs(HEAD) do
     written[#written + 1] = name
-    written[#written + 1] = whole(numbers[i])
+    written[#written + 1] = name == 'log' and log or whole(values[i])
   end
   for field, holder in pairs(updates) do
     -- Epochs whose leases the clock moved may have been forgotten since.
@@ -426,13 +530,14 @@ if not head.is_new or is_lost or given > 0 then
   redis.call('HSET', key, unpack(written))
   -- Keep it until it is full with nothing leased, and until late reports have come; a window, for as long as the
   -- clock may step back.
-  local kept_us = math.max(0, last_us - now) + deficit_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
+  local full_us = is_log and longest_us or deficit_us
+  local kept_us = math.max(0, last_us - now) + full_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
   -- Redis drops keys by its clock, too: one that jumps ahead forgets only what would have been full soon.
-  kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * deficit_us)
-  if not is_steady then
-    kept_us = math.max(0, end_us - now) + window_kept_us
+  kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * full_us)
+  if not (is_steady or is_log) then
+    kept_us = math.max(0, end_us - now, last_us - now) + window_kept_us
   end
   redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
 end
 local counts_us = is_sliding and deficit_us + weighed(math.max(0, end_us - now)) or deficit_us
-return {counts_us, deficit_ns, outstanding, given, now, lease_ms, is_steady and 0 or level(), answers, waits}
+return {counts_us, deficit_ns, outstanding, given, now, is_steady and 0 or level(), answers, waits, leases}

@@ -97,7 +97,7 @@ async fn a_report_is_answered_in_the_version_that_it_was_made_in() {
     let server = Server::start(Config::default()).await;
     for (sequence, version) in (1..).zip(Version::ALL) {
         let mut body = one_key("fra1", sequence, 1, 1, 1).encode();
-        version.put(&mut body);
+        weir_wire::messages::Report::put(version, &mut body);
         let answer = ask(server.address, &post("/v1/report", &media_type(), &body)).await;
         let (answered_in, reply) = Reply::read(&answer.body).unwrap();
         assert_eq!((answer.status, answered_in, reply.sequence), (200, version, sequence));

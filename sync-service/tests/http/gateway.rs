@@ -1,7 +1,7 @@
 //! Services that ask about requests: by the fleet's rules, with the fleet's budgets.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_sync::config::{Config, TokenSource};
@@ -12,6 +12,7 @@ use weir_sync::store::rules::Put;
 use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, post, report};
 use crate::rules::{guarded, page, put};
+use crate::stores::Shared;
 
 pub(crate) const FIRST: &str = "if-none-match: *\r\n";
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
@@ -113,10 +114,12 @@ async fn no_pop_draws_on_the_limits_that_callers_name() {
     let server = Server::start(gateway()).await;
     let mut draw = one_key("fra1", 1, 0, 0, 0);
     assert_eq!(report(server.address, REPORTER, &draw).await.status, 200);
-    draw.rules[0].name = "ratelimit/check".into();
-    let answer = report(server.address, REPORTER, &draw).await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.detail().contains("POST /ratelimit/check"), "{}", answer.detail());
+    for rule in ["ratelimit/check", "ratelimit/descriptor"] {
+        draw.rules[0].name = rule.into();
+        let answer = report(server.address, REPORTER, &draw).await;
+        assert_eq!(answer.status, 403);
+        assert!(answer.detail().contains("POST /ratelimit/check"), "{}", answer.detail());
+    }
 }
 
 #[tokio::test]
@@ -215,6 +218,39 @@ async fn a_check_charges_its_cost_and_a_peek_nothing() {
     }
     assert_eq!(login(json!({"cost": 3})).await, "allow");
     assert_eq!(login(json!({})).await, "limit");
+}
+
+#[tokio::test]
+async fn a_list_waits_for_a_store_that_does_not_answer_no_longer_than_two_checks_would() {
+    let store = Shared::new(Duration::from_mins(1));
+    let patient = Config { store_timeout: Duration::from_millis(100), ..gateway() };
+    let one = patient.gateway_timeout();
+    let server = Server::start_over(patient, store.clone()).await;
+    let rules = json!({"rules": [
+        {"name": "login", "key": [{"header": "x-user"}], "match": {"headers": [{"name": "x-user", "present": true}]},
+         "rate": "3/d", "strict": true},
+        {"name": "page", "key": [{"header": "x-page"}], "match": {"headers": [{"name": "x-page", "present": true}]},
+         "rate": "3/d"}]});
+    in_force(&server, &rules).await;
+    let list = |count: usize| {
+        let login = |user: usize| json!({"headers": {"x-user": user.to_string()}});
+        let page = json!({"headers": {"x-page": "a"}});
+        Value::Array((0..count).map(login).chain([page]).collect())
+    };
+    let decisions = async |count: usize| {
+        let answer = check(&server, &list(count)).await;
+        let decisions =
+            answer.as_array().unwrap().iter().map(|one| one["decision"].as_str().unwrap().to_owned());
+        decisions.collect::<Vec<_>>()
+    };
+    assert_eq!(decisions(2).await, ["allow"; 3]);
+    store.fall_silent();
+    let begun = Instant::now();
+    let found = decisions(99).await;
+    let took = begun.elapsed();
+    // Two tokens at least are in hand.
+    assert!(found[2..99].iter().all(|decision| decision == "deny") && found[99] == "allow", "{found:?}");
+    assert!(took >= one && took < 2 * one + Duration::from_secs(2), "{took:?}, {one:?} for one");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod refusals;
 mod replicas;
 mod rules;
 mod rules_file;
+mod settle;
 mod stores;
 
 use std::net::SocketAddr;

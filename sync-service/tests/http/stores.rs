@@ -1,5 +1,6 @@
 //! Stores that a test can take out of reach: one in this process, and a Redis that falls silent.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     is_gone: AtomicBool,
     forgets_pops: AtomicBool,
+    is_silent: AtomicBool,
     accounts: Mutex<Vec<Account>>,
 }
 
@@ -37,11 +39,22 @@ impl Shared {
 
     fn over(memory: Arc<Memory>) -> Arc<Self> {
         let no = || AtomicBool::new(false);
-        Arc::new(Self { memory, is_gone: no(), forgets_pops: no(), accounts: Mutex::default() })
+        Arc::new(Self {
+            memory,
+            is_gone: no(),
+            forgets_pops: no(),
+            is_silent: no(),
+            accounts: Mutex::default(),
+        })
     }
 
     pub(crate) fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::SeqCst);
+    }
+
+    /// From now on it answers no draw.
+    pub(crate) fn fall_silent(&self) {
+        self.is_silent.store(true, Ordering::SeqCst);
     }
 
     /// From now on it charges, but registers no POP.
@@ -81,6 +94,9 @@ impl Store for Shared {
 
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
         Box::pin(async move {
+            if self.is_silent.load(Ordering::SeqCst) && !draws.is_empty() {
+                return pending().await;
+            }
             if self.is_gone.load(Ordering::SeqCst) {
                 return draws.iter().map(|_| Err(gone())).collect();
             }

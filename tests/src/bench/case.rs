@@ -1,6 +1,6 @@
 //! The cases: what stands in front of a listener's upstream, and which clients come.
 
-use crate::bench::filters::{self, Filter};
+use crate::bench::filters::{self, Filter, SERVICE};
 
 /// Rotating callers.
 pub const ROTATING: u32 = 100_000;
@@ -116,7 +116,7 @@ impl Case {
             Self::WeirFleet => filters::weir("weir-fleet", &filters::in_a_fleet()),
             Self::WeirFour => filters::weir("weir-four", &filters::four_rules()),
             Self::WeirHeaders => filters::weir("weir-headers", &filters::quota_headers()),
-            Self::Central => filters::central(),
+            Self::Central => filters::central(SERVICE),
         }
     }
 }

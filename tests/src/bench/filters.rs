@@ -22,6 +22,13 @@ pub struct Quota {
     interval: &'static str,
 }
 
+impl Quota {
+    /// How many requests it lets through at once.
+    pub fn tokens(self) -> u32 {
+        self.tokens
+    }
+}
+
 /// Never reached.
 pub const PLENTY: Quota = Quota { tokens: 1_000_000, per: "s", interval: "1s" };
 /// Reached by the second request.
@@ -113,9 +120,9 @@ pub fn native(quota: Quota) -> Filter {
     }
 }
 
-/// Envoy's filter that asks a service about every request; without an answer the request fails, so that
-/// none goes by unasked.
-pub fn central() -> Filter {
+/// Envoy's filter that asks the service of a cluster about every request, by its address; without an answer the request
+/// fails, so that none goes by unasked.
+pub fn central(cluster: &str) -> Filter {
     Filter {
         filter: Some(json!({
             "name": "envoy.filters.http.ratelimit",
@@ -125,7 +132,7 @@ pub fn central() -> Filter {
                 "timeout": "5s",
                 "failure_mode_deny": true,
                 "rate_limit_service": {
-                    "grpc_service": {"envoy_grpc": {"cluster_name": SERVICE}},
+                    "grpc_service": {"envoy_grpc": {"cluster_name": cluster}},
                     "transport_api_version": "V3",
                 },
             },

@@ -39,10 +39,12 @@ pub mod upstream;
 use std::fs;
 
 use crate::artefact;
+use crate::redis::Redis;
 
 use case::Case;
 use cpu::Cpus;
 use figures::{Figures, added};
+use filters::PLENTY;
 use page::Part;
 use plan::Plan;
 use proxy::{Behind, Proxy};
@@ -82,13 +84,14 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
 
 async fn rounds(plan: Plan, cpus: Cpus) -> Result<Vec<Round>, String> {
     let upstream = upstream::start()?;
-    let service = Service::start().await?;
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), PLENTY.tokens()).await?;
     let behind = Behind { upstream: Some(upstream), service: Some(service.address()) };
     let mut one = Proxy::start(&Case::ONE_WORKER, 1, behind, cpus).await?;
     let mut two = Proxy::start(&Case::TWO_WORKERS, 2, behind, cpus).await?;
     let mut sites = vec![];
     for case in Case::ONE_WORKER {
-        let also = if case == Case::Central { service.processes().to_vec() } else { vec![] };
+        let also = if case == Case::Central { vec![service.id(), redis.id()] } else { vec![] };
         sites.push(Site::open(case, &one, &also).await?);
     }
     for case in Case::TWO_WORKERS {
@@ -110,7 +113,7 @@ async fn rounds(plan: Plan, cpus: Cpus) -> Result<Vec<Round>, String> {
     one.check()?;
     two.check()?;
     let through: u64 = sites.iter().filter(|site| site.case() == Case::Central).map(Site::admitted).sum();
-    let asked = service.asked().await?;
+    let asked: u64 = redis.info("commandstats", "cmdstat_incrby:calls=").await;
     if asked != through {
         return Err(format!("the central service was asked {asked} times for {through} requests"));
     }

@@ -8,13 +8,15 @@ use crate::bench::summary::{self, Reached};
 /// The markers around the table of what must be reached.
 pub const SUMMARY: &str = "bench-summary";
 /// The markers of each part.
-pub const PARTS: [&str; 3] = [ENVOY, NATIVE, SYNC];
+pub const PARTS: [&str; 4] = [ENVOY, NATIVE, SYNC, GATEWAY];
 /// What `make bench-envoy` found.
 pub const ENVOY: &str = "bench-envoy";
 /// What `make bench-native` found.
 pub const NATIVE: &str = "bench-native";
 /// What `make bench-sync` found.
 pub const SYNC: &str = "bench-sync";
+/// What `make bench-gateway` found.
+pub const GATEWAY: &str = "bench-gateway";
 
 /// What a part of the benchmarks found.
 #[derive(Clone, Debug)]

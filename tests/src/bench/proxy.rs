@@ -101,26 +101,35 @@ impl Proxy {
 }
 
 fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
+    let has_upstream = behind.upstream.is_some();
     let listeners: Vec<Value> =
-        listeners.iter().map(|(case, address)| listener(&case.filter(), *address, behind)).collect();
+        listeners.iter().map(|(case, address)| listener(&case.filter(), *address, has_upstream)).collect();
     let mut clusters = vec![];
     clusters.extend(behind.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
-    clusters.extend(behind.service.map(|address| {
-        let mut cluster = cluster(SERVICE, address, CONNECT_TIMEOUT);
-        cluster["typed_extension_protocol_options"] =
-            json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": {"http2_protocol_options": {}},
-            }});
-        cluster
-    }));
+    clusters.extend(behind.service.map(|address| central(SERVICE, &[address])));
     json!({
         "node": {"id": "bench", "cluster": "weir-bench"},
         "static_resources": {"listeners": listeners, "clusters": clusters},
     })
 }
 
-fn listener(filter: &Filter, address: SocketAddr, behind: Behind) -> Value {
+/// The cluster of a service that answers gRPC: requests go to its replicas in turn.
+pub fn central(name: &str, replicas: &[SocketAddr]) -> Value {
+    let endpoints: Vec<Value> =
+        replicas.iter().map(|address| json!({"endpoint": {"address": tcp(*address)}})).collect();
+    json!({
+        "name": name,
+        "connect_timeout": CONNECT_TIMEOUT,
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": {"http2_protocol_options": {}},
+        }},
+    })
+}
+
+/// The listener at `address` with `filter` in front of the cluster `upstream`, or of an answer of Envoy's own.
+pub fn listener(filter: &Filter, address: SocketAddr, has_upstream: bool) -> Value {
     let mut filters = vec![];
     filters.extend(filter.filter.clone());
     filters.push(json!({
@@ -128,7 +137,7 @@ fn listener(filter: &Filter, address: SocketAddr, behind: Behind) -> Value {
         "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
     }));
     let mut route = json!({"match": {"prefix": "/"}});
-    if behind.upstream.is_some() {
+    if has_upstream {
         route["route"] = json!({"cluster": "upstream"});
         if let Some(rate_limits) = &filter.rate_limits {
             route["route"]["rate_limits"] = rate_limits.clone();

@@ -102,6 +102,20 @@ pub const SYNC_EVEN: Target = Target {
     aim: "1.05",
     limits: Below { must: 1.1, aim: 1.05 },
 };
+/// Exact checks. Its number is the ratio of checks per second of CPU time, the service's and Redis's.
+pub const GATEWAY_STRICT: Target = Target {
+    figure: "gateway, strict : minimal service on Redis, checks per second of CPU, Redis's included",
+    must: "1.0",
+    aim: "2.0",
+    limits: Above { must: 1.0, aim: 2.0 },
+};
+/// Checks that are not exact, the same.
+pub const GATEWAY_PLAIN: Target = Target {
+    figure: "gateway, not strict : limitador on Redis, the same",
+    must: "5",
+    aim: "10",
+    limits: Above { must: 5.0, aim: 10.0 },
+};
 /// Bytes of an entry.
 pub const ADDRESS: Target = Target {
     figure: "tracked address in the table",
@@ -125,7 +139,7 @@ pub const MODULE: Target = Target {
 };
 
 /// Every row, in order.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     ALLOWED,
     ABOVE_EMPTY,
     LIMITED,
@@ -137,6 +151,8 @@ pub const TARGETS: [Target; 14] = [
     SYNC_MEMORY,
     SYNC_CLUSTER,
     SYNC_EVEN,
+    GATEWAY_STRICT,
+    GATEWAY_PLAIN,
     ADDRESS,
     RESIDENT,
     MODULE,

@@ -4,16 +4,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
 use weir_tests::bench::plan::Plan;
 use weir_tests::bench::{page, run, service};
+use weir_tests::process::told_to_end;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        [service::WORD, address, redis] => service::serve(address, redis).await,
+        [service::WORD, address, redis, limit] => service::serve(address, redis, limit).await,
         [] => measure(Plan::FULL, None).await,
         ["--quick"] => measure(Plan::QUICK, None).await,
         ["--write", file] => measure(Plan::FULL, Some(file.into())).await,
@@ -36,14 +36,4 @@ async fn measure(plan: Plan, file: Option<PathBuf>) -> Result<(), String> {
     };
     println!("{}", part.figures);
     file.map_or(Ok(()), |file| page::rewrite(&file, page::ENVOY, &part))
-}
-
-/// Waits for SIGINT or SIGTERM.
-async fn told_to_end() -> String {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return "no signals".into() };
-    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return "no signals".into() };
-    tokio::select! {
-        _ = terminate.recv() => "ended by SIGTERM".into(),
-        _ = interrupt.recv() => "ended by SIGINT".into(),
-    }
 }

@@ -66,6 +66,7 @@ fn report() -> Report {
         rules: vec![Rule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
         keys: (0..KEYS).map(key).collect(),
         bans: Vec::new(),
+        held: Vec::new(),
     }
 }
 

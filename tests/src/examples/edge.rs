@@ -153,7 +153,7 @@ impl Pop {
                 let now = time(self.now);
                 let mut answer = Answering { answer: &requests.answer, told: &mut seen.last };
                 self.edge.response(&mut open, &mut answer, &mut self.site, now);
-                self.edge.response_sent(&mut open, || requests.answer.bytes, &mut self.site, now);
+                self.edge.response_sent(&mut open, &mut answer, &mut self.site, now);
             }
             if !open.is_done() {
                 self.in_flight.push_back(open);
@@ -263,6 +263,14 @@ impl Response for Answering<'_> {
 
     fn add(&mut self, name: &str, value: &str) {
         self.told.headers.push((name.to_owned(), value.to_owned()));
+    }
+
+    fn bytes(&mut self) -> u64 {
+        self.answer.bytes
+    }
+
+    fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {
+        self.header(&format!("metadata {}", path.join(".")))
     }
 }
 

@@ -8,9 +8,9 @@
 //! out of touch with weir-sync
 //! ```
 //!
-//! In brackets stand headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`. Outcomes are in
-//! order: `5 allow, 1 limit` are five, and then one. A time is counted from the first line's and holds until another
-//! is said. An indented line is about the line before it: `held: 0s, 0.1s`, for how long requests let through
+//! In brackets stand a request's headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`, or an answer's headers,
+//! and `[metadata llm.total_tokens VALUE]`. Outcomes are in order: `5 allow, 1 limit` are five, and then one. A time is counted
+//! from the first line's and holds until another is said. An indented line is about the line before it: `held: 0s, 0.1s`, for how long requests let through
 //! were held; `would be limited: 3`, by rules in shadow; else of its last answer `status`, `body` or a header.
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub struct Requests {
 pub struct Upstream {
     /// Its status.
     pub status: u16,
-    /// Its headers.
+    /// Its headers, and metadata (`metadata llm.total_tokens`).
     pub headers: Vec<(String, String)>,
     /// How many bytes its body has.
     pub bytes: u64,
@@ -163,9 +163,9 @@ impl<'a> Words<'a> {
 fn pair(bracketed: &str) -> Result<(String, String), String> {
     let inner = bracketed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let inner = inner.ok_or_else(|| format!("expected no {bracketed}"))?;
-    let found = if let Some(claim) = inner.strip_prefix("claim ") {
+    let found = if let Some(path) = inner.strip_prefix("claim ").or(inner.strip_prefix("metadata ")) {
         // Its value may have spaces.
-        let at = claim.find(' ').map(|at| inner.len() - claim.len() + at);
+        let at = path.find(' ').map(|at| inner.len() - path.len() + at);
         at.map(|at| (&inner[..at], &inner[at + 1..]))
     } else if inner.starts_with("host ") || inner.starts_with("route ") {
         inner.split_once(' ')

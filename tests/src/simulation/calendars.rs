@@ -63,19 +63,11 @@ impl Turn {
         rule.options = r#""algorithm": "quota", "when_unsynced": "deny""#.into();
         setup.begins_us = midnight_us(is_month, rng) - (WARM_UP_NS + at) / 1_000;
         setup.keeps_log = true;
-        clients[0].shape = match rng.u8(0..3) {
-            0 => Shape::OnePop { rate: asks, pop: rng.usize(0..setup.pops) },
-            1 => Shape::Hopping { rate: asks, dwell_ns: rng.u64(SECOND_NS..5 * SECOND_NS) },
-            _ => Shape::Steady { rate: asks, is_zipf: rng.bool() },
-        };
+        clients[0].shape = Shape::for_a_count(asks, setup.pops, rng);
         for client in clients {
             (client.cost, client.is_mixed) = (1, false);
         }
-        // If the store's clock steps, midnight moves, and what the store loses is given again.
-        let moves = |fault: &Fault| {
-            matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed)
-        };
-        faults.retain(|(_, fault)| !moves(fault));
+        keep_the_stores_clock(faults);
         Self { at, count }
     }
 
@@ -136,6 +128,14 @@ impl Turn {
             world.label.violated("quota", by, &what);
         }
     }
+}
+
+/// Takes the faults out under which a window has no exact count: if the store's clock steps, it ends at another time, and
+/// what the store loses is given again.
+pub(super) fn keep_the_stores_clock(faults: &mut Schedule) {
+    let moves =
+        |fault: &Fault| matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed);
+    faults.retain(|(_, fault)| !moves(fault));
 }
 
 /// What POPs may have on hand for a client that has left, in tokens: a part of the count, and what they were asked for

@@ -1,4 +1,5 @@
-//! What some random worlds try beside quotas: penalties, the calendar, and a rule set that is replaced.
+//! What some random worlds try beside quotas: penalties, the calendar, windows that the fleet shares, and a rule set that is
+//! replaced.
 //!
 //! They are drawn with a salt of their own, so a world that tries none of them is as if there were no such thing.
 
@@ -10,6 +11,7 @@ use super::faults::Schedule;
 use super::pushes::Push;
 use super::setup::Setup;
 use super::shapes::Asking;
+use super::strict_windows::Windows;
 use super::world::World;
 
 /// One world in this many tries one of these, and no other trial.
@@ -23,6 +25,8 @@ pub enum Feature {
     Penalty(Penalty),
     /// Midnight comes.
     Turn(Turn),
+    /// The fleet shares windows.
+    Windows(Windows),
     /// A rule set is put.
     Push(Push),
 }
@@ -52,9 +56,10 @@ impl Feature {
     pub fn draw(setup: &mut Setup, clients: &mut Vec<Asking>, faults: &mut Schedule, of: For) -> Self {
         let mut rng = generator(!setup.seed);
         let For { rate, burst, most, seconds, until } = of;
-        match rng.u32(0..3) {
+        match rng.u32(0..5) {
             0 => Self::Penalty(Penalty::draw(setup, clients, (rate, burst, most), &mut rng)),
             1 => Self::Turn(Turn::draw(setup, clients, faults, (rate, most, seconds), &mut rng)),
+            2 | 3 => Self::Windows(Windows::draw(setup, clients, faults, (rate, most), &mut rng)),
             _ => Self::Push(Push::draw(setup, clients, faults, (rate, most, until), &mut rng)),
         }
     }
@@ -69,6 +74,7 @@ impl Feature {
         match self {
             Self::Penalty(penalty) => penalty.judge(world, faults, end),
             Self::Turn(turn) => turn.judge(world, faults, end),
+            Self::Windows(windows) => windows.judge(world, faults, end),
             Self::Push(push) => push.judge(world, faults, end),
         }
     }
@@ -78,6 +84,7 @@ impl Feature {
         match self {
             Self::Penalty(penalty) => bans::counted(world, penalty),
             Self::Turn(turn) => turn.counted(world),
+            Self::Windows(windows) => windows.counted(world),
             Self::Push(push) => push.counted(world),
         }
     }

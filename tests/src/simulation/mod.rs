@@ -26,7 +26,9 @@
 //!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
 //!               trials that one figure judges
 //! features.rs   what some worlds try beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule sets that
-//!               operators put; they have rows of the table, too); windows.rs: windows of strict rules; log.rs: what became of each request; touch.rs:
+//!               operators put; they have rows of the table, too), strict_windows.rs; windows.rs: windows of strict
+//!               rules in the table; reserved.rs: what requests reserve; flights.rs:
+//!               requests in flight; log.rs: what became of each request; touch.rs:
 //!               when news gets through
 //! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
@@ -45,6 +47,7 @@ pub mod exact;
 mod exchange;
 pub mod faults;
 pub mod features;
+pub mod flights;
 pub mod floors;
 pub mod ideal;
 pub mod invariants;
@@ -71,6 +74,7 @@ pub mod reaction;
 pub mod reference;
 pub mod replicas;
 pub mod report;
+pub mod reserved;
 pub mod scenario;
 pub mod scenarios;
 pub mod settings;
@@ -78,6 +82,7 @@ pub mod setup;
 pub mod shapes;
 pub mod store;
 pub mod stretch;
+pub mod strict_windows;
 pub mod sync;
 pub mod touch;
 pub mod traffic;

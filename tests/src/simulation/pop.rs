@@ -6,7 +6,7 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::Event;
 use weir_limiter::edge::{
-    Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Shared, Step, Unread,
+    Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Response, Shared, Step, Unread,
 };
 use weir_limiter::table::slot::Entry;
 use weir_rules::key::KeyValue;
@@ -54,6 +54,32 @@ pub struct Pop {
     workers: Vec<Worker>,
     /// Calls that its workers want made.
     wanted: Vec<Wanted>,
+    /// Requests that were let through, and whose responses are to tell their cost.
+    pub(super) going_on: Vec<GoingOn>,
+    /// Counts the workers that it has had: a request ends in the one that let it through, or in none.
+    life: u32,
+}
+
+/// A request that was let through, and whose response is to tell its cost.
+pub struct GoingOn {
+    worker: usize,
+    life: u32,
+    open: Open,
+}
+
+/// A response that tells a cost.
+struct Told(u32);
+
+impl Response for Told {
+    fn status(&mut self) -> u16 {
+        200
+    }
+
+    fn header(&mut self, _name: &str) -> Option<Vec<u8>> {
+        Some(self.0.to_string().into_bytes())
+    }
+
+    fn add(&mut self, _name: &str, _value: &str) {}
 }
 
 /// A call that a worker wants made.
@@ -101,6 +127,8 @@ impl Pop {
             site: new_process(rng),
             workers: Vec::new(),
             wanted: Vec::new(),
+            going_on: Vec::new(),
+            life: 0,
         };
         pop.workers = (0..setup.workers).map(|_| pop.worker(rng, 0)).collect();
         pop
@@ -127,8 +155,27 @@ impl Pop {
         let (mut open, time) = (Open::new(0), self.clock.at(now));
         let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
         let (verdict, call) = verdict(decided);
-        self.wanted.extend(call.map(|call| Wanted { worker, call, held: Some((asked, open)) }));
+        match call {
+            Some(call) => self.wanted.push(Wanted { worker, call, held: Some((asked, open)) }),
+            None => self.goes_on(worker, open),
+        }
         verdict
+    }
+
+    fn goes_on(&mut self, worker: usize, open: Open) {
+        if open.awaits_cost() {
+            self.going_on.push(GoingOn { worker, life: self.life, open });
+        }
+    }
+
+    /// A request ends, and has cost so much. If its worker is gone, nobody notices.
+    pub fn end_request(&mut self, ends: GoingOn, cost: u32, now: u64) {
+        let GoingOn { worker, life, mut open } = ends;
+        if self.is_up && life == self.life {
+            let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
+            edge.response(&mut open, &mut Told(cost), &mut self.site, time);
+            edge.end(&mut open, &mut self.site, time);
+        }
     }
 
     /// A worker's timer runs.
@@ -212,7 +259,10 @@ impl Pop {
                 self.wanted.push(Wanted { worker, call, held: Some((asked, open)) });
                 None
             }
-            (verdict, None) => Some((asked, verdict)),
+            (verdict, None) => {
+                self.goes_on(worker, open);
+                Some((asked, verdict))
+            }
         }
     }
 
@@ -242,6 +292,7 @@ impl Pop {
 
     /// New workers; a request that the old ones held is never let through.
     fn replace_workers(&mut self, rng: &mut Rng, now: u64) {
+        self.life += 1;
         self.workers = (0..self.workers.len()).map(|_| self.worker(rng, now)).collect();
     }
 

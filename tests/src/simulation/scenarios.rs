@@ -10,7 +10,9 @@ use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::settings;
 use super::traffic;
 use super::world::World;
-use super::{calendars, floors, many, penalties, pushes, quotas, reaction, replicas, windows};
+use super::{
+    calendars, flights, floors, many, penalties, pushes, quotas, reaction, replicas, reserved, windows,
+};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end hardly counts, in seconds.
@@ -134,6 +136,22 @@ const FIXED_WINDOWS: &[Limit] =
     &[limit("above it", windows::above_fixed, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
 const SLIDING_WINDOWS: &[Limit] =
     &[limit("above it", windows::above_sliding, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
+/// A token counts until its length after the report that says that it is spent.
+const LOGS: &[Limit] = &[
+    limit("above it", windows::above_log, 0.0, 0.0),
+    limit("used by all", windows::used_by_all, 0.85, 1.0),
+    limit("used by one", windows::used_by_one, 0.85, 1.0),
+];
+const RESERVED: &[Limit] =
+    &[limit("above it", reserved::above, 0.0, 0.0), limit("used", reserved::used, 0.9, 1.05)];
+const DEBTS: &[Limit] =
+    &[limit("used", reserved::used, 0.9, 1.12), limit("used in all", reserved::used_in_all, 0.9, 1.03)];
+/// A place that becomes free where no request waits for it goes elsewhere with the next report.
+const IN_FLIGHT: &[Limit] = &[
+    limit("above it", flights::above, 0.0, 0.0),
+    limit("used by all", flights::used_by_all, 0.6, 1.0),
+    limit("used by one", flights::used_by_one, 0.9, 1.0),
+];
 const PUT: &[Limit] = &[
     limit("ms until all run it", pushes::taken_ms, 0.0, 1_500.0),
     limit("ratio of the other", ratio, 0.99, 1.01),
@@ -274,6 +292,10 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
     plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
     plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),
+    plain("strict logs, likewise", LOGS, windows::log),
+    plain("reserved and settled under loss, crash, partition", RESERVED, reserved::given_back),
+    plain("reserved too little, and debt", DEBTS, reserved::debts),
+    plain("strict concurrency, likewise", IN_FLIGHT, flights::concurrency),
     plain("a rule set is put at 5x", PUT, pushes::put),
     plain("a rule is raised, two replicas", RAISED, pushes::raised),
     Scenario {

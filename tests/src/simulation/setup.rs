@@ -21,7 +21,7 @@ pub struct RuleText {
     pub name: String,
     /// What the paths that it counts begin with; `None`: it counts all.
     pub path: Option<&'static str>,
-    /// As it is written: `100/s`.
+    /// As it is written: `100/s`; empty if it is not.
     pub rate: String,
     /// In tokens; 0 if it is not written.
     pub burst: u32,
@@ -58,7 +58,10 @@ impl RuleText {
             0 => r#""all""#.into(),
             _ => format!(r#"{{"client_address": {{"ipv4": {bits}}}}}"#),
         };
-        let mut text = format!(r#"{{"name": "{name}", "key": [{key}], "rate": "{rate}""#);
+        let mut text = format!(r#"{{"name": "{name}", "key": [{key}]"#);
+        if !rate.is_empty() {
+            let _ = write!(text, r#", "rate": "{rate}""#);
+        }
         if *burst > 0 {
             let _ = write!(text, r#", "burst": {burst}"#);
         }
@@ -70,6 +73,15 @@ impl RuleText {
         }
         text + "}"
     }
+}
+
+/// How long requests last that were let through, and what their responses say that they cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// At most, in nanoseconds.
+    pub lasts_ns: u64,
+    /// At most, in tokens.
+    pub cost: u32,
 }
 
 /// The option of a rule under which requests state their cost; without it, each costs one token.
@@ -126,6 +138,8 @@ pub struct Setup {
     pub begins_us: u64,
     /// Whether the outcome of each request is kept.
     pub keeps_log: bool,
+    /// How requests end whose cost the response tells; without it, none ever does.
+    pub ends: Option<Ends>,
     /// Whether the time of every admission is kept.
     pub keeps_times: bool,
     /// Windows that begin sooner than this after the traffic do not count, in nanoseconds.
@@ -158,6 +172,7 @@ impl Default for Setup {
             lie: None,
             begins_us: clocks::BEGINS_US,
             keeps_log: false,
+            ends: None,
             keeps_times: false,
             settle_ns: 2 * SECOND_NS,
         }

@@ -181,6 +181,15 @@ impl Shape {
         }
     }
 
+    /// Draws one for a count of which `asks` are asked for each second.
+    pub fn for_a_count(asks: f64, pops: usize, rng: &mut Rng) -> Self {
+        match rng.u8(0..3) {
+            0 => Self::OnePop { rate: asks, pop: rng.usize(0..pops) },
+            1 => Self::Hopping { rate: asks, dwell_ns: rng.u64(SECOND_NS..5 * SECOND_NS) },
+            _ => Self::Steady { rate: asks, is_zipf: rng.bool() },
+        }
+    }
+
     /// Draws one for a quota of `rate` tokens a second of which region 0 has a floor.
     pub fn floor(rate: f64, regions: usize, most: f64, rng: &mut Rng) -> Self {
         let asks = (rate * log_uniform(0.1, 1.0, rng)).min(most / 4.0);

@@ -1,8 +1,9 @@
-//! Windows that the fleet shares, under loss, crashes and partitions, beside naive models that see every admission of
+//! Windows and logs that the fleet shares, under loss, crashes and partitions, beside naive models that see every admission of
 //! all POPs at once and count without rounding. Not one may be above its limit.
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
 
 use super::faults::Fault;
@@ -19,18 +20,26 @@ const LIMIT: u64 = 500;
 /// ... how many are asked for each second, ...
 const ASKED: f64 = 400.0;
 /// ... and for how many seconds.
-const SECONDS: u64 = 60;
+pub(super) const SECONDS: u64 = 60;
+
+/// When all of them come to one POP, in the rows that try that.
+pub(super) const ALL_AT_ONE_NS: u64 = (SECONDS - LENGTH_S) * SECOND_NS;
 
 const LENGTH_NS: u64 = LENGTH_S * SECOND_NS;
 const LENGTH_US: u64 = LENGTH_NS / 1_000;
 
-fn trouble(size: Size, algorithm: &str, traffic: Traffic) -> Plan {
+fn by(size: Size, algorithm: &str, traffic: Traffic) -> Plan {
+    let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
+    let rate = format!("{LIMIT}/{LENGTH_S}s");
+    trouble(size, RuleText { rate, burst: 0, options, ..RuleText::default() }, traffic)
+}
+
+/// A minute of `traffic` for one rule, in which everything fails at some time.
+pub(super) fn trouble(size: Size, rule: RuleText, traffic: Traffic) -> Plan {
     let mut plan = Plan::of(size, SECONDS, traffic);
     // The first of the windows begins with the traffic.
     plan.setup.begins_us -= plan.setup.begins_us % LENGTH_US + WARM_UP_NS / 1_000 % LENGTH_US;
-    let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
-    let rate = format!("{LIMIT}/{LENGTH_S}s");
-    plan.setup.rules = vec![RuleText { rate, burst: 0, options, ..RuleText::default() }];
+    plan.setup.rules = vec![rule];
     plan.setup.keeps_log = true;
     plan.setup.near = Link { loss: 0.05, duplication: 0.05, ..plan.setup.near };
     let at = |seconds: u64| seconds * SECOND_NS;
@@ -57,12 +66,22 @@ fn trouble(size: Size, algorithm: &str, traffic: Traffic) -> Plan {
 /// next one begins, all of whose tokens are asked for.
 pub fn fixed(size: Size) -> Plan {
     let is_asked = |at| at % (2 * LENGTH_NS) >= LENGTH_NS * 9 / 10;
-    trouble(size, "fixed_window", traffic::when(traffic::even(ASKED, size.pops), is_asked))
+    by(size, "fixed_window", traffic::when(traffic::even(ASKED, size.pops), is_asked))
 }
 
 /// The same, which slides.
 pub fn sliding(size: Size) -> Plan {
-    trouble(size, "sliding_window", traffic::even(ASKED, size.pops))
+    by(size, "sliding_window", traffic::even(ASKED, size.pops))
+}
+
+/// A log of five seconds. At last all requests come to one POP: it is to get what all get otherwise.
+pub fn log(size: Size) -> Plan {
+    by(size, "sliding_log", at_one_in_the_end(size))
+}
+
+pub(super) fn at_one_in_the_end(size: Size) -> Traffic {
+    let place = |rng: &mut Rng, at, pops| if at < ALL_AT_ONE_NS { rng.usize(0..pops) } else { 1 };
+    traffic::poisson(ASKED, move |rng, at| place(rng, at, size.pops))
 }
 
 /// When the store's clock showed what it does at the begin of the traffic, in nanoseconds since 1970.
@@ -99,6 +118,32 @@ pub fn above_sliding(world: &World) -> f64 {
         above = above.max(weighed.saturating_sub(u128::from(LIMIT) * length));
     }
     above as f64 / length as f64
+}
+
+/// By how many requests the fullest span of a log's length is above the limit.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn above_log(world: &World) -> f64 {
+    let mut times: Vec<_> = world.log.iter().filter(|logged| logged.passed).map(|logged| logged.at).collect();
+    times.sort_unstable();
+    let first_within = |at: u64| times.partition_point(|time| time + LENGTH_NS <= at);
+    let fullest = times.iter().zip(1..).map(|(at, up_to)| up_to - first_within(*at)).max().unwrap_or(0);
+    fullest.saturating_sub(usize::try_from(LIMIT).unwrap_or(0)) as f64
+}
+
+/// What is admitted in the length before all requests come to one POP, as a part of the limit.
+pub fn used_by_all(world: &World) -> f64 {
+    used_until(world, ALL_AT_ONE_NS)
+}
+
+/// The same when they do.
+pub fn used_by_one(world: &World) -> f64 {
+    used_until(world, SECONDS * SECOND_NS)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn used_until(world: &World, end: u64) -> f64 {
+    let is_then = |at: u64| (end - LENGTH_NS..end).contains(&at);
+    world.log.iter().filter(|logged| logged.passed && is_then(logged.at)).count() as f64 / LIMIT as f64
 }
 
 /// What the last window admits, which is without trouble, as a part of the limit.

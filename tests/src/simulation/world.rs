@@ -20,6 +20,7 @@ use super::network::Network;
 use super::pop::{Asked, Pop, Verdict};
 use super::queue::Queue;
 use super::reference::Reference;
+use super::reserved::Lasting;
 use super::setup::Setup;
 use super::store::Store;
 use super::stretch::Compared;
@@ -83,6 +84,8 @@ pub(super) enum Event {
         life: u32,
     },
     Look,
+    /// A request ends: the one at this place of [`World::lasting`].
+    Ends(usize),
     /// An operator puts the rule set at this place.
     Put(usize),
     Keep {
@@ -122,6 +125,8 @@ pub struct World {
     pub wire: Wire,
     /// What became of each request, if that is kept.
     pub log: Vec<Logged>,
+    /// Requests whose responses tell their cost.
+    pub lasting: Vec<Lasting>,
     /// Which POP took which of the rule sets that were put, and when.
     pub took: Vec<Took>,
 }
@@ -159,6 +164,7 @@ impl World {
             store: Store::new(setup.is_accounted, setup.begins_us, setup.jitter_ns()),
             log: Vec::new(),
             took: Vec::new(),
+            lasting: Vec::new(),
             queue: Queue::default(),
             calls: 0,
             next: None,
@@ -346,8 +352,14 @@ impl World {
             Event::Listen(sync) => self.listen(now, sync),
             Event::Probe { sync, life } => self.probe(now, sync, life),
             Event::Look => self.look(now),
+            Event::Ends(which) => self.end_lasting(now, which),
             Event::Keep { restored_at } => self.store.keep(restored_at),
-            Event::Fault(fault) => self.suffer(now, &fault),
+            Event::Fault(fault) => {
+                if let Fault::PopCrash(pop) = fault {
+                    self.end_all_at(now - WARM_UP_NS, pop);
+                }
+                self.suffer(now, &fault);
+            }
         }
     }
 
@@ -437,6 +449,7 @@ impl World {
 
     fn account(&mut self, arrival: Arrival, verdict: &Verdict) {
         let Arrival { at, pop, key, path, cost } = arrival;
+        self.go_on(at, pop, verdict);
         if self.setup.keeps_log {
             let (passed, bans) = (*verdict == Verdict::Admitted, self.pops[pop].has_banned());
             self.log.push(Logged { at, pop, key, path, cost, passed, bans });

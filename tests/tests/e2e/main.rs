@@ -15,6 +15,7 @@ mod gateway;
 mod harness;
 mod limiting;
 mod live;
+mod llm_api;
 mod observing;
 mod outage;
 mod pages;

@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::repeat;
+use weir_tests::load::{repeat, together};
 use weir_tests::redis::Redis;
 use weir_tests::redis_cluster::Cluster;
+use weir_tests::server::Server;
+use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
 use crate::plugin::one;
@@ -121,4 +123,64 @@ async fn one_of_two_dies(store: &str) {
     assert!(failed.len() <= 2, "failed at {failed:?} after the kill, the slowest took {slowest:?}");
     let is_late = |at: &Option<Duration>| at.is_none_or(|at| at > Duration::from_secs(2));
     assert!(!failed.iter().any(is_late), "failed at {failed:?} after the kill");
+}
+
+/// How many requests of a client may be in flight at once.
+const IN_FLIGHT: usize = 3;
+/// For how long one may be, and a lease.
+const EXPIRES_S: u64 = 3;
+const LEASE: Duration = Duration::from_secs(2);
+
+async fn counting_in_flight(pop: &str, weir_sync: &WeirSync, upstream: &Server) -> Envoy {
+    let rule = json!({"name": "jobs", "key": ["client_address"], "algorithm": "concurrency", "limit": IN_FLIGHT,
+        "expires_after_s": EXPIRES_S, "strict": true});
+    let setup = Setup::with(synced(json!({"rules": [rule]}), pop)).node(pop);
+    let edge =
+        Envoy::start(setup.upstream(upstream.address()).cluster("weir-sync", weir_sync.address())).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    edge
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_points_of_presence_have_no_more_in_flight_than_one_may() {
+    let (redis, upstream) = (Redis::start().await, Server::obedient().await);
+    let weir_sync = WeirSync::start("fra1", &redis.url()).await;
+    let a = counting_in_flight("fra1", &weir_sync, &upstream).await;
+    let b = counting_in_flight("nyc1", &weir_sync, &upstream).await;
+    let slow = Ask::from("203.0.113.7").header("x-late-ms", "1500");
+    let (at_a, at_b) = tokio::join!(
+        together(a.clients(5), |_| vec![slow.clone()]),
+        together(b.clients(5), |_| vec![slow.clone()])
+    );
+    at_a.assert_only_decisions();
+    at_b.assert_only_decisions();
+    assert_eq!(at_a.admitted() + at_b.admitted(), IN_FLIGHT, "{at_a:?}, {at_b:?}");
+    // All have ended. One after the other, there is always room, and wherever it is asked for.
+    let ask = Ask::from("203.0.113.7");
+    for edge in [&a, &b, &a] {
+        let mut client = edge.client();
+        until("room for one", async || (client.send(&ask).await.status == 200).then_some(())).await;
+        assert_eq!(repeat(&mut client, &ask, 20).await.admitted(), 20);
+    }
+    // All places are taken at one, which dies.
+    let before = upstream.count();
+    let never = Ask::from("203.0.113.7").header("x-late-ms", "60000");
+    let in_flight: Vec<_> = (a.clients(IN_FLIGHT).into_iter())
+        .map(|mut client| {
+            let never = never.clone();
+            // The last free place may still be on its way back from the other.
+            tokio::spawn(async move { while client.send(&never).await.status == 429 {} })
+        })
+        .collect();
+    until("they are in flight", async || (upstream.count() >= before + IN_FLIGHT).then_some(())).await;
+    drop(a);
+    let (died_at, mut client) = (Instant::now(), b.client());
+    for task in in_flight {
+        task.abort();
+    }
+    let refused = client.send(&ask).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"), "{refused:?}");
+    until("its places are free", async || (client.send(&ask).await.status == 200).then_some(())).await;
+    let least = Duration::from_secs(EXPIRES_S);
+    assert!((least..least + 3 * LEASE).contains(&died_at.elapsed()), "{:?}", died_at.elapsed());
 }

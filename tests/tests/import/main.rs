@@ -183,6 +183,68 @@ fn wildcards_match_in_the_order_they_are_written() {
 }
 
 #[test]
+fn a_wildcard_may_have_several_stars() {
+    decides(
+        "domain: d\ndescriptors:\n- {key: route, value: /v*/of/*/do, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+         - {key: name, value: \"*-test-*\", share_threshold: true, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 2}}\n",
+        "d (route, /v1/of/7/do) x 2 -> 1 allow, 1 limit by d_route--v--of---do\n\
+         d (route, /v2/of/7/do) x 2 -> 1 allow, 1 limit\n\
+         d (route, /v/of//do) x 2 -> 1 allow, 1 limit\n\
+         d (route, /v2/of/do) x 9 -> 9 allow\n\
+         d (route, /v1/of/7/done) x 9 -> 9 allow\n\
+         d (route, x/v1/of/7/do) x 9 -> 9 allow\n\
+         d (name, a-test-b) -> 1 allow\nd (name, -test-) x 2 -> 1 allow, 1 limit\n\
+         d (name, atestb) x 9 -> 9 allow\n",
+    );
+}
+
+#[test]
+fn entries_without_values_count_each_combination() {
+    decides(
+        "domain: d\ndescriptors:\n- key: route\n  value_to_metric: true\n  descriptors:\n  - key: method\n    value_to_metric: true\n\
+         \x20   descriptors:\n    - {key: subject, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
+        "d (route, a)(method, GET)(subject, 1) x 3 -> 2 allow, 1 limit by d_route_method_subject\n\
+         d (route, b)(method, GET)(subject, 1) x 3 -> 2 allow, 1 limit\n\
+         d (route, a)(method, PUT)(subject, 1) x 3 -> 2 allow, 1 limit\n\
+         d (route, a)(method, GET)(subject, 2) x 3 -> 2 allow, 1 limit\n\
+         d (route, a)(method, GET) x 9 -> 9 allow\n",
+    );
+}
+
+#[test]
+fn texts_may_look_like_something_else_to_yaml() {
+    decides(
+        "---\ndomain: 7\ndescriptors:\n- {key: code, value: 404, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+         - {key: code, value: 1.50, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+         - {key: code, value: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+         - {key: code, value: 0x10, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+         - {key: code, value: ~, rate_limit: {unit: hour, requests_per_unit: 2}}\n\
+         - {key: 1, rate_limit: {unit: hour, requests_per_unit: 1, name: 5}}\n\
+         - {key: no, value: No, rate_limit: {unit: hour, requests_per_unit: 1, name: \"null\"}}\n",
+        "7 (code, 404) x 2 -> 1 allow, 1 limit by 7_code-404\n7 (code, 1.50) x 2 -> 1 allow, 1 limit by 7_code-1-50\n\
+         7 (code, true) x 2 -> 1 allow, 1 limit by 7_code-true\n7 (code, 0x10) x 2 -> 1 allow, 1 limit by 7_code-0x10\n\
+         7 (code, x) x 3 -> 2 allow, 1 limit by 7_code\n7 (1, x) x 2 -> 1 allow, 1 limit by 5\n\
+         7 (no, No) x 2 -> 1 allow, 1 limit by null\n",
+    );
+}
+
+#[test]
+fn a_limit_that_is_replaced_is_replaced_by_several_and_may_replace_itself() {
+    decides(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1}}\n\
+         - {key: b, rate_limit: {name: b, unit: hour, requests_per_unit: 2, replaces: [{name: a}]}}\n\
+         - {key: c, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: a}, {name: b}]}}\n\
+         - {key: a, value: x, rate_limit: {name: a, unit: hour, requests_per_unit: 1}}\n",
+        "d (a, 1) & (b, 1) x 9 -> 9 allow\nd (a, x) & (b, 1) x 9 -> 9 allow\n\
+         d (b, 1) & (a, 1) x 3 -> 2 allow, 1 limit by b\n\
+         d (b, 1) & (c, 1) x 9 -> 9 allow\n\
+         d (a, 1) & (b, 1) & (c, 1) x 9 -> 9 allow\n\
+         d (a, 1) & (d, 1) x 2 -> 1 allow, 1 limit by a\n\
+         d (c, 1) & (a, 1) x 3 -> 3 allow\n  would be limited: 2\n",
+    );
+}
+
+#[test]
 fn share_threshold_counts_what_a_wildcard_matches_together() {
     decides(
         "domain: d\ndescriptors:\n- {key: files, value: \"f/*\", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}\n\

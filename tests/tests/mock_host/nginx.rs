@@ -60,6 +60,15 @@ fn a_leaky_buckets_queue_is_refused_because_no_request_can_be_held() {
     assert!(log.contains(expected), "{log}");
 }
 
+#[test]
+fn a_cost_in_metadata_is_refused_because_nothing_would_ever_say_it() {
+    let after = json!({"after": {"metadata": ["llm", "total_tokens"]}, "reserve": 1});
+    let log = refusal(&plugin(&with(rule("1/h", 10), "cost", after)));
+    let expected =
+        "rules[0].cost.after.metadata: expected status, header or response_bytes_per, because nothing finds";
+    assert!(log.contains(expected), "{log}");
+}
+
 /// A rule that sends requests on one by one.
 fn leaky(queue: u32) -> Value {
     let rule =

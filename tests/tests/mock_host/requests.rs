@@ -144,3 +144,39 @@ fn a_responses_size_is_charged_when_the_request_ends() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule));
     assert_eq!(worker.allowed_of(10, &ask), 4, "three tokens each, the last one into debt");
 }
+
+#[test]
+fn what_a_filter_found_in_the_response_is_charged_instead_of_what_was_reserved() {
+    let after = json!({"after": {"metadata": ["llm", "total_tokens"], "max": 50}, "reserve": 20});
+    let rule = with(rule("1/h", 100), "cost", after);
+    let number = |number: f64| Some(number.to_le_bytes().to_vec());
+    // What Envoy hands over, and how many requests of a hundred tokens are let through.
+    for (found, through) in [
+        (number(10.0), 9),
+        (number(20.0), 5),
+        (number(45.0), 2),
+        (Some(b"10".to_vec()), 9),
+        (number(1e9), 2),
+        (number(0.0), 200),
+        (None, 5),
+        (Some(Vec::new()), 5),
+        (Some(b"many".to_vec()), 5),
+        (Some(b"12345678".to_vec()), 2),
+        (Some(vec![1]), 5),
+        (Some(vec![0xff; 8]), 5),
+        (Some(vec![0; 100_000]), 5),
+        (number(-10.0), 5),
+        (number(10.5), 5),
+        (number(1e300), 5),
+        (number(f64::INFINITY), 5),
+        (number(f64::NEG_INFINITY), 5),
+        (number(f64::NAN), 5),
+    ] {
+        let mut worker = Worker::configured(&shared(), &plugin(&rule));
+        let mut ask = client(1);
+        if let Some(found) = &found {
+            ask.properties.insert("metadata\0filter_metadata\0llm\0total_tokens".into(), found.clone());
+        }
+        assert_eq!(worker.allowed_of(200, &ask), through, "{:?}", found.map(|found| found.len()));
+    }
+}

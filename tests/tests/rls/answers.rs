@@ -90,10 +90,14 @@ async fn hits_count_for_the_request_and_for_each_descriptor() {
     };
     assert_eq!(left(&mut client, 0, vec![user("ada", None)]).await, [9]);
     assert_eq!(left(&mut client, 3, vec![user("ada", None), user("bob", Some(2))]).await, [6, 8]);
-    assert_eq!(left(&mut client, 3, vec![user("ada", Some(0))]).await, [5], "0 is 1");
-    let over = RateLimitRequest { hits_addend: 6, ..request([user("ada", None)]) };
+    for _ in 0..2 {
+        assert_eq!(left(&mut client, 3, vec![user("ada", Some(0))]).await, [5], "as if one were taken");
+    }
+    let over = RateLimitRequest { hits_addend: 7, ..request([user("ada", None)]) };
     assert_eq!(ask(&mut client, over).await.overall_code(), Code::OverLimit);
-    assert_eq!(left(&mut client, 5, vec![user("ada", None)]).await, [0], "what was refused took nothing");
+    assert_eq!(left(&mut client, 6, vec![user("ada", None)]).await, [0], "what was refused took nothing");
+    let asked = ask(&mut client, request([user("ada", Some(0))])).await;
+    assert_eq!(asked.overall_code(), Code::OverLimit, "nothing is left for one more");
 }
 
 #[tokio::test]

@@ -1,13 +1,16 @@
 //! A weir-sync with a door for gRPC, and a client of it.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_client::RateLimitQuotaServiceClient;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir_tests::operator::Operator;
@@ -16,7 +19,7 @@ use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
 /// The token that checks carry.
-const TOKEN_OF_CHECKS: &str = "a-token-for-checks-of-the-tests";
+pub(crate) const TOKEN_OF_CHECKS: &str = "a-token-for-checks-of-the-tests";
 /// The domain of the tests' requests.
 pub(crate) const DOMAIN: &str = "shop";
 
@@ -36,21 +39,32 @@ impl tonic::service::Interceptor for Bearer {
 
 /// A client that sends a token.
 pub(crate) type Client = RateLimitServiceClient<InterceptedService<Channel, Bearer>>;
+/// The same for quotas.
+pub(crate) type QuotaClient = RateLimitQuotaServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A weir-sync that answers gRPC.
 pub(crate) struct Door {
     pub(crate) weir_sync: WeirSync,
     pub(crate) address: SocketAddr,
+    _tokens: NamedTempFile,
 }
 
 impl Door {
     /// Over `store`, with these rules in force.
     pub(crate) async fn open(store: &str, rules: &Value) -> Self {
+        Self::open_for("check", store, rules).await
+    }
+
+    /// The same, for clients whose token is for these doors.
+    pub(crate) async fn open_for(doors: &str, store: &str, rules: &Value) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port::free()));
         let listen = address.to_string();
-        let arguments = ["--gateway", "on", "--grpc-listen", &listen, "--check-token", TOKEN_OF_CHECKS];
+        let tokens = NamedTempFile::new().expect("a file");
+        fs::write(tokens.path(), format!("callers {doors} {TOKEN_OF_CHECKS}\n")).expect("a file to write");
+        let path = tokens.path().to_str().expect("a path");
+        let arguments = ["--gateway", "on", "--grpc-listen", &listen, "--check-token-file", path];
         let weir_sync = WeirSync::start_with("fra", store, &arguments).await;
-        let door = Self { weir_sync, address };
+        let door = Self { weir_sync, address, _tokens: tokens };
         door.serves().await;
         Operator::of(&door.weir_sync).put_good(rules).await;
         runs_rules(&door.weir_sync).await;
@@ -70,6 +84,16 @@ impl Door {
     /// A client that sends this token.
     pub(crate) async fn client_with(&self, token: Option<&'static str>) -> Client {
         RateLimitServiceClient::with_interceptor(self.channel().await, Bearer(token))
+    }
+
+    /// A client for quotas that is let in.
+    pub(crate) async fn quotas(&self) -> QuotaClient {
+        self.quotas_with(Some(TOKEN_OF_CHECKS)).await
+    }
+
+    /// A client for quotas that sends this token.
+    pub(crate) async fn quotas_with(&self, token: Option<&'static str>) -> QuotaClient {
+        RateLimitQuotaServiceClient::with_interceptor(self.channel().await, Bearer(token))
     }
 
     /// A client on a connection of its own to the door at `address`.

@@ -31,6 +31,7 @@ pub(crate) const SERVING: i32 = ServingStatus::Serving as i32;
 const DEADLINE: Duration = Duration::from_secs(15);
 const NOT_SERVING: i32 = ServingStatus::NotServing as i32;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const QUOTAS: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
 
 /// What health says of `service`.
 pub(crate) async fn status(channel: &Channel, service: &str) -> i32 {
@@ -44,10 +45,13 @@ async fn health_follows_the_store() {
     let mut redis = Redis::start().await;
     let door = Door::open(&redis.url(), &rules()).await;
     let channel = door.channel().await;
-    assert_eq!([status(&channel, "").await, status(&channel, SERVICE).await], [SERVING; 2]);
+    for service in ["", SERVICE, QUOTAS] {
+        assert_eq!(status(&channel, service).await, SERVING, "{service}");
+    }
     redis.kill();
     until("the door to say that it does not serve", async || {
-        (status(&channel, SERVICE).await == NOT_SERVING).then_some(())
+        let both = [status(&channel, SERVICE).await, status(&channel, QUOTAS).await];
+        (both == [NOT_SERVING; 2]).then_some(())
     })
     .await;
 }
@@ -65,6 +69,41 @@ async fn who_watches_health_is_told_of_the_end_and_holds_nothing_up() {
         assert_eq!(next().await, None);
     };
     tokio::join!(door.weir_sync.end(), told);
+}
+
+#[tokio::test]
+async fn what_needs_no_token_takes_little() {
+    let door = Door::open("memory", &rules()).await;
+    let channel = door.channel().await;
+    let mut health = HealthClient::new(channel.clone());
+    let asked = |service: &str| HealthCheckRequest { service: service.into() };
+    let long = health.check(asked(&"x".repeat(2_000))).await.expect_err("a long name");
+    let expected = "expected a message of at most 1024 bytes";
+    assert_eq!((long.code(), long.message()), (Code::InvalidArgument, expected));
+
+    let mut watched = Vec::new();
+    let refused = loop {
+        match health.watch(asked(SERVICE)).await {
+            Ok(stream) => watched.push(stream),
+            Err(refused) => break refused,
+        }
+        assert!(watched.len() < 100, "so many streams that nobody pays for");
+    };
+    assert_eq!((refused.code(), watched.len()), (Code::ResourceExhausted, 16), "{refused}");
+    assert_eq!(status(&channel, SERVICE).await, SERVING);
+    watched.pop();
+    until("the place to be free again", async || health.watch(asked(SERVICE)).await.ok()).await;
+
+    let mut reflection = ServerReflectionClient::new(door.channel().await);
+    let list = |host: String| ServerReflectionRequest {
+        host,
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let asked = stream::iter([list(String::new()), list("x".repeat(100_000))]);
+    let mut answers = reflection.server_reflection_info(asked).await.expect("a conversation").into_inner();
+    answers.message().await.expect("a first answer");
+    let ended = answers.message().await;
+    assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
 }
 
 #[tokio::test]
@@ -115,8 +154,12 @@ async fn reflection_lists_the_services_and_describes_them() {
     let listed = ask(MessageRequest::ListServices(String::new())).await;
     let Some(MessageResponse::ListServicesResponse(listed)) = listed else { panic!("{listed:?}") };
     let names: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
-    assert!(names.contains(&SERVICE) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
-    let described = ask(MessageRequest::FileContainingSymbol(SERVICE.into())).await;
-    let Some(MessageResponse::FileDescriptorResponse(described)) = described else { panic!("{described:?}") };
-    assert!(!described.file_descriptor_proto.is_empty());
+    for service in [SERVICE, QUOTAS, "grpc.health.v1.Health"] {
+        assert!(names.contains(&service), "{names:?}");
+        let described = ask(MessageRequest::FileContainingSymbol(service.into())).await;
+        let Some(MessageResponse::FileDescriptorResponse(described)) = described else {
+            panic!("{described:?}")
+        };
+        assert!(!described.file_descriptor_proto.is_empty());
+    }
 }

@@ -1,14 +1,21 @@
-//! A limit that callers name is one limit, whichever weir-sync they ask.
+//! A limit that callers name is one limit, whichever weir-sync they ask; and descriptors bring limits of their own.
 
 use std::fs;
 
 use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::json;
+use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
+
+use crate::answers::rules;
+use crate::door::{self, Door, ask, descriptor, request};
 
 const TOKEN: &str = "a-token-for-limits-of-the-tests";
 /// The limit, in a window in which hardly any comes back.
@@ -48,4 +55,70 @@ async fn two_weir_syncs_of_two_regions_let_through_what_the_caller_named_and_no_
     let asked = (0..8).map(|caller| allowed(&two[caller % 2], LIMIT / 4));
     let allowed: usize = join_all(asked).await.into_iter().sum();
     assert_eq!(allowed, LIMIT);
+}
+
+/// A descriptor of a user, with a limit of so many requests a year.
+fn of_user(user: &str, requests_per_unit: u32, hits_addend: Option<u64>) -> RateLimitDescriptor {
+    let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Year.into() });
+    RateLimitDescriptor { limit, hits_addend, ..descriptor(&[("x-user", user)]) }
+}
+
+/// The status of one descriptor.
+async fn status(client: &mut door::Client, of: RateLimitDescriptor) -> DescriptorStatus {
+    let answer = ask(client, request([of])).await;
+    answer.statuses.into_iter().next().expect("a status")
+}
+
+#[tokio::test]
+async fn a_descriptor_brings_a_limit_of_its_own() {
+    let mut redis = Redis::start().await;
+    let door = Door::open_for("check,limit", &redis.url(), &rules()).await;
+    let mut client = door.client().await;
+    for left in [2, 1, 0] {
+        let status = status(&mut client, of_user("ann", 3, None)).await;
+        assert_eq!((status.code(), status.limit_remaining), (Code::Ok, left));
+        let limit = status.current_limit.expect("the limit");
+        assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (3, Unit::Year, ""));
+        assert!(status.duration_until_reset.expect("when the window ends").seconds > 0);
+    }
+    let refused =
+        ask(&mut client, request([of_user("ann", 3, None), descriptor(&[("x-user", "ann")])])).await;
+    assert_eq!(refused.overall_code(), Code::OverLimit);
+    assert_eq!((refused.statuses[0].code(), refused.statuses[0].limit_remaining), (Code::OverLimit, 0));
+    let header = &refused.response_headers_to_add[0];
+    assert_eq!(header.key, "retry-after");
+    let until_reset = refused.statuses[0].duration_until_reset.expect("when the window ends").seconds;
+    assert!(header.value.parse::<i64>().expect("seconds").abs_diff(until_reset) <= 1, "{refused:?}");
+    // The rules count the other descriptor, and were not asked about the first.
+    assert_eq!((refused.statuses[1].code(), refused.statuses[1].limit_remaining), (Code::Ok, 9));
+
+    let mut code_and_left = async |of| {
+        let status = status(&mut client, of).await;
+        (status.code(), status.limit_remaining)
+    };
+    assert_eq!(code_and_left(of_user("ann", 5, None)).await, (Code::Ok, 1), "three and one were counted");
+    assert_eq!(code_and_left(of_user("ann", 5, Some(0))).await, (Code::Ok, 1), "it only asked");
+    assert_eq!(code_and_left(of_user("ann", 5, Some(2))).await, (Code::OverLimit, 1));
+    assert_eq!(code_and_left(of_user("ann", 5, None)).await, (Code::Ok, 0));
+    assert_eq!(code_and_left(of_user("ann", 5, Some(0))).await, (Code::OverLimit, 0));
+    assert_eq!(code_and_left(of_user("bob", 3, Some(3))).await, (Code::Ok, 0));
+    assert_eq!(code_and_left(of_user("eve", 3, Some(4))).await, (Code::OverLimit, 0));
+    assert_eq!(code_and_left(of_user("eve", 0, None)).await, (Code::OverLimit, 0));
+    redis.kill();
+    let refused = until("a check that fails", async || {
+        client.should_rate_limit(request([of_user("ann", 9, None)])).await.err()
+    })
+    .await;
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+}
+
+#[tokio::test]
+async fn a_limit_of_its_own_needs_a_token_for_limits() {
+    let door = Door::open("memory", &rules()).await;
+    let asked = request([descriptor(&[("a", "1")]), of_user("ann", 3, None)]);
+    let refused = door.client().await.should_rate_limit(asked).await.expect_err("a token for checks");
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+    let expected =
+        "descriptors[1].limit: expected none, or a token with the role `limit` in check_token_file";
+    assert_eq!(refused.message(), expected);
 }

@@ -4,4 +4,5 @@ mod answers;
 mod door;
 mod health;
 mod limits;
+mod quotas;
 mod refusals;

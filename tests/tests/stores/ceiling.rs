@@ -62,7 +62,7 @@ async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
 async fn a_strict_rules_keys_have_a_ceiling_too() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
-    let claim = Claim { epoch: 1, admitted: 0, ahead: 1 };
+    let claim = Claim::of(1, 0, 1);
     let draw = |value: u64| Draw {
         id: id(&value.to_be_bytes()),
         quota: quota(1, Period::Second, 10),

@@ -22,7 +22,7 @@ async fn with_own_clock() -> Redis {
 
 /// Draws all that there is of a budget of 1,000 tokens, one a second, for an epoch of its own.
 async fn draw_all(store: &dyn Store, value: &[u8], epoch: u64) -> u64 {
-    let claims = vec![Claim { epoch, admitted: 0, ahead: 1_000 }];
+    let claims = vec![Claim::of(epoch, 0, 1_000)];
     let quota = quota(1, Period::Second, 1_000);
     let draw = Draw { id: id(value), quota, lease_us: 2_000_000, law: Law::Steady, window: None, claims };
     store.draw("fra1", &[draw]).await.remove(0).unwrap().given

@@ -34,7 +34,7 @@ fn hundred() -> Quota {
 }
 
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
-    Claim { epoch, admitted, ahead }
+    Claim::of(epoch, admitted, ahead)
 }
 
 /// A draw on this month's quota of a hundred.

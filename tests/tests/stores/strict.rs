@@ -28,7 +28,7 @@ for_every_store!(
 );
 
 pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
-    Claim { epoch, admitted, ahead }
+    Claim::of(epoch, admitted, ahead)
 }
 
 pub(crate) fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
@@ -192,6 +192,30 @@ async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() 
             (drawn.given == 1).then_some(())
         })
         .await;
+    }
+}
+
+/// The same, and what was given may be spent until its lease ends.
+#[tokio::test]
+async fn something_else_under_a_logs_name_counts_for_as_long_as_what_was_leased() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    for (law, counts_us) in [(Law::Log(1), 1_000_000), (Law::InFlight(1), 0)] {
+        let key = escrow_key(law, &id(b"a"));
+        let () = connection.set(&key, "no hash").await.unwrap();
+        let quota = quota(1_000, Period::Second, 10);
+        let one = |epoch| Draw { law, ..draw(b"a", quota, 500_000, vec![claim(epoch, 0, 1)]) };
+        let first = ask(&store, "fra1", one(1)).await.unwrap();
+        assert_eq!(first.given, 0, "{law:?}");
+        let ends_us = first.now_us + one(1).held_us() + counts_us;
+        let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+        assert!(first.now_us + ttl_ms * 1_000 > ends_us, "{ttl_ms}");
+        let next = until("a token", async || {
+            let drawn = ask(&store, "fra1", one(2)).await.unwrap();
+            (drawn.given == 1).then_some(drawn)
+        })
+        .await;
+        assert!(next.now_us >= ends_us, "{law:?}: {} of {ends_us}", next.now_us);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{id, quota};
 
 /// Calls per seed.
 const CALLS: u64 = 600;
-/// Draws per seed, on four budgets.
+/// Draws per seed, on six budgets.
 const DRAWS: u64 = 1_200;
 /// Spans around the call before that callers speak of, in microseconds. Calls are less than a millisecond apart.
 const SPANS_US: [i64; 8] = [0, -300, -2_000, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2];
@@ -121,23 +121,26 @@ async fn a_draw_is_the_same_to_both() {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
         let (mut last_us, mut given, mut refused) = (0, 0, 0);
         let second = Calendar::every(1, 0);
-        let laws = [Law::Steady, Law::Window(second), Law::Sliding(second), Law::Sliding(Calendar::Day)];
+        let laws = [
+            Law::Steady,
+            Law::Window(second),
+            Law::Sliding(second),
+            Law::Sliding(Calendar::Day),
+            Law::Log(1),
+            Law::InFlight(1),
+        ];
         for n in 0..DRAWS {
-            let (key, quota) = (random.below(4), random.pick(&[slow(), quick()]));
+            let (key, quota) = (random.below(6), random.pick(&[slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
             let lease_us = random.pick(&[1_000, 4_000, 30_000]);
-            let claim = |_| Claim {
-                epoch: random.below(4),
-                admitted: random.below(3),
-                ahead: random.pick(&[0, 1, 3, 30]),
-            };
+            let claim = |_| Claim::of(random.below(4), random.below(3), random.pick(&[0, 1, 3, 30]));
             let claims = (0..n % 3).map(claim).collect();
             let law = laws[usize::try_from(key).unwrap()];
             let draw = Draw { id: id(b"a"), quota, lease_us, law, window: None, claims };
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
             tell(&mut call, pop, &draw);
             let row: Result<DrawRow, u64> = invoke(&mut call, bounds, &mut connection).await;
-            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, _, charged, waits) = match row {
+            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, charged, waits, _) = match row {
                 Ok(row) => row,
                 Err(now_us) => {
                     assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
@@ -176,7 +179,7 @@ async fn a_window_steps_with_the_clock_for_both() {
     let laws = [Law::Window(minute), Law::Sliding(minute), Law::Window(Calendar::Day)];
     for (n, (law, is_back)) in laws.into_iter().flat_map(|law| [(law, false), (law, true)]).enumerate() {
         let of = |epoch, ahead| {
-            let claims = vec![Claim { epoch, admitted: 0, ahead }];
+            let claims = vec![Claim::of(epoch, 0, ahead)];
             Draw { id: id(b"a"), quota: slow(), lease_us: 10_000, law, window: None, claims }
         };
         let (first, now_us) = (of(1, 6), unix_us());
@@ -205,7 +208,7 @@ async fn a_window_steps_with_the_clock_for_both() {
             let expected = reference.draw(bounds.at(row.4).unwrap(), "a", &draw);
             let wait_ms = expected.leases[0].wait_ms;
             assert_eq!(
-                (row.2, row.3, row.8),
+                (row.2, row.3, row.7),
                 (expected.outstanding, expected.given, vec![wait_ms]),
                 "{draw:?}"
             );
@@ -227,18 +230,20 @@ fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &Draw) {
         Law::Steady => "steady",
         Law::Window(_) => "window",
         Law::Sliding(_) => "sliding",
+        Law::Log(_) | Law::InFlight(_) => "log",
     });
     let even = draw.law.windows().and_then(Calendar::even);
     let (length_s, phase_us) =
         even.map_or((0, -1), |(length_s, phase_s)| (length_s, i64::from(phase_s) * 1_000_000));
-    call.arg(u64::from(length_s) * 1_000_000).arg(phase_us).arg(&[0; 3]);
+    let window_us = u64::from(length_s) * 1_000_000;
+    call.arg(draw.law.counts_us().unwrap_or(window_us)).arg(phase_us).arg(&[0; 3]);
     call.arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
-        call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead);
+        call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead).arg(&[0; 2]);
     }
 }
 
-type DrawRow = (u64, u64, u64, u64, u64, u32, u32, Vec<i64>, Vec<u64>);
+type DrawRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
 fn slow() -> Quota {
     quota(7, Period::Minute, 20)

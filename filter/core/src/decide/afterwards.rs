@@ -33,6 +33,29 @@ pub enum What {
         /// And how much.
         cost: u32,
     },
-    /// Charge what this reads from the response: [`crate::limiter::Limiter::charge`].
-    Charge(Arc<After>),
+    /// Charge what it cost: [`crate::limiter::Limiter::charge`].
+    Charge {
+        /// Reads the cost from the response; without it, the host is told.
+        after: Option<Arc<After>>,
+        /// What the request took beforehand.
+        reserved: Reserved,
+    },
+}
+
+/// What a request took until it is known what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// So many tokens.
+    pub tokens: u32,
+    /// Into how many parts the rate was cut: a bucket was charged so many times as much.
+    pub(crate) parts: u32,
+    /// To give it back with; without one, it stays taken.
+    pub(crate) receipt: Option<Receipt>,
+    /// If the request drew it for itself, as its rule is strict: the name of what was drawn.
+    pub(crate) epoch: Option<u32>,
+}
+
+impl Reserved {
+    /// Nothing.
+    pub(crate) const NOTHING: Self = Self { tokens: 0, parts: 1, receipt: None, epoch: None };
 }

@@ -11,23 +11,27 @@ use crate::buckets::Standing;
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::local::Denial;
-use crate::table::Slots;
 use crate::table::slot::Slot;
+use crate::table::{Loaded, Slots};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The wait for clients that are refused because the POP is out of touch, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;
 
+/// After how long weir-sync is asked again for a key that may get back what its requests reserved, in nanoseconds.
+const RESERVED_WAIT_NS: u64 = SECOND_NS;
+
 impl Limiter {
-    pub(crate) fn allow(&mut self, hits: &[Hit]) -> Ruling {
+    /// Lets the request of `hits` through, whose slots are `written`.
+    pub(crate) fn allow(&mut self, hits: &[Hit], written: &[Loaded], now: Time) -> Ruling {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         let mut hold_ns = 0;
         for hit in hits {
             self.counters.count(hit.rule, |counts| &mut counts.allowed);
             self.counters.add(Event::Evicted, hit.judged.evicted);
             self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
-            self.note_afterwards(hit);
+            self.note_afterwards(hit, written, now);
             hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
             let Verdict::Fits(standing) = hit.judged.verdict else { continue };
             if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
@@ -70,7 +74,10 @@ impl Limiter {
                 Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
                 Verdict::Short { wait_ns, full_ns } => {
                     if self.may_remember(hit.rule) {
-                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
+                        // What others reserved may come back at any time.
+                        let most_ns = if self.reserves(hit.rule) { RESERVED_WAIT_NS } else { u64::MAX };
+                        let until = now + wait_ns.min(most_ns);
+                        let denial = Denial { cost: hit.cost, until, full_at: now + full_ns };
                         self.deny_cache.remember(hit.tag, denial, now);
                     }
                     self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
@@ -95,11 +102,14 @@ impl Limiter {
     }
 
     /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
-    /// in flight, which may end at any time, or has a penalty, which counts refusals.
+    /// in flight, which may end at any time, if what one reserved may come back, or if it has a penalty, which counts
+    /// refusals.
     fn may_remember(&self, rule: RuleIndex) -> bool {
         let rule = self.rule(rule);
         rule.is_some_and(|rule| {
-            !matches!(rule.algorithm, Algorithm::Concurrency(_)) && rule.penalty.is_none()
+            let is_reserved = (rule.reserves || self.may_reserve) && !rule.sharing.strict;
+            let comes_back = is_reserved || matches!(rule.algorithm, Algorithm::Concurrency(_));
+            !comes_back && rule.penalty.is_none()
         })
     }
 

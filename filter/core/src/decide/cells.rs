@@ -50,6 +50,20 @@ impl Cells {
         Self { tag, list, len }
     }
 
+    /// This cell, to be stored at `tag`.
+    pub(crate) fn one(tag: Tag, cell: Cell) -> Self {
+        let mut list = [Cell::NEW; CELLS_MAX];
+        if let Some(first) = list.first_mut() {
+            *first = cell;
+        }
+        Self { tag, list, len: 1 }
+    }
+
+    /// The first cell.
+    pub(crate) fn first(&self) -> Cell {
+        self.list.first().copied().unwrap_or(Cell::NEW)
+    }
+
     pub(crate) fn all(&self) -> &[Cell] {
         self.list.get(..self.len).unwrap_or_default()
     }
@@ -102,7 +116,7 @@ impl Limiter {
     }
 
     /// Takes the hit's cost from `cells`; none if the slot has no room for the result.
-    fn take_cells(
+    pub(crate) fn take_cells(
         mut cells: Cells,
         hit: &Hit,
         algorithm: &Algorithm,
@@ -125,11 +139,11 @@ impl Limiter {
         }
     }
 
-    /// Gives back in the slot's copy what `hit` took.
-    pub(crate) fn give_back_cells(hit: &Hit, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
+    /// Gives back in the slot's copy what `hit` took of the cells at `tag`.
+    pub(crate) fn give_back_cells(hit: &Hit, tag: Tag, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
         let Some(taken) = hit.judged.taken else { return };
-        let algorithm = &algorithm_at(hit.judged.tag, algorithm);
-        let mut cells = Cells::at(slot, hit.judged.tag, algorithm.cells());
+        let algorithm = &algorithm_at(tag, algorithm);
+        let mut cells = Cells::at(slot, tag, algorithm.cells());
         algorithm::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);
         // The cells were there, so there is room.
         let _ = cells.store(slot, now);

@@ -1,36 +1,49 @@
 //! What is done when a request ends: releases and charges.
 
-use alloc::sync::Arc;
-
-use super::afterwards::{Afterwards, What};
+use super::afterwards::{Afterwards, Reserved, What};
 use super::cells::{Cells, algorithm_at};
+use super::flight::{cell_of, free};
 use super::hit::Hit;
 use super::judge::{after_taking, parts_of};
+use super::reserve;
 use crate::RuleIndex;
 use crate::buckets::Bucket;
-use crate::buckets::algorithm::{self, Cell};
+use crate::buckets::algorithm::{self, Cell, Receipt};
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Unheard};
-use crate::table::{EntryPlace, NamedKey, Slots, Updated};
+use crate::table::{EntryPlace, Loaded, NamedKey, Slots, Updated};
 use weir_rules::algorithm::Algorithm;
+use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Notes what is to be done when the request of `hit`, which fits, ends.
-    pub(crate) fn note_afterwards(&mut self, hit: &Hit) {
+    /// Notes what is to be done when the request of `hit`, which fits, ends. Its slot is among `written`.
+    pub(crate) fn note_afterwards(&mut self, hit: &Hit, written: &[Loaded], now: Time) {
         let Some(rule) = self.rule(hit.rule) else { return };
-        let what = match (rule.algorithm, hit.judged.taken, &rule.after) {
+        let algorithm = rule.in_flight().map_or(rule.algorithm, Algorithm::Concurrency);
+        let what = match (algorithm, hit.judged.taken, &rule.after) {
             (Algorithm::Concurrency(_), Some(taken), _) => {
                 What::Release { receipt: taken.receipt, cost: hit.cost }
             }
-            (.., Some(after)) => What::Charge(Arc::clone(after)),
+            (Algorithm::LeakyBucket(_), ..) => return,
+            (.., after) if after.is_some() || self.is_reserving => {
+                let drawn = if self.reserves(hit.rule) { self.drawn_for(hit.tag) } else { None };
+                let reserved = if drawn.is_some() {
+                    Reserved { tokens: hit.cost, epoch: drawn, ..Reserved::NOTHING }
+                } else if rule.reserves || self.is_reserving && after.is_none() {
+                    Reserved::by(hit, written, now)
+                } else {
+                    Reserved::NOTHING
+                };
+                What::Charge { after: after.clone(), reserved }
+            }
             _ => return,
         };
         let Some(terms) = self.terms.get(usize::from(hit.rule)) else { return };
         self.afterwards.push(Afterwards {
             what,
-            algorithm: rule.algorithm,
+            algorithm,
             place: EntryPlace { tag: hit.judged.tag, slot: hit.slot },
             value: *self.keys.value(hit.key),
             salt: terms.salt,
@@ -41,29 +54,55 @@ impl Limiter {
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn release(&mut self, done: Afterwards, slots: &mut dyn Slots, now: Time) {
         let What::Release { receipt, cost } = done.what else { return };
-        let released = self.change_slot(done.place.slot, slots, |slot| {
-            let mut cells = Cells::at(slot, done.place.tag, 1);
-            algorithm::give_back(&done.algorithm, cells.all_mut(), receipt, cost, now);
+        let (place, algorithm) = (done.place, &done.algorithm);
+        // A bucket's key has a cell only if the fleet counts its requests in flight.
+        let is_shared = !place.tag.is_cell();
+        let released = self.change_slot(place.slot, slots, |slot| {
+            let mut cells = Cells::at(slot, if is_shared { cell_of(place.tag) } else { place.tag }, 1);
+            let free_before = algorithm::standing(algorithm, cells.all(), now).remaining;
+            algorithm::give_back(algorithm, cells.all_mut(), receipt, cost, now);
+            if is_shared {
+                let free_now = algorithm::standing(algorithm, cells.all(), now).remaining;
+                free(slot, place.tag, free_now.saturating_sub(free_before), now);
+            }
             cells.store(slot, now)
         });
         if matches!(released, Updated::Failed) {
             // It is released when it expires.
             self.counters.add(Event::Unreleased, 1);
         }
+        // Its place may be given back.
+        if is_shared && let Some(rule) = self.rule_of(&done) {
+            self.deny_cache.forget(place.tag);
+            self.learn_of(&NamedKey { place, rule, value: done.value }, now);
+        }
     }
 
-    /// Charges `cost` tokens to the bucket of `done`, if it is a charge; into debt if need be.
+    /// The index of the rule, if it is in force and the POP reports.
+    fn rule_of(&self, done: &Afterwards) -> Option<RuleIndex> {
+        let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
+        rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some())
+    }
+
+    /// Charges `cost` tokens to the bucket of `done`, if it is a charge; into debt if need be. What was reserved counts
+    /// towards them; if it was more, the rest comes back.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
-        if cost == 0 || !matches!(done.what, What::Charge(_)) {
+        let What::Charge { reserved, .. } = done.what else { return };
+        if let Some(epoch) = reserved.epoch {
+            return self.settle_own(epoch, cost);
+        }
+        let is_bucket = matches!(done.algorithm, Algorithm::TokenBucket(_));
+        if cost == reserved.tokens && (reserved.receipt.is_none() || !is_bucket) {
             return;
         }
-        let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
-        let rule = rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some());
+        let rule = self.rule_of(&done);
         let unheard = rule.and_then(|rule| self.unheard(rule));
-        let charged = self.change_slot(done.place.slot, slots, |slot| match done.algorithm {
-            Algorithm::TokenBucket(_) => charge_bucket(&done, unheard.as_ref(), cost, slot, now),
-            _ => charge_cells(&done, cost, slot, now).map(|_| false),
+        let charged = self.change_slot(done.place.slot, slots, |slot| match &done.algorithm {
+            Algorithm::TokenBucket(quota) => {
+                settle_bucket(&done, reserved, unheard.as_ref(), cost, quota, slot, now)
+            }
+            _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
         });
         match charged {
             // The key's counts may have been reported before this charge was known: report it again.
@@ -73,6 +112,32 @@ impl Limiter {
                 }
             }
             Updated::Gone | Updated::Failed => self.counters.add(Event::Uncharged, 1),
+        }
+    }
+}
+
+/// Charges `cost` tokens to a token bucket, less what is reserved, or gives back the rest. Returns whether its key is
+/// watched and there is more to report, or none if there is no room.
+fn settle_bucket(
+    done: &Afterwards,
+    reserved: Reserved,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    quota: &Quota,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<bool> {
+    let tag = done.place.tag;
+    let cell = reserve::hold(slot, tag, quota, now);
+    let ended = reserved
+        .receipt
+        .map_or(0, |receipt| reserve::end(cell, slot, tag, (receipt, reserved.tokens, reserved.parts), now));
+    match cost.checked_sub(reserved.tokens) {
+        Some(0) => Some(false),
+        Some(more) => charge_bucket(done, unheard, more, slot, now),
+        None => {
+            let rest = ended.min(reserved.tokens.saturating_sub(cost));
+            reserve::return_to_bucket(done, reserved, rest, quota, slot, now).map(|_| false)
         }
     }
 }
@@ -102,9 +167,21 @@ fn charge_bucket(
     slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 
-fn charge_cells(done: &Afterwards, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+/// Gives back `n` of what `receipt` names to the cells of `done`.
+fn return_to_cells(done: &Afterwards, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     let algorithm = algorithm_at(done.place.tag, &done.algorithm);
     let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
-    algorithm::charge(&algorithm, cells.all_mut(), done.place.tag.bits(), cost, now);
+    algorithm::give_back(&algorithm, cells.all_mut(), receipt, n, now);
+    cells.store(slot, now)
+}
+
+/// Charges `cost` tokens to cells, less what is reserved, or gives back the rest.
+fn settle_cells(done: &Afterwards, reserved: Reserved, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+    if let Some(rest) = reserved.tokens.checked_sub(cost) {
+        return return_to_cells(done, reserved.receipt?, rest, slot, now);
+    }
+    let algorithm = algorithm_at(done.place.tag, &done.algorithm);
+    let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
+    algorithm::charge(&algorithm, cells.all_mut(), done.place.tag.bits(), cost - reserved.tokens, now);
     cells.store(slot, now)
 }

@@ -2,12 +2,15 @@
 
 use alloc::vec::Vec;
 
+use super::flight::cell_of;
 use super::hit::{Hit, Scratch};
 use super::judge::parts_of;
+use super::reserve::{self, give_back_tokens};
 use crate::counters::Event;
 use crate::limiter::Limiter;
-use crate::table::slot::{Entry, Slot};
+use crate::table::slot::{Slot, Watched};
 use crate::table::{Loaded, Slots, WriteError};
+use weir_rules::algorithm::Algorithm;
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -46,23 +49,30 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        // If the response tells the cost, nothing was taken.
-        let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none()) else { return };
+        // If the response tells the cost, nothing was taken but what is reserved.
+        let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none() || rule.reserves) else {
+            return;
+        };
         if !rule.is_shared() {
-            return Self::give_back_cells(hit, &rule.algorithm, slot, now);
+            return Self::give_back_cells(hit, hit.judged.tag, &rule.algorithm, slot, now);
+        }
+        if let Some(flight) = rule.in_flight() {
+            Self::give_back_cells(hit, cell_of(hit.tag), &Algorithm::Concurrency(flight), slot, now);
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
-        let Some(mut entry) = slot.get(hit.judged.tag) else { return };
-        let taken = parts_of(&entry, hit.cost, now).saturating_mul(hit.cost);
-        *entry.bucket_mut() = entry.bucket().give_back(&quota, taken);
-        match &mut entry {
-            Entry::Cold(cold) => cold.share = cold.share.give_back(hit.cost),
-            Entry::Watched(watched) => {
-                // A bounded rule's tokens that are charged already stay so; a strict rule's were paid for before.
-                let least = if is_strict { 0 } else { watched.charged };
-                watched.admitted = watched.admitted.saturating_sub(hit.cost).max(least);
-            }
+        // What it drew for itself is in no entry.
+        let Some(mut entry) = slot.get(hit.judged.tag).filter(|_| self.drawn_for(hit.tag).is_none()) else {
+            return;
+        };
+        let parts = parts_of(&entry, hit.cost, now);
+        // Beside a bucket, only what is reserved has a receipt; under a strict rule, a request in flight.
+        if let Some(taken) = hit.judged.taken.filter(|_| !is_strict) {
+            let cell = reserve::hold(slot, hit.tag, &quota, now);
+            reserve::end(cell, slot, hit.tag, (taken.receipt, hit.cost, parts), now);
         }
+        // A bounded rule's tokens that are charged already stay so; a strict rule's were paid for before.
+        let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
+        give_back_tokens(&mut entry, &quota, hit.cost, parts, least);
         // The entry is there, so it has its room.
         let _ = slot.put(hit.judged.tag, &entry, now);
     }

@@ -45,6 +45,9 @@ impl Limiter {
                     self.judge(hit, terms, &mut copy, now);
                     self.room = Some(copy);
                 }
+                None if terms.reserves || self.may_reserve && terms.may_reserve() => {
+                    self.judge_reserving(hit, terms, &mut loaded.slot, now);
+                }
                 None => self.judge(hit, terms, &mut loaded.slot, now),
             }
             self.count_if_watched(hit, &loaded.slot, now);
@@ -69,7 +72,7 @@ impl Limiter {
     }
 
     #[inline]
-    fn judge(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
+    pub(super) fn judge(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
         if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
             hit.judged = Self::judge_cells(hit, terms, &terms.algorithm, slot, now);
             return;
@@ -97,6 +100,16 @@ impl Limiter {
             return;
         }
         let is_share = alone == Some(WhenUnsynced::Share);
+        if let Some(flight) = terms.in_flight {
+            let pops = if is_share { self.pops().unwrap_or(1) } else { 1 };
+            if let Entry::Watched(mut watched) = lodging.entry {
+                watched.spend(hit.cost, now);
+                // The entry is there, so it has its room.
+                let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
+            }
+            hit.judged = Self::begin(hit, &flight.shared_by(pops), u32::MAX, slot, now);
+            return;
+        }
         if let Entry::Watched(watched) = &mut lodging.entry
             && !is_share
             && !terms.is_strict

@@ -18,14 +18,17 @@ impl Limiter {
             let mut loaded = self.load(slots, index, rooms);
             let fits =
                 self.judge_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, rooms, now);
-            rooms.push(loaded.slot);
+            let written = [loaded];
             let Some(hit) = one.first() else { break };
             if hit.thinned {
                 self.watch.settle(hit.tag, fits);
             }
             if fits {
                 self.counters.count(hit.rule, |counts| &mut counts.allowed);
-                self.note_afterwards(hit);
+                self.note_afterwards(hit, &written, now);
+            }
+            rooms.extend(written.map(|loaded| loaded.slot));
+            if fits {
                 continue;
             }
             self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);

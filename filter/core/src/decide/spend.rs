@@ -29,17 +29,21 @@ impl Limiter {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         let timeout_ns = self.timeout_ns();
-        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && now < in_hand.until);
+        // A request in flight may last until its epoch ends, so none begins later than that long before.
+        let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
+        let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && begins_by < in_hand.until);
+        // One that reserves spends nothing that is for any request: it could not be given back by itself.
         let (on_hand, elsewhere, awaited) = match lodging.entry {
-            Entry::Watched(w) => {
+            Entry::Watched(w) if !self.reserves(hit.rule) => {
                 // Others' awaited tokens are reserved; one that has waited finds enough for all that were answered.
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
-                let on_hand = if drawn.is_some() { w.on_hand(now) } else { w.spare(timeout_ns, now) };
+                let reserved = if drawn.is_some() { 0 } else { w.awaited(timeout_ns, now) };
+                let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
                 // What a calendar quota's budget had left as of the last answer.
                 let elsewhere = if terms.is_calendar { w.left() } else { 0 };
                 (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
             }
-            Entry::Cold(_) => (0, 0, 0),
+            _ => (0, 0, 0),
         };
         // What clients are told they have left.
         let told = |left: u32| {
@@ -51,12 +55,16 @@ impl Limiter {
             watched.end_waiting(awaited);
             // The bucket is used only out of touch, by `when_unsynced`. The entry keeps its place until the bucket is
             // full; for a calendar quota that could take a month.
-            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar {
+            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar && terms.in_flight.is_none() {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
             // The entry is there, so it has its room.
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-            return told(watched.spare(timeout_ns, now));
+            let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
+            return match &terms.in_flight {
+                Some(flight) => Self::begin(hit, flight, left, slot, now),
+                None => told(left),
+            };
         }
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
         if drawn >= cost {
@@ -79,6 +87,8 @@ impl Limiter {
                 (more_ns.saturating_add(missing(lacks)), more_ns.saturating_add(missing(quota.burst())))
             }
         };
+        // When requests in flight end is not known.
+        let full_ns = if terms.in_flight.is_some() { wait_ns } else { full_ns };
         refused(Verdict::Short { wait_ns, full_ns })
     }
 }

@@ -134,7 +134,7 @@ impl Limiter {
         if !fits {
             return self.refuse(hits, slots, rooms, now);
         }
-        self.allow(hits)
+        self.allow(hits, loaded, now)
     }
 
     pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {

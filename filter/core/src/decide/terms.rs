@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::keys::{KeyId, Keys};
 use crate::key::Secret;
 use crate::table::slot::{Tag, Unheard};
-use weir_rules::algorithm::Algorithm;
+use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
 use weir_rules::{Rule, RuleSet};
@@ -26,10 +26,15 @@ pub(crate) struct RuleTerms {
     /// The most that the bucket of a key holds before the fleet has heard of the key.
     pub(crate) local_burst: u32,
     pub(crate) is_strict: bool,
+    /// If the fleet counts its requests in flight: how many, and for how long.
+    pub(crate) in_flight: Option<Concurrency>,
     /// Nothing of its budget comes back before a window ends.
     pub(crate) is_calendar: bool,
     pub(crate) has_penalty: bool,
+    /// A request takes nothing until its response tells what it cost.
     pub(crate) is_charged_after: bool,
+    /// A request takes tokens of a bucket until its response tells what it cost.
+    pub(crate) reserves: bool,
     /// It has no limit: it only counts its requests.
     pub(crate) is_unlimited: bool,
     pub(crate) when_unsynced: WhenUnsynced,
@@ -56,6 +61,11 @@ impl RuleTerms {
         self.enforcement == Enforcement::default() && !self.is_unlimited
     }
 
+    /// Whether a request may reserve what it takes of a bucket.
+    pub(crate) fn may_reserve(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket(_)) && !self.is_strict
+    }
+
     /// Whether requests pass it without a look at a bucket.
     pub(crate) fn is_off(&self) -> bool {
         self.enforcement.mode == Mode::Off || self.is_unlimited
@@ -72,9 +82,11 @@ impl RuleTerms {
             quota: rule.quota,
             local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict: rule.sharing.strict,
+            in_flight: rule.in_flight(),
             is_calendar: rule.sharing.law.is_window(),
             has_penalty: rule.penalty.is_some(),
-            is_charged_after: rule.after.is_some(),
+            is_charged_after: rule.after.is_some() && !rule.reserves,
+            reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
             when_unsynced: rule.when_unsynced,
             retry_after_jitter_s: rule.response.retry_after_jitter_s,

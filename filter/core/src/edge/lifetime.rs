@@ -24,6 +24,7 @@ const TURN_MS: u32 = 10;
 impl Edge {
     /// An edge with this plugin configuration, and what its host is to do first. A configuration with errors is
     /// refused, each with its place. So is one whose POP would report without a name: POPs of one name count as one.
+    #[inline(never)]
     pub fn configure(
         bytes: &[u8],
         host: HostRules,
@@ -86,6 +87,7 @@ impl Edge {
     }
 
     /// The timer has fired: call this as often as [`Effect::SetTimer`] said.
+    #[inline(never)]
     pub fn tick(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let mut turn = Turn::new(site, now);
         while let Some(id) = self.holding.next_due(now) {
@@ -110,6 +112,7 @@ impl Edge {
     }
 
     /// The worker ends, and leaves what it has not reported to the others.
+    #[inline(never)]
     pub fn leave(&mut self, site: &mut dyn Site) {
         if self.host.has_heirs && self.sync.is_some() {
             site.leave(&mut |left| self.limiter.leave(left));

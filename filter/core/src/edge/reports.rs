@@ -11,7 +11,7 @@ use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report};
 use weir_wire::time::Time;
 
 impl Edge {
@@ -32,11 +32,12 @@ impl Edge {
     /// The call that sends the report of this number, encoded, in the version that is spoken at `now`.
     #[inline(never)]
     pub(super) fn call(&self, number: u64, mut body: Vec<u8>, timeout_ms: u32, now: Time) -> Call {
-        self.limiter.version(now).put(&mut body);
+        Report::put(self.limiter.version(now), &mut body);
         Call { number, path: REPORT_PATH.into(), body, timeout_ms }
     }
 
     /// The answer to call `number`, or why there is none; ignored if the call is not under way.
+    #[inline(never)]
     pub fn answer(&mut self, number: u64, answer: Answered, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let mut turn = Turn::new(site, now);
         match self.limiter.purpose(number) {

@@ -1,5 +1,7 @@
 //! A request: it comes in, is decided, and what is left to do until it ends.
 
+use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -10,7 +12,7 @@ use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
 use crate::buckets::Standing;
-use crate::decide::{Afterwards, Decision, Reason, What};
+use crate::decide::{Afterwards, Decision, Reason, Reserved, What};
 use weir_rules::after::After;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Report};
@@ -29,7 +31,7 @@ pub struct Open {
     /// What is to be done when the request ends, each once.
     afterwards: Vec<Afterwards>,
     /// The draw that it waits for.
-    draw: Option<Draw>,
+    draw: Option<Box<Draw>>,
     /// How often it has waited.
     waits: u8,
 }
@@ -82,6 +84,16 @@ pub trait Response {
 
     /// Adds a header. One that the host does not take is left out.
     fn add(&mut self, name: &str, value: &str);
+
+    /// Its size in bytes, once it is complete; 0 if the host does not say.
+    fn bytes(&mut self) -> u64 {
+        0
+    }
+
+    /// What the host found in it, once it is complete: the text of the metadata under this namespace and these names.
+    fn metadata(&mut self, _path: &[String]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// A request that is being decided, with the site and the time.
@@ -153,17 +165,51 @@ impl Edge {
     /// Gives back what a request took that was let through just now, for a host that only wanted to know. No other worker
     /// may have been called since it was decided.
     pub fn take_back(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
-        open.afterwards.clear();
+        for done in mem::take(&mut open.afterwards) {
+            if let What::Charge { reserved: Reserved { epoch: Some(epoch), .. }, .. } = done.what {
+                self.limiter.settle_own(epoch, 0);
+            }
+        }
         self.limiter.take_back(site, now);
+    }
+
+    /// Whether the requests that come next reserve what they take: their host says later what they cost, to
+    /// [`Edge::settle`]. A host in which some do calls this before each request, at every worker.
+    pub fn reserves(&mut self, is_reserving: bool) {
+        (self.limiter.is_reserving, self.limiter.may_reserve) = (is_reserving, true);
+    }
+
+    /// The request of `open` stood for so many `times` a request, and is over: it cost what `cost` of them do. A rule whose
+    /// responses tell the cost is charged `cost` tokens.
+    pub fn settle(&mut self, open: &mut Open, cost: u32, times: u32, site: &mut dyn Site, now: Time) {
+        for done in mem::take(&mut open.afterwards) {
+            match done.what {
+                What::Charge { after: None, reserved } => {
+                    self.limiter.charge(done, part(reserved.tokens, cost, times), site, now);
+                }
+                What::Charge { .. } => self.limiter.charge(done, cost, site, now),
+                What::Release { .. } => self.limiter.release(done, site, now),
+            }
+        }
+    }
+
+    /// Nobody is going to say what the request of `open` cost: what it reserved stays charged.
+    pub fn keep_estimates(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+        for done in mem::take(&mut open.afterwards) {
+            match done.what {
+                What::Charge { reserved, .. } => self.limiter.charge(done, reserved.tokens, site, now),
+                What::Release { .. } => open.afterwards.push(done),
+            }
+        }
     }
 
     /// The response's headers are there. Not to be called if `open` is done.
     pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
         if !open.afterwards.is_empty() {
             let status = response.status();
-            let cost = |after: &After| match after {
-                After::Header { name, .. } => after.of_header(response.header(name).as_deref()),
-                After::Status(_) | After::Bytes { .. } => after.of_status(status),
+            let cost = |after: &After, reserved| match after {
+                After::Header { name, .. } => after.of_text(response.header(name).as_deref(), reserved),
+                _ => after.of_status(status),
             };
             self.charge(open, cost, site, now);
         }
@@ -186,29 +232,32 @@ impl Edge {
         }
     }
 
-    /// The response is complete, or never will be: charges the costs that its length tells. `bytes` is called only
-    /// if there are any.
+    /// The response is complete, or never will be: charges the costs that its size tells, or its metadata. If it never
+    /// began, what its status or a header would have told stays reserved.
     pub fn response_sent(
         &mut self,
         open: &mut Open,
-        bytes: impl FnOnce() -> u64,
+        response: &mut dyn Response,
         site: &mut dyn Site,
         now: Time,
     ) {
-        let is_by_size =
-            |done: &Afterwards| matches!(&done.what, What::Charge(after) if after.of_bytes(0).is_some());
-        if open.afterwards.iter().any(is_by_size) {
-            let bytes = bytes();
-            self.charge(open, |after| after.of_bytes(bytes), site, now);
+        if open.afterwards.iter().any(|done| matches!(done.what, What::Charge { .. })) {
+            let cost = |after: &After, reserved| match after {
+                After::Bytes { .. } => after.of_bytes(response.bytes()),
+                After::Metadata { path, .. } => after.of_text(response.metadata(path).as_deref(), reserved),
+                _ => None,
+            };
+            self.charge(open, cost, site, now);
         }
     }
 
-    /// The request ends, be it answered, reset or timed out. What it holds is released, and if it waits for a call, it
-    /// waits no more.
+    /// The request ends, be it answered, reset or timed out. What it holds is released, what it reserved is what it cost if
+    /// nothing told another cost, and if it waits for a call, it waits no more.
     pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         if let Some(draw) = open.draw.take() {
             self.limiter.draw_abandoned(draw.number, site, now);
         }
+        self.keep_estimates(open, site, now);
         for done in mem::take(&mut open.afterwards) {
             self.limiter.release(done, site, now);
         }
@@ -218,12 +267,15 @@ impl Edge {
     fn charge(
         &mut self,
         open: &mut Open,
-        mut cost_of: impl FnMut(&After) -> Option<u32>,
+        mut cost_of: impl FnMut(&After, u32) -> Option<u32>,
         site: &mut dyn Site,
         now: Time,
     ) {
         for done in mem::take(&mut open.afterwards) {
-            let cost = if let What::Charge(after) = &done.what { cost_of(after) } else { None };
+            let cost = match &done.what {
+                What::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
+                _ => None,
+            };
             match cost {
                 Some(cost) => self.limiter.charge(done, cost, site, now),
                 None => open.afterwards.push(done),
@@ -280,13 +332,13 @@ impl Edge {
         let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some((until, body.clone()));
-        open.draw = Some(Draw { number, generation: self.limiter.generation(), again });
+        open.draw = Some(Box::new(Draw { number, generation: self.limiter.generation(), again }));
         Decided { step: Step::Call(self.call(number, body, first_ms, now)), note: None }
     }
 
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
     /// epoch and all tokens that it is to have, so the budget is debited only for what is missing.
-    fn draw_again(&mut self, mut draw: Draw, open: &mut Open, now: Time) -> Option<Decided<'static>> {
+    fn draw_again(&mut self, mut draw: Box<Draw>, open: &mut Open, now: Time) -> Option<Decided<'static>> {
         let (until, body) = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
         let left_ms =
             u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
@@ -329,4 +381,10 @@ impl Edge {
         let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
         Some(Note { decision, rule: rule.map_or("", |rule| &rule.name) })
     }
+}
+
+/// What `cost` of the requests cost of which `times` took `tokens`.
+fn part(tokens: u32, cost: u32, times: u32) -> u32 {
+    let all = u64::from(tokens) * u64::from(cost);
+    u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)
 }

@@ -231,3 +231,23 @@ fn nothing_is_held_where_no_timer_would_resume_it() {
     let told = [1, 2, 3, 4].map(|id| asked(&mut edge, &mut Open::new(id), &mut site, T0));
     assert_eq!(told, ["continue", "continue", "continue", "429"]);
 }
+
+/// A request that is never answered costs what it reserved, and does not hold it for longer.
+#[test]
+fn what_was_reserved_is_charged_when_no_response_comes() {
+    let mut site = site();
+    let fields = r#""rate": "10/s", "burst": 100, "cost": {"after": {"header": "x-tokens"}, "reserve": 60}"#;
+    let (mut edge, _) = configured(fields, false, &mut site);
+    let (mut first, mut second) = (Open::new(1), Open::new(2));
+    assert_eq!(asked(&mut edge, &mut first, &mut site, T0), "continue");
+    let later = T0 + 9 * SECOND_NS;
+    assert_eq!(asked(&mut edge, &mut second, &mut site, later), "429", "forty are left, and sixty are held");
+    edge.end(&mut first, &mut site, later);
+    assert!(first.is_done());
+    assert_eq!(asked(&mut edge, &mut second, &mut site, later + SECOND_NS), "429");
+    assert_eq!(
+        asked(&mut edge, &mut second, &mut site, later + 2 * SECOND_NS),
+        "continue",
+        "sixty are there"
+    );
+}

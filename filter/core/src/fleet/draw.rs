@@ -9,10 +9,11 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use super::calls::Purpose;
 use super::exchange::Exchange;
-use super::in_hand::Ended;
+use super::in_hand::Own;
 use super::saying::{Said, Saying, Told};
 use super::wish::chunk_of;
 use crate::RuleIndex;
@@ -25,10 +26,6 @@ use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
 use weir_wire::time::Time;
 
-/// The most ended epochs of requests without a place that wait to be reported. The budget counts an epoch that is not
-/// reported as spent when its lease ends.
-const ENDED_MAX: usize = 256;
-
 impl Limiter {
     /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
     fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
@@ -37,13 +34,13 @@ impl Limiter {
         }
         let scratch = self.scratch.take()?;
         let mut saying = Saying::default();
-        self.say_ended(&mut saying, now);
-        let ended = saying.len();
+        self.say_own(&mut saying, true, now);
+        let own = saying.len();
         for hit in scratch.hits.iter().filter(|hit| hit.judged.verdict == Verdict::Unpaid) {
             self.want(hit, &mut saying, slots, now);
         }
         self.scratch = Some(scratch);
-        if saying.len() == ended {
+        if saying.len() == own {
             return None;
         }
         self.counters.add(Event::Paused, 1);
@@ -56,37 +53,68 @@ impl Limiter {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let is_window = self.rule(hit.rule).is_some_and(|rule| rule.sharing.law.is_window());
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
-        let updated = self.update_watched(place, Some(unheard), slots, now, &|watched| {
+        let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
+        if self.reserves(hit.rule) {
+            // Places that others' requests in flight have are of the same epoch.
+            if self.flight(hit.rule).is_none() {
+                self.give_back_spare(hit, saying, slots, now);
+            }
+            return self.want_unplaced(hit, told, &unheard, saying, now);
+        }
+        let (flight, busy) = (self.flight(hit.rule), Cell::new(0));
+        let updated = self.update_counted(place, flight, Some(unheard), slots, now, &|watched, in_flight| {
             // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
-            // have been admitted than was leased.
-            let is_overspent = watched.admitted > watched.charged;
+            // have been admitted than was leased; of requests in flight, that ends with them.
+            let is_overspent = match flight {
+                Some(_) => watched.admitted < in_flight,
+                None => watched.admitted > watched.charged,
+            };
             if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
                 watched.begin_epoch(now);
             }
             watched.await_lease(now + timeout_ns);
+            // Places of requests in flight are drawn anew with an epoch.
+            watched.admitted = watched.admitted.max(in_flight);
+            busy.set(in_flight);
             watched.await_tokens(hit.cost, timeout_ns, now);
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {
             self.watch.touch(&self.named(hit), hit.cost, now);
         }
-        let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
             if let Some(watched) = placed {
                 self.end_waiting(&Told { epoch: watched.epoch, ..told }, slots, now);
             }
             return self.want_unplaced(hit, told, &unheard, saying, now);
         };
+        let watched = Watched { admitted: watched.admitted.saturating_sub(busy.get()), ..watched };
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
-        let chunk = if is_window { chunk_of(unheard.quota) } else { 0 };
+        let chunk = if is_window { chunk_of(unheard.quota) } else { busy.get() };
         let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Asks for tokens for this request alone, because its key has no place in its slot or in this worker's list. They
-    /// get an epoch of their own: the request spends it at once and reports it as over. If that report is lost, the
-    /// budget counts the tokens as spent.
+    /// Gives back what is on hand for the key of `hit`, if anything is, because its request is about to draw for itself.
+    fn give_back_spare(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+        let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(hit.place(), None, slots, now, &|watched| {
+            let is_spare = watched.on_hand(now) > 0 && watched.awaited(timeout_ns, now) == 0;
+            spare.set(is_spare.then_some(*watched));
+            if is_spare {
+                watched.end_epoch(now);
+            }
+        });
+        if let (Updated::Written(_), Some(watched)) = (updated, spare.get()) {
+            let value = self.keys.value(hit.key).as_bytes();
+            let told = Told::of(hit.place(), RuleIndex::NONE, now);
+            saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead: 0 }, now);
+        }
+    }
+
+    /// Asks for tokens for this request alone, because it reserves them, or its key has no place in its slot or in this
+    /// worker's list. They get an epoch of their own.
     fn want_unplaced(&mut self, hit: &Hit, told: Told, unheard: &Unheard, saying: &mut Saying, now: Time) {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
@@ -103,10 +131,21 @@ impl Limiter {
             if !is_allowed || hit.is_none() {
                 self.end_waiting(&in_hand.told, slots, now);
             }
-            if let Some(hit) = hit.filter(|_| in_hand.tokens > 0 && self.ended.len() < ENDED_MAX) {
-                let spent = if is_allowed { in_hand.tokens } else { 0 };
-                let (value, epoch) = (*self.keys.value(hit.key), in_hand.told.epoch);
-                self.ended.push(Ended { rule: hit.rule, value, epoch, spent });
+            // In flight, it keeps its place until the budget's lease of it ends, unless its host says when it ends.
+            let keeps =
+                |hit: &&Hit| is_allowed && self.flight(hit.rule).is_some() && !self.reserves(hit.rule);
+            if let Some(hit) = hit.filter(|hit| in_hand.tokens > 0 && !keeps(hit)) {
+                let cost = if is_allowed { in_hand.tokens } else { 0 };
+                let goes_on = is_allowed && self.reserves(hit.rule);
+                self.keep_own(Own {
+                    rule: hit.rule,
+                    value: *self.keys.value(hit.key),
+                    epoch: in_hand.told.epoch,
+                    tokens: in_hand.tokens,
+                    cost: if goes_on { None } else { Some(cost) },
+                    until: in_hand.until,
+                    said: 0,
+                });
             }
         }
     }
@@ -120,22 +159,6 @@ impl Limiter {
                 }
             });
         }
-    }
-
-    /// Says which epochs are over, so that their budgets get back what was not spent. It is said in one report, even if
-    /// that is lost; if a draw's report is sent twice, the budget ignores the second.
-    pub(crate) fn say_ended(&mut self, saying: &mut Saying, now: Time) {
-        for Ended { rule, value, epoch, spent } in core::mem::take(&mut self.ended) {
-            let Some(unheard) = self.unheard(rule) else { continue };
-            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
-            let watched = Watched { epoch, admitted: spent, charged: spent, ..begun };
-            saying.add_ended(rule, value.as_bytes(), &watched, now);
-        }
-    }
-
-    /// Gives the rules of ended epochs the indices that `to` says; epochs of rules without one are dropped.
-    pub(crate) fn renumber_ended(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
-        self.ended.retain_mut(|ended| to(ended.rule).map(|rule| ended.rule = rule).is_some());
     }
 
     /// Applies the answer to draw `number`. Returns whether any budget was asked; if not, the request is to be decided as

@@ -140,8 +140,13 @@ impl Exchange {
 
     /// The number of the next call; for a report, this is its sequence.
     pub(crate) fn next_number(&mut self) -> u64 {
-        self.sequence += 1;
+        self.sequence = self.next_sequence();
         self.sequence
+    }
+
+    /// The number that the next call is going to have.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence + 1
     }
 
     /// Ends call `number`, if it is under way for `purpose`: its answer will be ignored.
@@ -173,6 +178,7 @@ impl Exchange {
             rules,
             keys,
             bans,
+            held: Vec::new(),
         }
     }
 

@@ -77,8 +77,14 @@ impl Limiter {
         }
         self.apply_bans(reply, slots, now);
         let said = told.iter().zip(&reply.grants).enumerate();
-        for (at, (told, allowance)) in said.filter(|(_, (told, _))| told.rule != RuleIndex::NONE) {
+        for (at, (told, allowance)) in said {
             let is_settled = reply.settled.covers(at);
+            if told.rule == RuleIndex::NONE {
+                if told.is_unplaced && is_settled {
+                    self.hear_of_own(told.epoch, reply.sequence, allowance, sent_at);
+                }
+                continue;
+            }
             match allowance {
                 Allowance::Hot(grant) => self.hold(told, Some(grant), is_settled, sent_at, slots, now),
                 Allowance::Warm => self.hold(told, None, is_settled, sent_at, slots, now),
@@ -125,7 +131,8 @@ impl Limiter {
                 watched.confirm(told.admitted, sent_at);
             }
             let Some(grant) = grant else { return watched.release(now) };
-            let since = i64::from(watched.admitted.saturating_sub(told.admitted));
+            // Less than nothing, if what was reserved came back meanwhile: the budget was charged for it.
+            let since = i64::from(watched.admitted) - i64::from(told.admitted);
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
         });
@@ -152,13 +159,15 @@ impl Limiter {
         if told.is_unplaced {
             return self.in_hand.push(in_hand);
         }
-        let updated = self.update_watched(told.place, None, slots, now, &|watched| {
+        let flight = self.flight(told.rule);
+        let updated = self.update_counted(told.place, flight, None, slots, now, &|watched, in_flight| {
             if watched.epoch != told.epoch {
                 return;
             }
             if leased.lease_ms == 0 {
                 // For the budget, this epoch is over.
                 watched.begin_epoch(now);
+                watched.admitted = in_flight;
             } else {
                 watched.lease(charged, until);
                 // The request is going to be refused.

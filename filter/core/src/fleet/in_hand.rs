@@ -1,4 +1,4 @@
-//! What a draw brought for its own request.
+//! What a draw brought for its own request, and what that keeps of it.
 
 use super::saying::Told;
 use crate::RuleIndex;
@@ -19,12 +19,18 @@ pub(crate) struct InHand {
     pub(crate) more_at: Time,
 }
 
-/// An epoch that a request drew for itself alone, and that is over.
+/// An epoch that a request drew for itself alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Own {
     pub(crate) rule: RuleIndex,
     pub(crate) value: KeyValue,
     pub(crate) epoch: u32,
-    /// What the request spent of it.
-    pub(crate) spent: u32,
+    /// What was debited for it.
+    pub(crate) tokens: u32,
+    /// What its request cost; none while it goes on.
+    pub(crate) cost: Option<u32>,
+    /// When its lease ends.
+    pub(crate) until: Time,
+    /// The call that named it last; 0 if none did, or if it was not over then.
+    pub(crate) said: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reporting -> saying -> a report -> weir-sync -> a reply -> grants
-//! draw      -> a report that one request waits for        -> in_hand
+//! draw      -> a report that one request waits for        -> in_hand -> own
 //! ```
 
 mod calls;
@@ -11,6 +11,7 @@ mod exchange;
 mod grants;
 mod in_hand;
 pub mod ladder;
+mod own;
 mod parting;
 mod reporting;
 mod rule_sets;
@@ -21,5 +22,6 @@ mod wish;
 
 pub use calls::{DRAWS_MAX, Purpose, REPORTS_MAX};
 pub(crate) use exchange::Exchange;
-pub(crate) use in_hand::{Ended, InHand};
+pub(crate) use in_hand::{InHand, Own};
+pub use own::OWN_MAX;
 pub use parting::PARTING_BYTES_MAX;

@@ -4,7 +4,6 @@
 //! The counts are in the shared slots, but only the worker knows which keys they belong to. With the names left
 //! behind, a key that is never asked for again is still reported.
 
-use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::iter;
 
@@ -12,6 +11,7 @@ use super::calls::Purpose;
 use super::grants::unsay;
 use crate::limiter::Limiter;
 use crate::table::Slots;
+use weir_rules::sorting::sorted;
 use weir_wire::time::Time;
 
 /// The most that all ended workers together leave, in bytes. A key beyond that is reported after its next request.
@@ -32,8 +32,7 @@ impl Limiter {
             let rule = rules.get(usize::from(key.name.rule))?;
             Some((rule.name.as_str(), key.name.value.as_bytes()))
         });
-        // A heap's sort is a fraction of the code of a map.
-        let known = names(left).collect::<BinaryHeap<_>>().into_sorted_vec();
+        let known = sorted(names(left).collect());
         let mut new = mine.filter(|name| known.binary_search(name).is_err()).peekable();
         new.peek()?;
         let mut all = Vec::new();

@@ -10,13 +10,14 @@ use core::cell::Cell;
 use super::calls::{Purpose, UnderWay};
 use super::grants::unsay;
 use super::saying::{Said, Saying, Told};
-use super::wish::{Want, Wish, chunk_of};
+use super::wish::{Want, Wish, chunk_of, unsaid_of};
 use crate::RuleIndex;
 use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::local::bytes_of;
+use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
-use weir_wire::messages::{self, KEYS_MAX, Report};
+use weir_wire::messages::{self, Report, Version};
 use weir_wire::time::{SECOND_NS, Time};
 
 /// A report that gets neither an answer nor a failure is given up after this, in nanoseconds.
@@ -39,9 +40,7 @@ impl Limiter {
         for tag in tags {
             self.tell(tag, &mut saying, slots, now);
         }
-        if saying.len() + self.ended.len() <= KEYS_MAX {
-            self.say_ended(&mut saying, now);
-        }
+        self.say_own(&mut saying, false, now);
         saying.bans = self.exchange.as_mut()?.bans(now, |rule| saying.refer(rule));
         if saying.is_empty() && saying.bans.is_empty() && !greet {
             return None;
@@ -71,8 +70,12 @@ impl Limiter {
     /// Makes a report of `saying`; the report is under way from now on.
     pub(crate) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
+        let is_before = self.version(now) == Version::Before;
         let exchange = self.exchange.as_mut()?;
-        let report = exchange.next(rules, saying.keys, saying.bans, now);
+        let mut report = exchange.next(rules, saying.keys, saying.bans, now);
+        if !is_before {
+            report.held = saying.held;
+        }
         let (number, told) = (report.sequence, saying.told);
         exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
         self.counters.add(Event::Reported, 1);
@@ -100,21 +103,30 @@ impl Limiter {
             usual_cost: rule.cost.usual(),
             is_crowded,
             chunk: rule.sharing.law.is_window().then(|| chunk_of(rule.quota)),
+            unsaid: unsaid_of(rule.sharing.law, rule.quota),
+            in_flight: None,
             timeout_ns: self.timeout_ns(),
         });
         let is_strict = wish.is_some();
         let told = Cell::new(None);
-        let updated = self.update_watched(place, None, slots, now, &|watched| {
+        let flight = self.flight(rule);
+        let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
+            let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
             // A strict rule's budget does not need this count, and counting it would make the key a bounded rule's.
             if !is_strict {
                 watched.count_asked(unadded, now);
             }
-            told.set(Some(*watched));
-            if wish.is_some_and(|wish| wish.ends(watched, now)) {
+            if let Some(free) = wish.and_then(|wish| wish.free(watched, now)) {
+                watched.keep(free, now);
+            }
+            let said = Watched { admitted: watched.admitted.saturating_sub(in_flight), ..*watched };
+            told.set(Some((said, wish.map(|wish| wish.of(&said, now)))));
+            if wish.is_some_and(|wish| wish.ends(&said, now)) {
                 watched.end_epoch(now);
+                watched.admitted = in_flight;
             }
         });
-        let watched = match (updated, told.get()) {
+        let (watched, want) = match (updated, told.get()) {
             (Updated::Written(_), Some(told)) => told,
             (Updated::Gone, _) => return self.watch.remove(tag),
             // It stays dirty, and is reported next time.
@@ -124,7 +136,7 @@ impl Limiter {
         (key.asked_unadded, key.dirty) = (0, false);
         let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
         let asked_recently = key.say_asked();
-        let ahead = match wish.map(|wish| wish.of(&watched, now)) {
+        let ahead = match want {
             None => 0,
             Some(Want::Ahead(ahead)) => ahead,
             Some(Want::Nothing) => return key.reported(asked),

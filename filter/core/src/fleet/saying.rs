@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::RuleIndex;
 use crate::table::EntryPlace;
-use crate::table::slot::{Tag, Watched};
-use weir_wire::messages::{self, Ban};
+use crate::table::slot::Watched;
+use weir_wire::messages::{self, Ban, Held};
 use weir_wire::time::Time;
 
 /// What a report said of one key.
@@ -21,7 +21,7 @@ pub(crate) struct Told {
     pub(crate) asked_recently: u64,
     /// In a draw, the tokens that its request waits for.
     pub(crate) awaited: u32,
-    /// Whether the answer is for one request alone, because the key has no place.
+    /// Whether it is an epoch that one request drew for itself.
     pub(crate) is_unplaced: bool,
     pub(crate) dirty_since: Time,
 }
@@ -51,6 +51,8 @@ pub(crate) struct Saying {
     pub(crate) keys: Vec<messages::Key>,
     pub(crate) told: Vec<Told>,
     pub(crate) bans: Vec<Ban>,
+    /// Which of `keys` are epochs that a request holds, or held.
+    pub(crate) held: Vec<Held>,
 }
 
 /// What is said about one key.
@@ -64,13 +66,6 @@ pub(crate) struct Said<'a> {
 }
 
 impl Saying {
-    /// Adds an epoch that one request drew on and that is over. The answer to it changes nothing.
-    pub(crate) fn add_ended(&mut self, rule: RuleIndex, value: &[u8], watched: &Watched, now: Time) {
-        let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
-        let told = Told::of(nowhere, RuleIndex::NONE, now);
-        self.add(rule, told, &Said { value, watched, missing: 0, ahead: 0 }, now);
-    }
-
     /// Adds a key under `rule`, whatever rule the answer is for: what its entry counts, and what it wants.
     pub(crate) fn add(&mut self, rule: RuleIndex, told: Told, said: &Said<'_>, now: Time) {
         let &Said { value, watched, missing, ahead } = said;

@@ -1,11 +1,13 @@
 //! What a report wants for a strict rule's key: tokens ahead of its requests, or to give back what it has.
 //!
 //! Under a token bucket, only a key that is asked for often is worth a lease: a token that is not used soon is
-//! given back, and the next request waits for its own. A calendar quota has long leases, and a small part of it
-//! stays on hand while the key is asked for at all, so that a steady client hardly ever waits. That part is given
-//! back shortly before the lease ends, if the key was not asked for.
+//! given back, and the next request waits for its own. What it has spent, its next draw says; until then, or until the
+//! lease ends, that much of the burst does not refill, so only a small part of it may go unsaid. A calendar quota has
+//! long leases, and a small part of it stays on hand while the key is asked for at all, so that a steady client hardly
+//! ever waits. That part is given back shortly before the lease ends, if the key was not asked for.
 
 use crate::table::slot::Watched;
+use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -14,6 +16,8 @@ use weir_wire::time::{SECOND_NS, Time};
 const AHEAD_MIN: u64 = 4;
 /// A key that is asked for has one part in this many of its calendar quota on hand, at least one token.
 const CHUNK_PART: u32 = 1_000;
+/// One part in this many of a token bucket's burst may be spent without a report of its own.
+const UNSAID_PART: u32 = 64;
 /// How long before the lease ends tokens of a calendar quota are given back, in nanoseconds.
 const REST_NS: u64 = 30 * SECOND_NS;
 
@@ -29,6 +33,10 @@ pub(crate) struct Wish {
     pub(crate) is_crowded: bool,
     /// What is to be on hand of a calendar's quota.
     pub(crate) chunk: Option<u32>,
+    /// How much of a token bucket may be spent without a report of its own.
+    pub(crate) unsaid: u32,
+    /// If the fleet counts requests in flight: how many of this POP are.
+    pub(crate) in_flight: Option<u32>,
     /// How long a request waits at most, in nanoseconds.
     pub(crate) timeout_ns: u64,
 }
@@ -49,6 +57,11 @@ pub(crate) fn chunk_of(quota: Quota) -> u32 {
     (quota.burst() / CHUNK_PART).max(1)
 }
 
+/// How much of a quota may be spent without a report of its own: none of a window's, whose epochs are long.
+pub(crate) fn unsaid_of(law: Law, quota: Quota) -> u32 {
+    if law == Law::Steady { quota.burst() / UNSAID_PART } else { 0 }
+}
+
 /// When a key of a calendar quota must be reported again if its lease ends at `until`.
 pub(crate) fn rest_until(until: Time) -> Time {
     Time::from_nanos(until.as_nanos().saturating_sub(REST_NS))
@@ -57,11 +70,15 @@ pub(crate) fn rest_until(until: Time) -> Time {
 impl Wish {
     /// What to say about `watched`, in its state before an epoch that [`Wish::ends`] was ended.
     pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
-        if watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now) {
+        let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now);
+        if is_over || self.is_spent(watched, now) {
             return Want::Nothing;
         }
         if self.gives_back(watched, now) {
             return Want::Ahead(0);
+        }
+        if let (Some(in_flight), Some(free)) = (self.in_flight, self.free(watched, now)) {
+            return Want::Ahead(in_flight.saturating_add(free));
         }
         match self.chunk {
             Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.until)),
@@ -73,6 +90,14 @@ impl Wish {
                     .max(self.usual_cost),
             ),
         }
+    }
+
+    /// If the fleet counts requests in flight: how many places are to be free beside them. For as long as there are
+    /// requests, other POPs would wait for what is free here.
+    pub(crate) fn free(&self, watched: &Watched, now: Time) -> Option<u32> {
+        let in_flight = self.in_flight?;
+        let most = if self.is_seldom_asked() { 0 } else { (in_flight / 2).saturating_add(self.usual_cost) };
+        Some(most.max(watched.awaited(self.timeout_ns, now)))
     }
 
     /// Whether the epoch ends with this report, or has ended.
@@ -88,11 +113,25 @@ impl Wish {
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {
         if self.chunk.is_none() {
-            let is_seldom = self.asked < AHEAD_MIN * u64::from(self.usual_cost);
-            return is_seldom && watched.awaited(self.timeout_ns, now) == 0;
+            let is_held = self.in_flight.is_some_and(|in_flight| in_flight > 0);
+            return self.is_seldom(watched, now) && !is_held && !self.is_spent(watched, now);
         }
         let is_late = rest_until(watched.until) <= now;
         self.is_idle(watched, now) && (is_late || self.is_crowded)
+    }
+
+    /// Whether it is not worth a lease, and no request waits for one.
+    fn is_seldom(&self, watched: &Watched, now: Time) -> bool {
+        self.is_seldom_asked() && watched.awaited(self.timeout_ns, now) == 0
+    }
+
+    fn is_seldom_asked(&self) -> bool {
+        self.asked < AHEAD_MIN * u64::from(self.usual_cost)
+    }
+
+    /// Whether nothing is on hand, and so little was spent that the next draw may say it.
+    fn is_spent(&self, watched: &Watched, now: Time) -> bool {
+        watched.charged <= self.unsaid && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
     }
 
     fn is_idle(&self, watched: &Watched, now: Time) -> bool {

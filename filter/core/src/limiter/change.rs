@@ -3,9 +3,11 @@
 use super::state::Limiter;
 use crate::RuleIndex;
 use crate::counters::Event;
+use crate::decide::in_flight;
 use crate::fleet::Exchange;
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{EntryPlace, Loaded, Slots, Updated};
+use weir_rules::algorithm::Concurrency;
 use weir_wire::time::Time;
 
 /// How often a change that conflicts with another worker's is tried. A change that fails is tried
@@ -35,6 +37,11 @@ impl Limiter {
         result
     }
 
+    /// If the fleet counts the requests in flight of `rule`: how many, and for how long.
+    pub(crate) fn flight(&self, rule: RuleIndex) -> Option<Concurrency> {
+        self.terms.get(usize::from(rule)).and_then(|terms| terms.in_flight)
+    }
+
     /// What this POP may give of the quota of `rule` before the fleet has heard of a key.
     pub(crate) fn unheard(&self, rule: RuleIndex) -> Option<Unheard> {
         let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
@@ -50,6 +57,19 @@ impl Limiter {
         now: Time,
         change: &dyn Fn(&mut Watched),
     ) -> Updated<Watched> {
+        self.update_counted(place, None, unheard, slots, now, &|watched, _| change(watched))
+    }
+
+    /// The same; `change` is also told how many requests are in flight, if the fleet counts these.
+    pub(crate) fn update_counted(
+        &mut self,
+        place: EntryPlace,
+        flight: Option<Concurrency>,
+        unheard: Option<Unheard>,
+        slots: &mut dyn Slots,
+        now: Time,
+        change: &dyn Fn(&mut Watched, u32),
+    ) -> Updated<Watched> {
         self.change_slot(place.slot, slots, |slot| {
             let begin = |cold: &Cold| unheard.map(|unheard| Watched::begin(cold, &unheard, 0, now));
             let mut watched = match slot.get(place.tag) {
@@ -58,7 +78,8 @@ impl Limiter {
                 // It begins with its debt; what it took of its even share before it lost its place goes unreported.
                 None => Watched { bucket: slot.lodge(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
-            change(&mut watched);
+            let in_flight = flight.map_or(0, |flight| in_flight(slot, place.tag, &flight, now));
+            change(&mut watched, in_flight);
             slot.put(place.tag, &Entry::Watched(watched), now)?;
             Some(watched)
         })

@@ -1,11 +1,11 @@
 //! Replacing the rules while requests come: the state of rules that did not change lives on.
 
-use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 
 use super::state::Limiter;
 use crate::RuleIndex;
 use crate::decide::RuleTerms;
+use weir_rules::sorting::sorted;
 use weir_rules::{NO_RULE, RuleSet};
 
 impl Limiter {
@@ -22,7 +22,9 @@ impl Limiter {
         let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: RuleIndex| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
-        self.renumber_ended(to);
+        // Only under a strict rule do requests hold epochs; weir-sync refuses a report that says otherwise.
+        let is_strict = |rule: &RuleIndex| terms.get(usize::from(*rule)).is_some_and(|terms| terms.is_strict);
+        self.renumber_own(|rule| to(rule).filter(is_strict));
         for told in self.exchange.iter_mut().flat_map(|exchange| exchange.calls.told_mut()) {
             told.rule = to(told.rule).unwrap_or(RuleIndex::NONE);
         }
@@ -54,8 +56,7 @@ struct Indices<T>(Vec<(T, RuleIndex)>);
 impl<T: Ord> Indices<T> {
     /// From the rules' salts or names, in the rules' order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
-        // A heap's sort is a fraction of the code of a map.
-        Self(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect::<BinaryHeap<_>>().into_sorted_vec())
+        Self(sorted(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect()))
     }
 
     fn get(&self, what: &T) -> Option<RuleIndex> {

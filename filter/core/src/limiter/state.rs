@@ -7,7 +7,7 @@ use super::identity::{Reporter, TableIdentity};
 use crate::RuleIndex;
 use crate::counters::Counters;
 use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
-use crate::fleet::{Ended, Exchange, InHand};
+use crate::fleet::{Exchange, InHand, Own};
 use crate::key::Secret;
 use crate::local::{DenyCache, WatchList};
 use crate::table::slot::{Slot, Tag};
@@ -37,8 +37,12 @@ pub struct Limiter {
     pub(crate) in_vain: Vec<Tag>,
     /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
     pub(crate) only_asks: bool,
-    /// Epochs drawn for one request that are over, but not reported as over yet.
-    pub(crate) ended: Vec<Ended>,
+    /// Whether requests, for now, reserve what they take: their hosts say later what they cost.
+    pub(crate) is_reserving: bool,
+    /// Whether any request may: then what is refused may be there again at any time.
+    pub(crate) may_reserve: bool,
+    /// Epochs that one request drew for itself: it holds them, or they are not known to weir-sync as over.
+    pub(crate) own: Vec<Own>,
     pub(crate) counters: Counters,
     pub(crate) afterwards: Vec<Afterwards>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
@@ -90,7 +94,9 @@ impl Limiter {
             in_hand: Vec::new(),
             in_vain: Vec::new(),
             only_asks: false,
-            ended: Vec::new(),
+            is_reserving: false,
+            may_reserve: false,
+            own: Vec::new(),
             afterwards: Vec::new(),
             scratch: None,
             room: None,

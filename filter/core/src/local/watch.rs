@@ -6,8 +6,9 @@
 
 mod key;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::RuleIndex;
 use crate::table::NamedKey;
@@ -167,30 +168,31 @@ impl WatchList {
     }
 }
 
-/// A key that is due to be reported.
+/// A key that is due to be reported; the most urgent is the least.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
-    tag: u64,
+    is_hot: Reverse<bool>,
     said_at: Time,
-    is_hot: bool,
+    tag: u64,
     bytes: u64,
 }
 
 impl Due {
     fn of(tag: u64, key: &WatchedKey) -> Self {
         let bytes = bytes_of(key.name.value.as_bytes());
-        Self { tag, said_at: key.said_at, is_hot: key.is_hot, bytes }
+        Self { is_hot: Reverse(key.is_hot), said_at: key.said_at, tag, bytes }
     }
 
     /// The most urgent of `due`, as many as fit.
-    fn first(mut due: Vec<Self>, bytes: u64) -> Vec<Self> {
-        due.sort_unstable_by_key(|due| (!due.is_hot, due.said_at));
+    fn first(due: Vec<Self>, bytes: u64) -> Vec<Self> {
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
-        for due in due {
-            let room = if due.is_hot { bytes / 4 * 3 } else { bytes };
+        // A heap's sort is a fraction of the code of a slice's.
+        for due in BinaryHeap::from(due).into_sorted_vec() {
+            let room = if due.is_hot.0 { bytes / 4 * 3 } else { bytes };
             if used + due.bytes <= room && first.len() < KEYS_MAX {
                 used += due.bytes;
                 first.push(due);
-            } else if due.is_hot {
+            } else if due.is_hot.0 {
                 late.push(due);
             }
         }

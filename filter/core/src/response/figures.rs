@@ -5,7 +5,6 @@ use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
-use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 use weir_wire::time::SECOND_NS;
 
@@ -39,8 +38,12 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
 
 /// The seconds in which all of a rule's quota comes back, rounded up; none if it does not come back with time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
-    let seconds = window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS));
-    rule.sharing.law.windows().map(Calendar::nominal_s).or(seconds)
+    match rule.sharing.law {
+        Law::Window(calendar) | Law::Sliding(calendar) => Some(calendar.nominal_s()),
+        Law::Log(length_s) => Some(u64::from(length_s)),
+        Law::InFlight(_) => None,
+        Law::Steady => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
+    }
 }
 
 fn window_ns(rule: &Rule) -> Option<u64> {
@@ -55,10 +58,15 @@ fn window_ns(rule: &Rule) -> Option<u64> {
 /// The `qu` of a policy, empty if it counts requests, and how many of these units a token is.
 pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
     match (&rule.algorithm, rule.after.as_deref()) {
-        (Algorithm::Concurrency(_), _) => (";qu=\"concurrent-requests\"", 1),
+        _ if counts_in_flight(rule) => (";qu=\"concurrent-requests\"", 1),
         (_, Some(After::Bytes { per })) => (";qu=\"content-bytes\"", u64::from(*per)),
         _ => ("", 1),
     }
+}
+
+/// Whether it limits requests in flight.
+fn counts_in_flight(rule: &Rule) -> bool {
+    matches!(rule.algorithm, Algorithm::Concurrency(_)) || matches!(rule.sharing.law, Law::InFlight(_))
 }
 
 fn seconds_up(ns: u64) -> u64 {

@@ -1,6 +1,5 @@
 //! Reads keys from configuration.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -40,7 +39,7 @@ const NAMED: [(&str, Kind); 3] = [("header", Kind::Header), ("cookie", Kind::Coo
 pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
     let list = fields.require("key", "a list, as in [client_address]")?;
     if let Some(part) = list.value().as_str() {
-        list.note(format!("expected a list: did you mean [{part}]?"));
+        list.note(format_args!("expected a list: did you mean [{part}]?"));
         return None;
     }
     let items: Vec<_> = fields.list("key", PARTS_MAX).collect();

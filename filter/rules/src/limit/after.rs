@@ -1,10 +1,10 @@
 //! Costs that are known only when the response is.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::reading::{Fields, Item};
+use crate::request::names;
 use weir_wire::quota::TOKENS_MAX;
 
 /// The most statuses that a rule may list.
@@ -23,8 +23,17 @@ pub enum After {
     Header {
         /// Its name, in lower case.
         name: String,
-        /// What counts if it is missing or no whole number.
-        default: u32,
+        /// What counts if it is missing or no whole number; `None`: what was reserved.
+        default: Option<u32>,
+        /// The most that counts.
+        max: u32,
+    },
+    /// What another filter of the host found in the response.
+    Metadata {
+        /// The metadata's namespace, then the names that lead to the value.
+        path: Vec<String>,
+        /// What counts if it is missing or no whole number; `None`: what was reserved.
+        default: Option<u32>,
         /// The most that counts.
         max: u32,
     },
@@ -41,12 +50,14 @@ impl After {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// The cost that the header's value says (`None`: the header is missing); `None` if the cost depends on
-    /// something else.
-    pub fn of_header(&self, value: Option<&[u8]>) -> Option<u32> {
-        let Self::Header { default, max, .. } = self else { return None };
-        let text = value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or_default();
-        Some(text.trim().parse::<u64>().map_or(*default, |n| u32::try_from(n).unwrap_or(u32::MAX).min(*max)))
+    /// The cost that this value of the header or metadata says (`None`: it is missing) for a request that `reserved` so
+    /// many tokens; `None` if the cost depends on something else.
+    pub fn of_text(&self, value: Option<&[u8]>, reserved: u32) -> Option<u32> {
+        let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
+            return None;
+        };
+        let said = value.and_then(whole_number).map(|said| said.min(*max));
+        Some(said.or(*default).unwrap_or(reserved))
     }
 
     /// The cost of a response of so many bytes; `None` if the cost depends on something else.
@@ -55,13 +66,14 @@ impl After {
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
-    /// Reads the field `cost`, if only the response tells.
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+    /// Reads the field `cost`, if only the response tells; and whether something is reserved.
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<(Self, bool)> {
         let cost = fields.take("cost").filter(is_told_by_response)?;
         let mut fields = cost.fields()?;
         let after = fields.take("after").and_then(|item| Self::of(&item));
+        let reserves = fields.has("reserve");
         fields.finish();
-        after
+        Some((after?, reserves))
     }
 
     /// Reads the object under `after`.
@@ -70,32 +82,46 @@ impl After {
         let statuses = fields.list("status", STATUSES_MAX).filter_map(|status| status.number(100..=599));
         let statuses: Vec<u16> = statuses.filter_map(|status| u16::try_from(status).ok()).collect();
         let header = fields.text("header", HEADER_BYTES_MAX).map(str::to_ascii_lowercase);
+        let path = names("metadata", &mut fields);
         let per = fields.number("response_bytes_per", 1..=BYTES_MAX);
         let default = fields.number("default", 0..=TOKENS_MAX);
         let max = fields.number("max", 1..=TOKENS_MAX);
-        let has = ["status", "header", "response_bytes_per"].map(|name| fields.has(name));
-        if !fields.has("header") {
+        let has = ["status", "header", "metadata", "response_bytes_per"].map(|name| fields.has(name));
+        if path.as_ref().is_some_and(|path| path.len() < 2) {
+            fields.note_at("metadata", "expected a namespace and a key, as in [llm, total_tokens]");
+        }
+        if !has[1] && !has[2] {
             for (name, given) in [("default", default), ("max", max)] {
                 if given.is_some() {
-                    fields.note_at(name, "expected only with header");
+                    fields.note_at(name, "expected only with header or metadata");
                 }
             }
         }
         fields.finish();
+        let max = max.unwrap_or(TOKENS_MAX);
+        let default = default.map(|default| default.min(max));
         match has {
-            [true, false, false] => Some(Self::Status(statuses)),
-            [false, true, false] => {
-                let max = max.unwrap_or(TOKENS_MAX);
-                Some(Self::Header { name: header?, default: default.unwrap_or(0).min(max), max })
-            }
-            [false, false, true] => Some(Self::Bytes { per: per? }),
+            [true, false, false, false] => Some(Self::Status(statuses)),
+            [false, true, false, false] => Some(Self::Header { name: header?, default, max }),
+            [false, false, true, false] => Some(Self::Metadata { path: path?, default, max }),
+            [false, false, false, true] => Some(Self::Bytes { per: per? }),
             _ => {
-                let one = "one of status, header and response_bytes_per";
-                item.note(format!("expected {one}, as in {{status: [401]}}"));
+                let one = "one of status, header, metadata and response_bytes_per";
+                item.note(format_args!("expected {one}, as in {{status: [401]}}"));
                 None
             }
         }
     }
+}
+
+/// The whole number that `text` is; [`u32::MAX`] if it is larger.
+pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
+    let digits = text.trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    Some(digits.iter().fold(0, add))
 }
 
 /// Whether only the response tells this cost.
@@ -121,31 +147,64 @@ mod tests {
     fn each_form_knows_its_cost_and_no_other() {
         let status = read(&json!({"status": [401, 403]})).unwrap();
         assert_eq!((status.of_status(403), status.of_status(200)), (Some(1), Some(0)));
-        assert_eq!((status.of_header(None), status.of_bytes(1)), (None, None));
+        assert_eq!((status.of_text(None, 7), status.of_bytes(1)), (None, None));
         let header = read(&json!({"header": "X-Tokens", "default": 3, "max": 500})).unwrap();
-        assert_eq!(header, After::Header { name: "x-tokens".into(), default: 3, max: 500 });
+        assert_eq!(header, After::Header { name: "x-tokens".into(), default: Some(3), max: 500 });
         for (value, cost) in
             [("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500), ("-1", 3), ("", 3), ("1.5", 3)]
         {
-            assert_eq!(header.of_header(Some(value.as_bytes())), Some(cost), "{value:?}");
+            assert_eq!(header.of_text(Some(value.as_bytes()), 7), Some(cost), "{value:?}");
         }
-        assert_eq!((header.of_header(None), header.of_header(Some(&[0xff]))), (Some(3), Some(3)));
+        assert_eq!((header.of_text(None, 7), header.of_text(Some(&[0xff]), 7)), (Some(3), Some(3)));
         let bytes = read(&json!({"response_bytes_per": 1024})).unwrap();
         let costs = [0, 1, 1_024, 1_025].map(|n| bytes.of_bytes(n));
         assert_eq!(costs, [Some(0), Some(1), Some(1), Some(2)]);
         assert_eq!(bytes.of_bytes(u64::MAX), Some(TOKENS_MAX));
+        assert_eq!(bytes.of_text(Some(b"1"), 7), None);
+    }
+
+    #[test]
+    fn metadata_that_says_nothing_leaves_what_was_reserved() {
+        let path = ["llm", "total_tokens"].map(String::from).to_vec();
+        let plain = read(&json!({"metadata": ["llm", "total_tokens"]})).unwrap();
+        assert_eq!(plain, After::Metadata { path, default: None, max: TOKENS_MAX });
+        for (said, cost) in [
+            (Some("1200"), 1_200),
+            (Some("0"), 0),
+            (Some("2000000"), TOKENS_MAX),
+            (Some("-1"), 500),
+            (Some("0.5"), 500),
+            (Some("true"), 500),
+            (None, 500),
+        ] {
+            assert_eq!(plain.of_text(said.map(str::as_bytes), 500), Some(cost), "{said:?}");
+        }
+        let free = read(&json!({"metadata": ["llm", "total_tokens"], "default": 0, "max": 900})).unwrap();
+        assert_eq!([None, Some(&b"901"[..])].map(|said| free.of_text(said, 500)), [Some(0), Some(900)]);
     }
 
     #[test]
     fn it_is_one_form() {
-        let one = "after: expected one of status, header and response_bytes_per, as in {status: [401]}";
+        let one =
+            "after: expected one of status, header, metadata and response_bytes_per, as in {status: [401]}";
         assert_eq!(read(&json!({})).unwrap_err(), vec![one]);
         assert_eq!(read(&json!({"status": [401], "header": "x"})).unwrap_err(), vec![one]);
         assert_eq!(
             read(&json!({"status": [401, 99], "max": 4})).unwrap_err(),
             [
                 "after.status[1]: expected a whole number from 100 to 599, found 99",
-                "after.max: expected only with header"
+                "after.max: expected only with header or metadata"
+            ]
+        );
+        assert_eq!(
+            read(&json!({"metadata": ["llm"]})).unwrap_err(),
+            ["after.metadata: expected a namespace and a key, as in [llm, total_tokens]"]
+        );
+        assert_eq!(
+            read(&json!({"metadata": ["llm", "a\0b", ""]})).unwrap_err(),
+            [
+                "after.metadata[1]: expected a name without NUL",
+                "after.metadata[2]: expected text of 1 to 128 bytes, found \"\""
             ]
         );
     }

@@ -3,9 +3,10 @@
 
 use core::fmt;
 
+use weir_wire::law;
 use weir_wire::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
 
-/// The highest limit a sliding log can keep.
+/// The highest limit a sliding log can keep in a POP.
 pub const LOG_MAX: u32 = 16;
 /// Requests of a sliding log that one cell remembers.
 pub const LOGGED_PER_CELL: usize = 2;
@@ -103,7 +104,7 @@ impl Window {
     }
 }
 
-/// At most `limit` in any window of `length_ns`, exactly; the limit is at most [`LOG_MAX`].
+/// At most `limit` in any window of `length_ns`, exactly; the limit is at most [`LOG_MAX`], or [`law::LOG_MAX`] for a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog(Window);
 
@@ -111,6 +112,14 @@ impl SlidingLog {
     /// `limit`, 1 to [`LOG_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, LOG_MAX, length_ns) {
+            Ok(()) => Ok(Self(Window { limit, length_ns })),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One that the fleet's budget keeps: the limit is at most [`law::LOG_MAX`].
+    pub const fn of_fleet(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
+        match checked(limit, law::LOG_MAX, length_ns) {
             Ok(()) => Ok(Self(Window { limit, length_ns })),
             Err(error) => Err(error),
         }
@@ -169,6 +178,12 @@ impl Concurrency {
             Ok(()) => Ok(Self { limit, expires_ns }),
             Err(error) => Err(error),
         }
+    }
+
+    /// An even share of it, of which so many POPs have one each: one request at least.
+    #[must_use]
+    pub fn shared_by(self, pops: u32) -> Self {
+        Self { limit: self.limit.checked_div(pops).unwrap_or(self.limit).max(1), ..self }
     }
 
     /// After how long a request in flight may be forgotten, in nanoseconds.

@@ -1,7 +1,5 @@
 //! `algorithm: quota`: a number of tokens for each hour, day, week or month of the calendar.
 
-use alloc::format;
-
 use serde_json::Value;
 
 use super::Limit;
@@ -24,7 +22,7 @@ pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharin
     }
     let item = fields.require("rate", "a rate, as in 10000/day")?;
     let Some((count, calendar)) = rate(item.value()) else {
-        item.note_found(format!(
+        item.note_found(format_args!(
             "a whole number from 1 to {TOKENS_MAX}, then /hour, /day, /week or /month, as in \"10000/day\", for `algorithm: quota`"
         ));
         return None;

@@ -1,8 +1,8 @@
 //! How many tokens a request takes.
 
-use alloc::format;
+use serde_json::Value;
 
-use super::after::is_told_by_response;
+use super::after::{is_told_by_response, whole_number};
 use crate::reading::{Fields, Item};
 use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Source, source};
 use weir_wire::quota::{Quota, TOKENS_MAX};
@@ -32,8 +32,17 @@ impl Default for Cost {
 
 impl Cost {
     /// What `request` takes.
+    #[inline]
     pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
-        let once = match self {
+        match (self, request.times()) {
+            (Self::Fixed(cost), 1) => *cost,
+            (_, times) => self.once(request).saturating_mul(times),
+        }
+    }
+
+    #[inline(never)]
+    fn once(&self, request: &mut Fetched<'_>) -> u32 {
+        match self {
             Self::Fixed(cost) => *cost,
             Self::Header { attribute, default, max } => {
                 match request.get(*attribute).and_then(whole_number) {
@@ -41,10 +50,6 @@ impl Cost {
                     Some(cost) => cost.min(*max),
                 }
             }
-        };
-        match request.times() {
-            1 => once,
-            times => once.saturating_mul(times),
         }
     }
 
@@ -65,42 +70,42 @@ impl Cost {
     }
 }
 
-/// The whole number that `text` is; [`u32::MAX`] if it is larger.
-fn whole_number(text: &[u8]) -> Option<u32> {
-    let digits = text.trim_ascii();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let add = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
-    Some(digits.iter().fold(0, add))
-}
-
-/// Reads the field `cost` of a rule with this quota and sharing.
+/// Reads the field `cost` of a rule with this quota and sharing: what a request takes. If only the response tells the
+/// cost, that is what is reserved.
 pub(crate) fn cost(
     fields: &mut Fields<'_>,
     quota: Option<Quota>,
     sharing: Option<&Sharing>,
     attributes: &mut Attributes,
 ) -> Option<Cost> {
-    let Some(item) = fields.take("cost").filter(|cost| !is_told_by_response(cost)) else {
-        return Some(Cost::default());
-    };
+    let Some(item) = fields.take("cost") else { return Some(Cost::default()) };
     let burst = quota.map_or(TOKENS_MAX, Quota::burst);
     let most = match sharing {
         Some(sharing) if sharing.local_burst < burst => (sharing.local_burst, "local_burst"),
         _ => (burst, "burst"),
     };
-    if item.value().is_object() {
-        return of_header(&item, most, attributes);
+    if !is_told_by_response(&item) {
+        return known_before(&item, most, attributes);
     }
-    admissible(&item, most).map(Cost::Fixed)
+    match item.value().get("reserve") {
+        None | Some(Value::Null) => Some(Cost::default()),
+        Some(reserve) => known_before(&item.within("reserve", reserve), most, attributes),
+    }
+}
+
+/// The item as a cost that is known at the request.
+fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
+    if item.value().is_object() {
+        return of_header(item, most, attributes);
+    }
+    admissible(item, most).map(Cost::Fixed)
 }
 
 /// The item as a cost; an error if it is more than `most`, since no bucket would ever admit it.
 fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
     let cost = item.number(1..=TOKENS_MAX)?;
     if cost > most {
-        item.note(format!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
+        item.note(format_args!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
     }
     (cost <= most).then_some(cost)
 }
@@ -113,7 +118,7 @@ fn of_header(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) ->
     let max = fields.take("max").map_or(Some(most.0), |item| admissible(&item, most));
     let (default, max) = (default?, max?);
     if default > max {
-        fields.note_at("default", format!("expected at most {max}, as max is, found {default}"));
+        fields.note_at("default", format_args!("expected at most {max}, as max is, found {default}"));
     }
     fields.finish();
     let Source::Attribute(attribute) = header? else { return None };
@@ -128,7 +133,7 @@ mod tests {
     use crate::request::{Attribute, Request, Values};
     use alloc::string::{String, ToString};
     use alloc::vec::Vec;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     struct Says(Option<&'static str>);
 
@@ -210,12 +215,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reserved_is_what_a_request_takes() {
+        let after = |reserve: Value| json!({"after": {"metadata": ["llm", "tokens"]}, "reserve": reserve});
+        let rule = |cost: &Value| parsed(cost, 40).map(|rules| rules.rules()[0].clone());
+        let taken = |reserve| rule(&after(reserve)).map(|rule| (rule.cost, rule.reserves));
+        assert_eq!(taken(json!(40)), Ok((Cost::Fixed(40), true)));
+        let by_header = taken(json!({"header": "x-max-tokens", "default": 5, "max": 30})).unwrap().0;
+        assert_eq!((by_header.usual(), by_header.most()), (5, 30));
+        let plain = rule(&json!({"after": {"status": [401]}})).unwrap();
+        assert_eq!((plain.cost, plain.reserves), (Cost::Fixed(1), false));
+        for (cost, error) in [
+            (
+                after(json!(41)),
+                "rules[0].cost.reserve: expected at most 40, the rule's local_burst: 41 is never admitted",
+            ),
+            (after(json!(0)), "rules[0].cost.reserve: expected a whole number from 1 to 1000000, found 0"),
+            (after(Value::Null), "rules[0].cost.reserve: empty: expected a value, or no such field"),
+            (
+                after(json!({"header": "a", "max": 41})),
+                "rules[0].cost.reserve.max: expected at most 40, the rule's local_burst: 41 is never admitted",
+            ),
+        ] {
+            assert_eq!(parsed(&cost, 40).unwrap_err(), [error]);
+        }
+    }
+
+    #[test]
     fn a_cost_after_the_response_stands_alone() {
         assert!(parsed(&json!({"after": {"status": [401]}}), 50).is_ok());
         for (cost, error) in [
             (
                 json!({"after": {"status": [401]}, "max": 5}),
-                "rules[0].cost.max: unknown field: expected after",
+                "rules[0].cost.max: unknown field: expected after, reserve",
             ),
             (json!({"after": null}), "rules[0].cost.after: empty: expected a value, or no such field"),
         ] {

@@ -7,12 +7,10 @@ pub mod cost;
 pub mod penalty;
 mod utc_offset;
 
-use alloc::format;
-
-use self::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
+use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, Window};
 use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
+use weir_wire::law::{self, Law};
 use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::SECOND_NS;
@@ -33,7 +31,8 @@ pub(crate) enum Kind {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
-    SlidingLog,
+    /// With the most that it may allow.
+    SlidingLog(u32),
     LeakyBucket,
     Concurrency,
     /// A number for each window of the calendar, where clocks are ahead of UTC by so many minutes.
@@ -44,7 +43,7 @@ const KINDS: [(&str, Kind); 7] = [
     ("token_bucket", Kind::TokenBucket),
     ("fixed_window", Kind::FixedWindow),
     ("sliding_window", Kind::SlidingWindow),
-    ("sliding_log", Kind::SlidingLog),
+    ("sliding_log", Kind::SlidingLog(LOG_MAX)),
     ("leaky_bucket", Kind::LeakyBucket),
     ("concurrency", Kind::Concurrency),
     ("quota", Kind::Quota(0)),
@@ -68,18 +67,25 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
-    /// If POPs share it by a `sharing` that is strict, windows become those of the fleet's budget.
+    /// If POPs share it by a `sharing` that is strict, windows, logs and requests in flight become those of the fleet's budget.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
-        let (window, slides) = match self.algorithm {
-            Algorithm::FixedWindow(window) if sharing.strict => (window, false),
-            Algorithm::SlidingWindow(window) if sharing.strict => (window, true),
+        let (length_ns, law): (_, fn(u32) -> Law) = match &self.algorithm {
+            Algorithm::FixedWindow(window) => {
+                (window.length_ns(), |length_s| Law::Window(Calendar::every(length_s, 0)))
+            }
+            Algorithm::SlidingWindow(window) => {
+                (window.length_ns(), |length_s| Law::Sliding(Calendar::every(length_s, 0)))
+            }
+            Algorithm::SlidingLog(log) => (log.window().length_ns(), Law::Log),
+            Algorithm::Concurrency(concurrency) => (concurrency.expires_ns(), Law::InFlight),
             _ => return self,
         };
-        // A rate's time is in whole seconds.
-        let length_s = u32::try_from(window.length_ns() / SECOND_NS).unwrap_or(u32::MAX);
-        let windows = Calendar::every(length_s, 0);
-        sharing.law = if slides { Law::Sliding(windows) } else { Law::Window(windows) };
+        if !sharing.strict {
+            return self;
+        }
+        // A rate's time is in whole seconds, and so is an expiry.
+        sharing.law = law(u32::try_from(length_ns / SECOND_NS).unwrap_or(u32::MAX));
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
@@ -116,7 +122,12 @@ pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
     let kind = fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket);
     let is_quota = matches!(kind, Kind::Quota(_));
     let east = utc_offset::east(fields, is_quota);
-    if is_quota { Kind::Quota(east) } else { kind }
+    match kind {
+        Kind::Quota(_) => Kind::Quota(east),
+        // The fleet's budget keeps longer logs than a POP.
+        Kind::SlidingLog(_) if fields.is_true("strict") => Kind::SlidingLog(law::LOG_MAX),
+        kind => kind,
+    }
 }
 
 /// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
@@ -142,13 +153,14 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
         Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0)),
         Kind::FixedWindow => window(Algorithm::FixedWindow),
         Kind::SlidingWindow => window(Algorithm::SlidingWindow),
-        Kind::SlidingLog => match SlidingLog::new(count, length_ns) {
-            Ok(log) => Some(Algorithm::SlidingLog(log)),
-            Err(error) => {
-                item.note(format!("{error} for sliding_log: or use sliding_window"));
-                return None;
-            }
-        },
+        Kind::SlidingLog(most) if count > most => {
+            item.note(format_args!(
+                "expected a limit from 1 to {most} for sliding_log, {} with `strict: true`: or use sliding_window",
+                law::LOG_MAX
+            ));
+            return None;
+        }
+        Kind::SlidingLog(_) => SlidingLog::of_fleet(count, length_ns).ok().map(Algorithm::SlidingLog),
     };
     let limit = algorithm.zip(Quota::new(rate, count).ok());
     if limit.is_none() {
@@ -161,7 +173,7 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
 fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str, most: u32) -> Option<u32> {
     let item = fields.take(name)?;
     if !fits {
-        item.note(format!("expected only with algorithm: {algorithm}"));
+        item.note(format_args!("expected only with algorithm: {algorithm}"));
         return None;
     }
     item.number(1..=most)
@@ -169,7 +181,7 @@ fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str
 
 fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>) -> Option<Limit> {
     let quota = Quota::new(rate, burst.unwrap_or(rate.count()));
-    let quota = quota.map_err(|error| fields.note_at("burst", format!("{error}"))).ok()?;
+    let quota = quota.map_err(|error| fields.note_at("burst", error)).ok()?;
     Some(Limit::of(quota, Some(rate)))
 }
 
@@ -178,12 +190,12 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32) -> Option<Limit> {
     if token_ns.saturating_mul(u64::from(queue)) > QUEUE_S_MAX * SECOND_NS {
         let most = QUEUE_S_MAX * SECOND_NS / token_ns;
         let expected =
-            format!("expected at most {most}: at this rate the last of more waits over {QUEUE_S_MAX} s");
+            format_args!("expected at most {most}: at this rate the last of more waits over {QUEUE_S_MAX} s");
         fields.note_at("queue", expected);
         return None;
     }
     let leaky = LeakyBucket::new(token_ns, queue);
-    let leaky = leaky.map_err(|_| fields.note_at("rate", format!("{}", QuotaError::Fill))).ok()?;
+    let leaky = leaky.map_err(|_| fields.note_at("rate", QuotaError::Fill)).ok()?;
     Some(Limit { algorithm: Algorithm::LeakyBucket(leaky), quota: *leaky.quota(), rate: Some(rate) })
 }
 

@@ -36,7 +36,9 @@ impl Hosts {
         let labels = suffix.unwrap_or(text);
         let is_name = text.len() <= HOST_BYTES_MAX
             && labels.split('.').all(|label| !label.is_empty())
-            && !labels.contains(|c: char| "*:/[]@?#".contains(c) || c.is_whitespace());
+            && !labels
+                .chars()
+                .any(|c| matches!(c, '*' | ':' | '/' | '[' | ']' | '@' | '?' | '#') || c.is_whitespace());
         if is_name {
             let name = labels.bytes().rev();
             self.backwards.push(match suffix {

@@ -1,32 +1,44 @@
 //! Finds the few conditions, out of many, that a request can meet.
 //!
 //! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
-//! multi-dimensional range matching", 1998): for the method, the path, the host and the route, a request's value
-//! selects a set of conditions, those that ask for this value or for none at all. A condition can hold only if it
-//! is in every such set. The sets are made when configuration arrives, so a request costs one search per dimension
-//! and a few words of AND, and then a check of the conditions that are left.
+//! multi-dimensional range matching", 1998): for the method, the path, the host, the route, and each header and claim
+//! that many conditions compare with whole values, a request's value selects a set of conditions, those that ask for
+//! this value or for none at all. A condition can hold only if it is in every such set. The sets are made when
+//! configuration arrives, so a request costs one search per dimension and a few words of AND, and then a check of the
+//! conditions that are left.
 //!
 //! However many values share a set, it is kept once: the index takes one set, of a bit per condition, for each
 //! combination of conditions that a value selects.
 
-use alloc::collections::BinaryHeap;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::bits::Bits;
 use super::condition::{Clause, Condition, Test};
 use super::hosts::Backwards;
 use super::path::Written;
-use crate::request::{AttributeId, Fetched, Folding};
+use super::value::{Texts, ValueTest};
+use crate::request::{AttributeId, Duplicates, Fetched, Folding, Source, ValueOf};
+use crate::sorting::sorted;
+
+/// A header or a claim is worth a dimension if it is compared with so many values.
+const COMPARED_MIN: usize = 8;
+/// The most texts in a list that the index has.
+const TEXTS_MAX: usize = 100;
 
 /// An index over a list of conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     every: Bits,
-    methods: Option<Dimension>,
-    paths: Option<Dimension>,
-    hosts: Option<Dimension>,
-    routes: Option<Dimension>,
+    dimensions: Vec<(Of, Dimension)>,
+}
+
+/// What a dimension is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// All of an attribute.
+    Attribute(AttributeId),
+    Path,
+    Host,
 }
 
 /// What the conditions ask of one attribute.
@@ -52,43 +64,25 @@ struct Head {
 impl Index {
     /// Indexes the conditions by their places.
     pub fn new<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> Self {
-        let len = conditions.clone().count();
         let clauses: Vec<&Clause> = conditions.map(|condition| &condition.all).collect();
-        let dimension = |add: fn(&Test, &mut Postings)| Postings::dimension(&clauses, add);
-        Self {
-            every: Bits::all(len),
-            methods: dimension(|test, postings| {
-                if let Test::Methods(methods) = test {
-                    postings.texts(methods);
-                }
-            }),
-            paths: dimension(|test, postings| {
-                let Test::Paths(paths) = test else { return };
-                for path in paths {
-                    // By all that a path which passes is, or begins with, when all that can be is folded.
-                    match path.written() {
-                        Written::Exact(exact) => postings.exact(Folding::ALL.of(exact.as_bytes())),
-                        Written::Prefix(head) => postings.head(Folding::ALL.of_head(head)),
-                        Written::Glob(glob) => {
-                            postings.head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()));
-                        }
-                    }
-                }
-            }),
-            hosts: dimension(|test, postings| {
-                let Test::Hosts(hosts) = test else { return };
-                for host in hosts.backwards() {
-                    match host {
-                        Backwards::Exact(name) => postings.exact(name.clone()),
-                        Backwards::Suffix(suffix) => postings.head(suffix.clone()),
-                    }
-                }
-            }),
-            routes: dimension(|test, postings| {
-                if let Test::Routes(routes) = test {
-                    postings.texts(routes);
-                }
-            }),
+        let mut index = Self { every: Bits::all(clauses.len()), dimensions: Vec::new() };
+        for of in [Of::Attribute(AttributeId::METHOD), Of::Path, Of::Host, Of::Attribute(AttributeId::ROUTE)]
+        {
+            index.add(of, &clauses, 1);
+        }
+        for test in clauses.iter().flat_map(|clause| clause.tests()) {
+            if let Some((id, _)) = compared(test) {
+                index.add(Of::Attribute(id), &clauses, COMPARED_MIN);
+            }
+        }
+        index
+    }
+
+    /// Adds a dimension, if it is not there, and if conditions ask for at least so many values.
+    #[inline(never)]
+    fn add(&mut self, of: Of, clauses: &[&Clause], values_min: usize) {
+        if !self.dimensions.iter().any(|(known, _)| *known == of) {
+            self.dimensions.extend(Postings::dimension(clauses, of, values_min).map(|made| (of, made)));
         }
     }
 
@@ -97,24 +91,28 @@ impl Index {
     /// Fetches an attribute only if one of the conditions left needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
         out.copy_from(&self.every);
-        narrow(self.methods.as_ref(), out, |dimension, out| {
-            dimension.meet(request.get(AttributeId::METHOD), out);
-        });
-        narrow(self.paths.as_ref(), out, |dimension, out| {
-            dimension.meet(request.path(Folding::ALL), out);
-        });
-        narrow(self.hosts.as_ref(), out, |dimension, out| {
-            dimension.meet(request.host_backwards(), out);
-        });
-        narrow(self.routes.as_ref(), out, |dimension, out| {
-            dimension.meet(request.get(AttributeId::ROUTE), out);
-        });
+        for (of, dimension) in &self.dimensions {
+            if out.is_within(&dimension.open) {
+                continue;
+            }
+            let value = match of {
+                Of::Attribute(id) => request.get(*id),
+                Of::Path => request.path(Folding::ALL),
+                Of::Host => request.host_backwards(),
+            };
+            dimension.meet(value, out);
+        }
     }
 }
 
-fn narrow(dimension: Option<&Dimension>, out: &mut Bits, meet: impl FnOnce(&Dimension, &mut Bits)) {
-    if let Some(dimension) = dimension.filter(|dimension| !out.is_within(&dimension.open)) {
-        meet(dimension, out);
+/// What a test compares with which texts.
+fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
+    match test {
+        Test::Value(
+            ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unsaid },
+            ValueTest::In(texts),
+        ) if texts.iter().nth(TEXTS_MAX).is_none() => Some((*id, texts)),
+        _ => None,
     }
 }
 
@@ -156,26 +154,60 @@ struct Postings {
 }
 
 impl Postings {
-    /// Builds a dimension from the values that `add` finds in each clause's tests; `None` if there are none.
-    fn dimension(clauses: &[&Clause], add: fn(&Test, &mut Self)) -> Option<Dimension> {
+    /// Builds a dimension from the values that clauses ask for; `None` if these are fewer than `values_min`.
+    fn dimension(clauses: &[&Clause], of: Of, values_min: usize) -> Option<Dimension> {
         let len = clauses.len();
         let mut postings = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
         let mut open = Bits::all(len);
         for (place, clause) in clauses.iter().enumerate() {
             (postings.place, postings.asks) = (place, false);
             for test in clause.tests() {
-                add(test, &mut postings);
+                postings.add(test, of);
             }
             if postings.asks {
                 open.remove(place);
             }
         }
-        (!postings.exact.is_empty() || !postings.heads.is_empty()).then(|| postings.build(open, len))
+        (postings.exact.len() + postings.heads.len() >= values_min).then(|| postings.build(open, len))
     }
 
-    fn texts(&mut self, values: &[String]) {
-        for value in values {
-            self.exact(value.as_bytes().to_vec());
+    /// Adds the values that a test asks for, if it is one of this.
+    fn add(&mut self, test: &Test, of: Of) {
+        match (test, of) {
+            (Test::Methods(texts), Of::Attribute(AttributeId::METHOD))
+            | (Test::Routes(texts), Of::Attribute(AttributeId::ROUTE)) => {
+                for text in texts {
+                    self.exact(text.as_bytes().to_vec());
+                }
+            }
+            (Test::Value(..), Of::Attribute(id)) => {
+                if let Some((_, texts)) = compared(test).filter(|(other, _)| *other == id) {
+                    for text in texts.iter() {
+                        self.exact(text.as_bytes().to_vec());
+                    }
+                }
+            }
+            (Test::Paths(paths), Of::Path) => {
+                for path in paths {
+                    // By all that a path which passes is, or begins with, when all that can be is folded.
+                    match path.written() {
+                        Written::Exact(exact) => self.exact(Folding::ALL.of(exact.as_bytes())),
+                        Written::Prefix(head) => self.head(Folding::ALL.of_head(head)),
+                        Written::Glob(glob) => {
+                            self.head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()));
+                        }
+                    }
+                }
+            }
+            (Test::Hosts(hosts), Of::Host) => {
+                for host in hosts.backwards() {
+                    match host {
+                        Backwards::Exact(name) => self.exact(name.clone()),
+                        Backwards::Suffix(suffix) => self.head(suffix.clone()),
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -214,8 +246,7 @@ impl Postings {
 /// The values in order, each with the set of the places (out of `len`) that ask for it.
 fn by_value(postings: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
-    // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
-    for (value, place) in BinaryHeap::from(postings).into_sorted_vec() {
+    for (value, place) in sorted(postings) {
         match values.last_mut() {
             Some((known, bits)) if *known == value => bits.add(place),
             _ => {

@@ -6,7 +6,6 @@ mod values;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -109,7 +108,7 @@ fn paths(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Vec<PathMatch>>
 
 fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
     if let Some(path) = item.value().as_str().filter(|path| path.starts_with('/')) {
-        item.note(format!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"));
+        item.note(format_args!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"));
         return None;
     }
     let mut fields = item.fields()?;
@@ -128,7 +127,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
     }
     reader.wildcards += glob.map_or(0, |glob| glob.bytes().filter(|b| *b == b'*').count());
     if reader.wildcards > WILDCARDS_MAX {
-        item.note(format!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+        item.note(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
     }
     let (sure, open) = folding(text.unwrap_or_default(), &mut fields);
     fields.finish();
@@ -145,7 +144,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
 fn folding(path: &str, fields: &mut Fields<'_>) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
     // A path written with parameters is not meant to match one without.
-    if path.contains(';') {
+    if path.as_bytes().contains(&b';') {
         open = open.without(Folding::PARAMETERS);
     }
     for (name, folding) in Folding::NAMES {
@@ -155,7 +154,7 @@ fn folding(path: &str, fields: &mut Fields<'_>) -> (Folding, Folding) {
             None => {}
         }
     }
-    if sure.has(Folding::PARAMETERS) && path.contains(';') {
+    if sure.has(Folding::PARAMETERS) && path.as_bytes().contains(&b';') {
         fields.note_at("parameters", "expected exact: the path has parameters");
     }
     (sure, open)

@@ -78,7 +78,8 @@ impl PathMatch {
     /// The differences that the operator said count.
     pub fn tells_apart(&self) -> Folding {
         // A path with parameters needs no word for these to count.
-        let unsaid = if self.written.text().contains(';') { Folding::PARAMETERS } else { Folding::NONE };
+        let unsaid =
+            if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
         Folding::ALL.without(self.open.folding).without(unsaid)
     }
 

@@ -262,3 +262,31 @@ fn a_thousand_rules_come_out_in_their_order() {
     assert_eq!(plain.len(), 125 + 1 + 250 + 250);
     assert!(plain.is_sorted());
 }
+
+#[test]
+fn many_conditions_on_a_claim_are_found_by_its_value() {
+    let condition = |i: usize| {
+        json!({"claims": [{"name": ["domain"], "equals": "shop"}, {"name": ["entries"], "in": [(i % 10).to_string(), "all"]},
+            {"name": ["entry"], "equals": (i / 10).to_string()}]})
+    };
+    let rules = rules(&(0..200).map(condition).collect::<Vec<_>>());
+    let index = Index::new(rules.rules().iter().map(|rule| &*rule.matches));
+    for (domain, entries, entry, expected) in [
+        ("shop", "7", "12", vec![127]),
+        ("shop", "all", "12", (120..130).collect()),
+        ("shop", "7", "20", vec![]),
+        ("shop", "none", "12", vec![]),
+        ("bank", "7", "12", vec![]),
+    ] {
+        let has = [("claim domain", domain), ("claim entries", entries), ("claim entry", entry)];
+        let (mut sample, mut values, mut found) = (Sample::of(&has), Values::default(), Bits::default());
+        index.candidates(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut found);
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{has:?}");
+        let (indexed, plain) = met(&rules, &mut Sample::of(&has));
+        assert_eq!(indexed, plain);
+    }
+    // A claim that few ask for is not fetched for the index.
+    let mut sample = Sample::of(&[("claim domain", "bank")]);
+    met(&rules, &mut sample);
+    assert_eq!(sample.asked, ["claim domain"]);
+}

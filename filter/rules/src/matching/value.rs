@@ -1,6 +1,5 @@
 //! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
 
-use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -8,6 +7,7 @@ use regex_lite::{Regex, RegexBuilder};
 
 use super::holds::Holds;
 use crate::request::{Duplicates, Fetched, OneOf, QUERY_BYTES_MAX, Repeated, Source, ValueOf};
+use crate::sorting::sorted;
 
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
@@ -91,8 +91,7 @@ pub struct Texts(Vec<String>);
 
 impl FromIterator<String> for Texts {
     fn from_iter<I: IntoIterator<Item = String>>(texts: I) -> Self {
-        // Sorting by a heap compiles to a fraction of the code that sorting a slice does.
-        let mut texts = texts.into_iter().collect::<BinaryHeap<_>>().into_sorted_vec();
+        let mut texts = sorted(texts.into_iter().collect());
         texts.dedup();
         Self(texts)
     }

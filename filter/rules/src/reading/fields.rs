@@ -49,21 +49,21 @@ pub struct Errors {
 
 impl Errors {
     /// Notes that `place` is wrong.
-    pub(crate) fn note(&self, place: &str, problem: impl Into<String>) {
-        self.note_text(place.to_owned(), problem.into());
+    pub(crate) fn note(&self, place: &str, problem: impl fmt::Display) {
+        self.note_shown(&place, &problem);
     }
 
     // Not generic, so it is compiled once.
     #[inline(never)]
-    fn note_text(&self, place: String, problem: String) {
+    fn note_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
         // Nothing else holds on to the list.
         let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
         match noted.len() {
             ERRORS_MAX.. => {}
             len => {
                 let is_last = len == ERRORS_MAX - 1;
-                let problem = if is_last { "and more errors follow".to_owned() } else { problem };
-                noted.push(ConfigError { place, problem });
+                let problem: &dyn fmt::Display = if is_last { &"and more errors follow" } else { problem };
+                noted.push(ConfigError { place: place.to_string(), problem: problem.to_string() });
             }
         }
     }
@@ -122,17 +122,18 @@ impl<'a> Item<'a> {
     }
 
     /// Notes what is wrong with it.
-    pub fn note(&self, problem: impl Into<String>) {
-        self.note_text(problem.into());
+    pub fn note(&self, problem: impl fmt::Display) {
+        self.note_shown(&problem);
     }
 
+    // Not generic, so it is compiled once for every kind of `problem`.
     #[inline(never)]
-    fn note_text(&self, problem: String) {
-        self.errors.note_text(self.place.to_string(), problem);
+    fn note_shown(&self, problem: &dyn fmt::Display) {
+        self.errors.note_shown(&self.place, problem);
     }
 
     /// Notes what is wrong with its field `name`.
-    pub fn note_at(&self, name: &str, problem: impl Into<String>) {
+    pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
         self.within(name, self.value).note(problem);
     }
 
@@ -144,7 +145,7 @@ impl<'a> Item<'a> {
     // Not generic, so it is compiled once for every kind of `expected`.
     #[inline(never)]
     fn note_other(&self, expected: &dyn fmt::Display) {
-        self.note_text(format!("expected {expected}, found {}", shown(self.value)));
+        self.note_shown(&format_args!("expected {expected}, found {}", shown(self.value)));
     }
 
     /// It as an object.
@@ -169,7 +170,7 @@ impl<'a> Item<'a> {
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = whole_number(self.value).filter(|n| range.contains(n));
         if number.is_none() {
-            self.note_found(format!("a whole number from {} to {}", range.start(), range.end()));
+            self.note_found(format_args!("a whole number from {} to {}", range.start(), range.end()));
         }
         number
     }
@@ -178,7 +179,7 @@ impl<'a> Item<'a> {
     pub fn text(&self, bytes_max: usize) -> Option<&'a str> {
         let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
         if text.is_none() {
-            self.note_found(format!("text of 1 to {bytes_max} bytes"));
+            self.note_found(format_args!("text of 1 to {bytes_max} bytes"));
         }
         text
     }
@@ -186,26 +187,39 @@ impl<'a> Item<'a> {
     /// It as what its text says.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
-        read.map_err(|error| self.note(format!("{error}, found {}", shown(self.value)))).ok()
+        read.map_err(|error| self.note_unread(&error)).ok()
+    }
+
+    // Not generic, so it is compiled once.
+    #[inline(never)]
+    fn note_unread(&self, error: &dyn fmt::Display) {
+        self.note_shown(&format_args!("{error}, found {}", shown(self.value)));
     }
 
     /// It as one of `choices`.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
-        let chosen = self.value.as_str().and_then(|text| choices.iter().find(|(name, _)| *name == text));
+        let place = self.choose(choices.len(), &|place| choices.get(place).map_or("", |(name, _)| *name))?;
+        choices.get(place).map(|(_, meaning)| *meaning)
+    }
+
+    /// The place of its text among the names of `count` choices. Not generic, so it is compiled once.
+    #[inline(never)]
+    fn choose<'b>(&self, count: usize, name: &dyn Fn(usize) -> &'b str) -> Option<usize> {
+        let chosen = self.value.as_str().and_then(|text| (0..count).find(|place| name(*place) == text));
         if chosen.is_none() {
-            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            self.note_found(names.join(" or "));
+            self.note_found((0..count).map(name).collect::<Vec<_>>().join(" or "));
         }
-        chosen.map(|(_, meaning)| *meaning)
+        chosen
     }
 
     /// Its items, if it is a list.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        let items = self.value.as_array().into_iter().flatten().enumerate();
-        items.map(|(i, value)| {
-            let place = Place { parent: Some(&self.place), field: None, item: Some(i) };
-            Item { value, place, errors: self.errors }
-        })
+    pub fn items(&self) -> Items<'_> {
+        let values = self.value.as_array().map_or(&[][..], Vec::as_slice);
+        Items {
+            values,
+            place: Place { parent: Some(&self.place), field: None, item: Some(0) },
+            errors: self.errors,
+        }
     }
 
     /// The values in it, if it is a list of 1 to `len_max`; else an error.
@@ -213,11 +227,33 @@ impl<'a> Item<'a> {
         match self.value.as_array() {
             Some(items) if (1..=len_max).contains(&items.len()) => return items,
             Some(items) => {
-                self.note(format!("expected a list of 1 to {len_max} items, found {}", items.len()));
+                self.note(format_args!("expected a list of 1 to {len_max} items, found {}", items.len()));
             }
-            None => self.note_found(format!("a list of 1 to {len_max} items")),
+            None => self.note_found(format_args!("a list of 1 to {len_max} items")),
         }
         &[]
+    }
+}
+
+/// The items of a list, one by one.
+pub struct Items<'a> {
+    values: &'a [Value],
+    /// The next one's.
+    place: Place<'a>,
+    errors: &'a Errors,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    // Every list of a configuration is read by a loop over these, so a copy in each would be kilobytes.
+    #[inline(never)]
+    fn next(&mut self) -> Option<Item<'a>> {
+        let (value, rest) = self.values.split_first()?;
+        let item = Item { value, place: self.place, errors: self.errors };
+        self.values = rest;
+        self.place.item = self.place.item.map(|i| i + 1);
+        Some(item)
     }
 }
 
@@ -230,12 +266,12 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Notes what is wrong with the object.
-    pub fn note(&self, problem: impl Into<String>) {
+    pub fn note(&self, problem: impl fmt::Display) {
         self.item.note(problem);
     }
 
     /// Notes what is wrong with the field `name`, whether it is there or not.
-    pub fn note_at(&self, name: &str, problem: impl Into<String>) {
+    pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
         self.item.note_at(name, problem);
     }
 
@@ -257,7 +293,7 @@ impl<'a> Fields<'a> {
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
-            self.note_at(name, format!("missing: expected {expected}"));
+            self.note_at(name, format_args!("missing: expected {expected}"));
         }
         item
     }
@@ -277,6 +313,11 @@ impl<'a> Fields<'a> {
         truth
     }
 
+    /// Whether the field `name` is there, and true.
+    pub(crate) fn is_true(&mut self, name: &'static str) -> bool {
+        self.take(name).is_some_and(|item| item.value == &Value::Bool(true))
+    }
+
     /// The field `name` as text of 1 to `bytes_max` bytes.
     pub fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
         self.take(name)?.text(bytes_max)
@@ -288,24 +329,17 @@ impl<'a> Fields<'a> {
     }
 
     /// The items of field `name`, a list of 1 to `len_max`; none if absent.
-    pub(crate) fn list(
-        &mut self,
-        name: &'static str,
-        len_max: usize,
-    ) -> impl Iterator<Item = Item<'a>> + use<'a> {
+    pub(crate) fn list(&mut self, name: &'static str, len_max: usize) -> Items<'a> {
         let values = self.take(name).map_or(&[][..], |list| list.list(len_max));
         let Item { place, errors, .. } = self.item;
-        values.iter().enumerate().map(move |(i, value)| {
-            let place = Place { parent: Some(place), field: Some(name), item: Some(i) };
-            Item { value, place, errors }
-        })
+        Items { values, place: Place { parent: Some(place), field: Some(name), item: Some(0) }, errors }
     }
 
     /// Notes every field that was never taken, and every one that is empty.
     pub fn finish(self) {
         for (name, value) in self.object {
             if !self.known.contains(&name.as_str()) {
-                self.note_at(name, format!("unknown field: expected {}", self.known.join(", ")));
+                self.note_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
             } else if value.is_null() {
                 // What was meant to narrow a rule must not widen it.
                 self.note_at(name, "empty: expected a value, or no such field");

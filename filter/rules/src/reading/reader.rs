@@ -1,7 +1,6 @@
 //! What all parts of a rule set share while it is read.
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 
 use weir_wire::messages::RULE_NAME_MAX;
@@ -29,7 +28,7 @@ pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str) -> Option<Strin
     };
     let name = item.value().as_str().filter(fits);
     if name.is_none() {
-        item.note_found(format!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
+        item.note_found(format_args!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
     }
     name.map(ToOwned::to_owned)
 }

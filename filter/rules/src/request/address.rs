@@ -57,7 +57,7 @@ fn any_form(text: &[u8]) -> Option<IpAddr> {
             is_port_or_nothing(after).then_some(host)?
         }
         None => match text.split_once(':') {
-            Some((host, port)) if !port.contains(':') => is_port(port).then_some(host)?,
+            Some((host, port)) if !port.as_bytes().contains(&b':') => is_port(port).then_some(host)?,
             _ => text,
         },
     };

@@ -49,12 +49,13 @@ pub struct Fetched<'a> {
     request: &'a mut dyn Request,
     attributes: &'a Attributes,
     values: &'a mut Values,
+    times: u32,
 }
 
 impl<'a> Fetched<'a> {
     /// How many requests it stands for.
     pub(crate) fn times(&self) -> u32 {
-        self.request.times()
+        self.times
     }
 
     /// `request`, with nothing fetched yet.
@@ -64,7 +65,8 @@ impl<'a> Fetched<'a> {
         if values.list.len() != attributes.len() {
             values.list.resize_with(attributes.len(), Value::default);
         }
-        Self { request, attributes, values }
+        let times = request.times();
+        Self { request, attributes, values, times }
     }
 
     /// The attribute's bytes, fetched on the first call.

@@ -25,4 +25,4 @@ pub(crate) use host::HostRead;
 pub(crate) use host::host_of;
 pub use query::QUERY_BYTES_MAX;
 pub use value::{CLAIM_NAMES_MAX, NAME_BYTES_MAX, Source, ValueOf};
-pub(crate) use value::{Kind, duplicates, source};
+pub(crate) use value::{Kind, duplicates, names, source};

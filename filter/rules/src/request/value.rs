@@ -1,7 +1,6 @@
 //! Values that a request has under a name: a header's, a cookie's, a query parameter's, a claim's.
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -98,7 +97,9 @@ pub(crate) fn source(
     let mut attribute = |attribute| {
         let id = attributes.intern(attribute);
         if id.is_none() {
-            item.note(format!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
+            item.note(format_args!(
+                "expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"
+            ));
         }
         id
     };
@@ -107,13 +108,13 @@ pub(crate) fn source(
         let name = text()?;
         let is_token = is_token(name);
         if !is_token {
-            item.note(format!("expected {expected}, found {name:?}"));
+            item.note(format_args!("expected {expected}, found {name:?}"));
         }
         is_token.then_some(name)
     };
     Some(match kind {
         Kind::Query => Source::Query(text()?.to_owned()),
-        Kind::Claim => Source::Attribute(attribute(Attribute::Claim(claim_names(field, fields)?))?),
+        Kind::Claim => Source::Attribute(attribute(Attribute::Claim(names(field, fields)?))?),
         Kind::Header => {
             let name = token("a header's name, as in x-api-key")?;
             Source::Attribute(attribute(Attribute::Header(name.to_ascii_lowercase()))?)
@@ -125,12 +126,12 @@ pub(crate) fn source(
     })
 }
 
-/// The field `field`: the names that lead to a claim. None may have a NUL, which hosts put between them.
-fn claim_names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
+/// The field `field`: the names that lead to a claim, or to metadata. None may have a NUL, which hosts put between them.
+pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for item in fields.list(field, CLAIM_NAMES_MAX) {
         let Some(name) = item.text(NAME_BYTES_MAX) else { continue };
-        if name.contains('\0') {
+        if name.as_bytes().contains(&0) {
             item.note("expected a name without NUL");
         }
         names.push(name.to_owned());

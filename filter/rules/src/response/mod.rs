@@ -151,7 +151,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
     let mut set: Vec<(String, Template)> = Vec::new();
     let fits = |object: &&Map<String, Value>| (1..=SET_HEADERS_MAX).contains(&object.len());
     let Some(object) = item.value().as_object().filter(fits) else {
-        item.note_found(format!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}"));
+        item.note_found(format_args!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}"));
         return set;
     };
     for (written, value) in object {

@@ -66,9 +66,9 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut template = Self::default();
         let mut rest = text;
-        while let Some((literal, after)) = rest.split_once("{{") {
+        while let Some((literal, after)) = cut_at(rest, *b"{{") {
             template.push_literal(literal);
-            let known = after.split_once("}}").and_then(|(name, after)| {
+            let known = cut_at(after, *b"}}").and_then(|(name, after)| {
                 let (_, placeholder) = PLACEHOLDERS.iter().find(|(known, _)| *known == name)?;
                 Some((*placeholder, after))
             });
@@ -138,11 +138,18 @@ impl Template {
     }
 }
 
+/// What is before the first of these braces, and what is behind them. A search for bytes is a fraction of the code of one
+/// for text.
+fn cut_at(text: &str, braces: [u8; 2]) -> Option<(&str, &str)> {
+    let at = text.as_bytes().windows(2).position(|two| *two == braces)?;
+    text.get(..at).zip(text.get(at + 2..))
+}
+
 /// The error for `after`, the text behind two opening braces.
 fn unknown(after: &str) -> String {
     let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
     let expected = expected.join(", ");
-    let Some((name, _)) = after.split_once("}}") else {
+    let Some((name, _)) = cut_at(after, *b"}}") else {
         return format!("expected }}}} after {{{{, as in {expected}");
     };
     let found: String = name.chars().take(FOUND_CHARS_MAX).flat_map(char::escape_default).collect();

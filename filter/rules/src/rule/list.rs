@@ -35,8 +35,8 @@ const MISSING: [(&str, Missing); 3] =
 
 /// The fields about sharing, and what they go with beside a token bucket.
 const SHARED: [(&str, &str); 4] = [
-    ("strict", ", fixed_window or sliding_window"),
-    ("when_unsynced", ", or a strict fixed_window or sliding_window"),
+    ("strict", ", fixed_window, sliding_window, sliding_log or concurrency"),
+    ("when_unsynced", ", or a strict fixed_window, sliding_window, sliding_log or concurrency"),
     ("local_burst", ", which POPs share"),
     ("floors", ", which POPs share"),
 ];
@@ -45,7 +45,7 @@ const SHARED: [(&str, &str); 4] = [
 pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     let written = list.value().as_array().map_or(0, Vec::len);
     if !(1..=RULES_MAX).contains(&written) {
-        list.note_found(format!("a list of 1 to {RULES_MAX} rules"));
+        list.note_found(format_args!("a list of 1 to {RULES_MAX} rules"));
         return None;
     }
     let mut rules: Vec<Rule> = Vec::with_capacity(written);
@@ -54,7 +54,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     for (group, item) in (0..).zip(list.items()) {
         for mut rule in rule(&item, reader, &mut found).unwrap_or_default() {
             match names.binary_search(&rule.name) {
-                Ok(_) => item.note_at("name", format!("another rule has the name {:?}", rule.name)),
+                Ok(_) => item.note_at("name", format_args!("another rule has the name {:?}", rule.name)),
                 Err(at) => names.insert(at, rule.name.clone()),
             }
             rule.variant.group = group;
@@ -62,7 +62,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
         }
     }
     if found > RULES_MAX {
-        list.note(format!(
+        list.note(format_args!(
             "expected at most {RULES_MAX} rules with those that tiers and wider make, found {found}"
         ));
     }
@@ -90,7 +90,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         (limit.zip(sharing.as_mut()).map(|(limit, sharing)| limit.shared_by(sharing)), sharing)
     };
     let quota = limit.map(|limit| limit.quota);
-    let after = After::read(&mut fields);
+    let (after, reserves) = After::read(&mut fields).unzip();
     let enforcement = Enforcement::read(&mut fields);
     let penalty = Penalty::read(&mut fields);
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
@@ -105,7 +105,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         None => Some(Response::default()),
     };
     if let (Some(limit), Some(_)) = (&limit, &after) {
-        note_what_cannot_be_charged_after(limit, is_strict, &fields);
+        note_what_cannot_be_charged_after(limit, &fields);
     }
     fields.finish();
     let rule = Rule {
@@ -118,6 +118,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         quota: quota?,
         rate: limit?.rate,
         after: after.map(Arc::new),
+        // What a strict rule has is paid for beforehand, so something is reserved.
+        reserves: reserves.is_some_and(|reserves| reserves || is_strict),
         variant: Variant::default(),
         enforcement,
         penalty,
@@ -133,28 +135,28 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(variants.iter().flat_map(|rule| expanded(rule, &wider, item)).collect())
 }
 
-/// A rule that is paid in advance, or gives out turns, cannot charge a cost that only the response tells.
-fn note_what_cannot_be_charged_after(limit: &Limit, is_strict: bool, fields: &Fields<'_>) {
-    let is_by_turns = matches!(limit.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
-    if is_strict || is_by_turns {
-        let expected =
-            "expected a cost known at the request: the rule is strict, a leaky_bucket or concurrency";
-        fields.note_at("cost", expected);
+/// A rule that gives out turns cannot charge a cost that only the response tells.
+fn note_what_cannot_be_charged_after(limit: &Limit, fields: &Fields<'_>) {
+    if matches!(limit.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)) {
+        fields.note_at(
+            "cost",
+            "expected a cost known at the request: the rule is a leaky_bucket or concurrency",
+        );
     }
 }
 
-/// POPs share a token bucket, and windows if the rule is strict; with any other algorithm each counts for itself.
+/// POPs share a token bucket, and if the rule is strict all but a leaky bucket; with any other algorithm each counts for itself.
 fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let are_known = match kind {
         Kind::TokenBucket => 4,
-        Kind::FixedWindow | Kind::SlidingWindow => {
+        Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog(_) | Kind::Concurrency => {
             1 + usize::from(sharing.is_some_and(|sharing| sharing.strict))
         }
         _ => 0,
     };
     for (name, elsewhere) in SHARED.into_iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
-            item.note(format!("expected only with algorithm: token_bucket{elsewhere}"));
+            item.note(format_args!("expected only with algorithm: token_bucket{elsewhere}"));
         }
     }
 }
@@ -173,7 +175,7 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>) -> Option<Sharing> {
 fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
     let Some(object) = item.value().as_object().filter(|object| (1..=FLOORS_MAX).contains(&object.len()))
     else {
-        item.note_found(format!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"));
+        item.note_found(format_args!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"));
         return None;
     };
     let mut floors: Vec<Floor> = Vec::with_capacity(object.len());
@@ -182,14 +184,14 @@ fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
         if !is_region_name(region) {
             let expected =
                 format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
-            percent.note(format!("expected {expected}"));
+            percent.note(format_args!("expected {expected}"));
         }
         let percent = percent.number(1..=100).and_then(|percent| u8::try_from(percent).ok());
         floors.extend(percent.map(|percent| Floor { region: region.clone(), percent }));
     }
     let sum: u32 = floors.iter().map(|floor| u32::from(floor.percent)).sum();
     if sum > 100 {
-        item.note(format!("expected parts that add up to at most 100, found {sum}"));
+        item.note(format_args!("expected parts that add up to at most 100, found {sum}"));
     }
     Some(floors)
 }

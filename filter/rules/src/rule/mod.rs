@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
-use weir_wire::quota::{Quota, Rate};
+use weir_wire::quota::{Quota, QuotaError, Rate};
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 use self::mode::Enforcement;
@@ -21,7 +21,7 @@ use self::variant::Variant;
 use crate::key::{KeySpec, Missing};
 use crate::limit::Limit;
 use crate::limit::after::After;
-use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::{Algorithm, Concurrency};
 use crate::limit::cost::Cost;
 use crate::limit::penalty::Penalty;
 use crate::matching::{Condition, Holds};
@@ -39,7 +39,8 @@ pub struct Rule {
     pub key: KeySpec,
     /// What it does with a request that lacks a part of its key.
     pub missing: Missing,
-    /// How many tokens a request takes.
+    /// How many tokens a request takes. If its response tells the cost, it takes them only if the rule [reserves
+    /// them](Self::reserves).
     pub cost: Cost,
     /// How it counts.
     pub algorithm: Algorithm,
@@ -49,6 +50,8 @@ pub struct Rule {
     pub rate: Option<Rate>,
     /// What a request costs, if only its response tells.
     pub after: Option<Arc<After>>,
+    /// Whether a request takes tokens until its response tells what it cost.
+    pub reserves: bool,
     /// Which variant of its written rule it is.
     pub variant: Variant,
     /// Whether its decisions are enforced, and for which keys.
@@ -69,10 +72,23 @@ impl Rule {
         Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }
 
+    /// `times` as much as it allows; an error if that is too much for how it counts.
+    pub(crate) fn times(&self, times: u32) -> Result<Limit, QuotaError> {
+        let limit = self.limit().times(times)?;
+        let fits = limit.quota.burst() <= self.sharing.law.tokens_max();
+        if fits { Ok(limit) } else { Err(QuotaError::Burst) }
+    }
+
     /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself. (If POPs share
-    /// windows, these are the budget's, see [`Sharing::law`].)
+    /// windows or a log, these are the budget's, see [`Sharing::law`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
+    }
+
+    /// If the fleet counts its requests in flight: how many, and for how long at most.
+    pub fn in_flight(&self) -> Option<Concurrency> {
+        let expires_ns = self.sharing.law.expires_us() * 1_000;
+        if expires_ns > 0 { Concurrency::new(self.quota.burst(), expires_ns).ok() } else { None }
     }
 
     /// Whether its algorithm is `quota`, whose rate is no [`Rate`].
@@ -119,6 +135,10 @@ impl Rule {
             let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
             let (length_s, begins) = calendar.even().unwrap_or((0, months));
             bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());
+        }
+        if let Law::Log(length_s) | Law::InFlight(length_s) = self.sharing.law {
+            bytes.push(2 + u8::from(matches!(self.sharing.law, Law::InFlight(_))));
+            bytes.extend(length_s.to_le_bytes());
         }
         bytes
     }

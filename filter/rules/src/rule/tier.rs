@@ -31,7 +31,7 @@ pub(super) fn tiers<'a>(
         let Some(mut fields) = item.fields() else { continue };
         let name = rule_name(&mut fields, "the tier's name");
         if let Some(name) = name.as_ref().filter(|name| tiers.iter().any(|(_, tier)| tier.name == **name)) {
-            fields.note_at("name", format!("another tier has the name {name:?}"));
+            fields.note_at("name", format_args!("another tier has the name {name:?}"));
         }
         let when = match fields.take("when") {
             Some(item) => condition(&item, reader),
@@ -78,7 +78,7 @@ fn change(fields: &mut Fields<'_>, kind: Kind) -> Option<Change> {
             kind => limit::read(kind, fields).map(|limit| Change::To(limit, None)),
         },
         _ => {
-            fields.note(format!("expected one of times, {own} and unlimited: true"));
+            fields.note(format_args!("expected one of times, {own} and unlimited: true"));
             None
         }
     }
@@ -92,14 +92,14 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
         let name = format!("{}.{}", rule.name, tier.name);
         if name.len() > RULE_NAME_MAX {
             let expected = format!("expected a name that leaves room for the tier {name:?}");
-            at.note_at("name", format!("{expected}, of at most {RULE_NAME_MAX} characters"));
+            at.note_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
         }
         let (limit, sharing) = match &tier.change {
             Change::Unlimited => (rule.limit(), None),
             Change::To(limit, sharing) => (*limit, sharing.clone()),
             Change::Times(times) => {
-                let Ok(limit) = rule.limit().times(*times) else {
-                    let problem = format!("expected less: {times} times the rule's quota is too much");
+                let Ok(limit) = rule.times(*times) else {
+                    let problem = format_args!("expected less: {times} times the rule's quota is too much");
                     item.note_at("times", problem);
                     continue;
                 };
@@ -109,7 +109,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
         let mut sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
         let limit = limit.shared_by(&mut sharing);
         if rule.cost.most() > sharing.local_burst.min(limit.algorithm.limit()) {
-            item.note(format!("expected room for a request that costs {}", rule.cost.most()));
+            item.note(format_args!("expected room for a request that costs {}", rule.cost.most()));
         }
         let variant = Variant { number, tier: Some(Arc::new(tier)), ..Variant::default() };
         let Limit { algorithm, quota, rate } = limit;

@@ -43,7 +43,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
             [("ipv4", prefixes.ipv4, narrow.ipv4), ("ipv6", prefixes.ipv6, narrow.ipv6)]
         {
             if fields.has(name) && wide >= narrow {
-                let expected = format!("expected less than {narrow}, which is the key's, found {wide}");
+                let expected = format_args!("expected less than {narrow}, which is the key's, found {wide}");
                 fields.note_at(name, expected);
             }
         }
@@ -66,10 +66,10 @@ pub(super) fn expanded(rule: &Rule, wider: &[Wider<'_>], at: &Item<'_>) -> Vec<R
         if name.len() > RULE_NAME_MAX {
             let expected =
                 format!("expected a name that leaves room for the rule {name:?} which wider makes");
-            at.note_at("name", format!("{expected}, of at most {RULE_NAME_MAX} characters"));
+            at.note_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
             break;
         }
-        let Ok(Limit { algorithm, quota, rate }) = rule.limit().times(wider.times) else {
+        let Ok(Limit { algorithm, quota, rate }) = rule.times(wider.times) else {
             let problem = format!("expected no more than {TOKENS_MAX} as rate per second and as burst, ");
             wider.item.note(problem + &format!("{} times the rule's", wider.times));
             continue;

@@ -45,6 +45,9 @@ impl core::error::Error for WireError {}
 
 /// A message of the budget loop.
 pub trait Message: Serialize + DeserializeOwned {
+    /// What a message of the version before lacks at its end, with nothing in it.
+    const ADDED: &'static [u8] = &[];
+
     /// Checks what decoding does not: that every field is within its limits.
     fn validate(&self) -> Result<(), WireError>;
 
@@ -67,12 +70,22 @@ pub trait Message: Serialize + DeserializeOwned {
         }
         let (&first, body) = bytes.split_first().ok_or(WireError::Empty)?;
         let version = Version::of(first).ok_or(WireError::Version(first))?;
-        let (message, rest) = postcard::take_from_bytes::<Self>(body).map_err(|_| WireError::Malformed)?;
-        if !rest.is_empty() {
-            return Err(WireError::Malformed);
-        }
+        let message = if version == Version::Before && !Self::ADDED.is_empty() {
+            whole(&[body, Self::ADDED].concat())
+        } else {
+            whole(body)
+        };
+        let message: Self = message?;
         message.validate()?;
         Ok((version, message))
+    }
+}
+
+/// The message that `body` is, and nothing else.
+fn whole<M: Message>(body: &[u8]) -> Result<M, WireError> {
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(WireError::Malformed),
     }
 }
 

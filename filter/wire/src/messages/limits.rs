@@ -22,6 +22,8 @@ pub const PARTS_MAX: u32 = 4_095;
 pub const BANS_MAX: usize = 250;
 /// The longest that a key may be banned, in milliseconds: a week.
 pub const BAN_MS_MAX: u32 = 7 * 86_400_000;
+/// The longest that a request may be said to hold an epoch, in milliseconds; it may be said again.
+pub const HELD_MS_MAX: u32 = 600_000;
 /// The path a rule set is fetched from, by GET, with `?version=N`.
 pub const RULES_PATH: &str = "/v1/rules";
 /// The most POPs that a fleet has.
@@ -31,6 +33,6 @@ pub const WORKERS_MAX: u32 = 128;
 
 // A report with every field at its limit must fit.
 const _: () = assert!(
-    KEYS_MAX * (KEY_BYTES_MAX + 64) + RULES_MAX * (RULE_NAME_MAX + 24) + BANS_MAX * (KEY_BYTES_MAX + 10)
+    KEYS_MAX * (KEY_BYTES_MAX + 72) + RULES_MAX * (RULE_NAME_MAX + 24) + BANS_MAX * (KEY_BYTES_MAX + 10)
         < MESSAGE_BYTES_MAX
 );

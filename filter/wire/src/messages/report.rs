@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::coding::{Message, WireError, expect};
 use super::limits::{
-    BAN_MS_MAX, BANS_MAX, KEY_BYTES_MAX, KEYS_MAX, POP_NAME_MAX, POPS_MAX, RULE_NAME_MAX, RULES_MAX,
+    BAN_MS_MAX, BANS_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, POP_NAME_MAX, POPS_MAX, RULE_NAME_MAX,
+    RULES_MAX,
 };
+use super::version::Version;
 use crate::quota::Quota;
 use crate::sharing::Sharing;
 
@@ -38,6 +40,9 @@ pub struct Report {
     pub keys: Vec<Key>,
     /// Keys that were banned here; every POP is to hear of them.
     pub bans: Vec<Ban>,
+    /// Which of `keys` are epochs that a request holds, or held, in the order of `keys`. The version before ends without
+    /// this.
+    pub held: Vec<Held>,
 }
 
 /// Which replies to its reports a worker got. What a lost reply pushed is pushed again.
@@ -109,7 +114,33 @@ pub struct Key {
     pub ahead: u32,
 }
 
+/// An epoch of a strict rule that one request drew for itself, and that it holds until its cost is known: no token of it is
+/// said to be spent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Index into [`Report::keys`].
+    pub key: u16,
+    /// For how long from now the request may go on, in milliseconds. With 0 it has ended, and cost `admitted`: what was
+    /// debited beyond that comes back, and what that is more is debited, whatever the budget has left.
+    pub for_ms: u32,
+}
+
 impl Report {
+    /// For how long the key at `place` is held, if it is, in milliseconds.
+    pub fn held_ms(&self, place: usize) -> Option<u32> {
+        let at = self.held.binary_search_by_key(&place, |held| usize::from(held.key)).ok()?;
+        self.held.get(at).map(|held| held.for_ms)
+    }
+
+    /// Makes an encoded report, in which nothing is held, one of this version.
+    pub fn put(version: Version, report: &mut Vec<u8>) {
+        version.put(report);
+        if version == Version::Before {
+            // How many are held: none.
+            report.pop();
+        }
+    }
+
     /// The epoch of `key`, unique among all epochs that its POP ever had.
     pub fn epoch(&self, key: &Key) -> u64 {
         u64::from(self.table) << 32 | u64::from(key.epoch)
@@ -117,6 +148,8 @@ impl Report {
 }
 
 impl Message for Report {
+    const ADDED: &'static [u8] = &[0];
+
     fn validate(&self) -> Result<(), WireError> {
         let name_fits = |name: &str, max: usize| (1..=max).contains(&name.len());
         expect("pop", name_fits(&self.pop, POP_NAME_MAX))?;
@@ -133,6 +166,13 @@ impl Message for Report {
             expect("keys[].admitted", key.admitted <= key.asked && key.unconfirmed <= key.admitted)?;
             expect("keys[].asked_recently", key.asked_recently <= key.asked)?;
         }
+        for held in &self.held {
+            let rule =
+                self.keys.get(usize::from(held.key)).and_then(|key| self.rules.get(usize::from(key.rule)));
+            expect("held[].key", rule.is_some_and(|rule| rule.sharing.strict))?;
+            expect("held[].for_ms", held.for_ms <= HELD_MS_MAX)?;
+        }
+        expect("held", self.held.is_sorted_by(|one, next| one.key < next.key))?;
         check_bans(&self.bans, self.rules.len())
     }
 }

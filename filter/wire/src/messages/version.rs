@@ -19,9 +19,8 @@ impl Version {
         self as u8
     }
 
-    /// Makes an encoded message one of this version: a report in any case, a reply if [`super::Settled::But`] is not in
-    /// it. They have the same form in both.
-    pub fn put(self, message: &mut [u8]) {
+    /// Makes an encoded reply one of this version. It has the same form in both, if [`super::Settled::But`] is not in it.
+    pub(super) fn put(self, message: &mut [u8]) {
         if let Some(first) = message.first_mut() {
             *first = self.byte();
         }

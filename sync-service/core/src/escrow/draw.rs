@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use weir_wire::calendar::{Calendar, Window};
 use weir_wire::law::Law;
-use weir_wire::messages::Leased;
+use weir_wire::messages::{HELD_MS_MAX, Leased};
 use weir_wire::quota::Quota;
 
 use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
@@ -15,15 +15,19 @@ pub const LEASE_US_MIN: u64 = 1_000;
 pub const LEASE_US_MAX: u64 = 10_000_000;
 /// The longest lease under a law of windows, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
+/// The longest that a request may hold an epoch without saying so again, in microseconds.
+pub const HELD_US_MAX: u64 = HELD_MS_MAX as u64 * 1_000;
 /// A lease lasts longer for the budget than for the POP by one part in this many: the POP's clock may be slower by so
 /// much.
 pub const DRIFT_PART: u64 = 64;
-/// What a token is worth under a law of windows, in nanoseconds of refill, though none comes.
+/// What a token is worth under any law but the steady one, in nanoseconds of refill, though none comes.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
 /// How soon to ask again for tokens that others hold and may give back, in microseconds, at least and at most: a minute for
 /// counts of windows of an hour or more, a second for those of a minute or less, and for all other laws.
 pub const ASK_AGAIN_US: (u64, u64) = (1_000_000, 60_000_000);
+/// How soon to ask again for a place in flight, in microseconds: requests end at any time, and POPs report that as often.
+const ASK_FOR_A_PLACE_US: u64 = 250_000;
 /// A window is as many times longer than the time after which to ask again.
 const ASK_AGAIN_PART: u64 = 60;
 /// How long a window is remembered after its end, in microseconds, at least and at most; in between, for as long as it
@@ -61,6 +65,9 @@ pub struct Claim {
     pub admitted: u64,
     /// How many tokens beyond those it wants debited. Zero gives the epoch back.
     pub ahead: u32,
+    /// If one request holds the epoch: for how long it may go on, in microseconds; held between [`LEASE_US_MIN`] and
+    /// [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have been spent than was debited.
+    pub held_us: Option<u64>,
 }
 
 /// What a strict budget is after a draw.
@@ -87,13 +94,14 @@ impl Draw {
 
     /// For how long a POP may spend what it is given, in microseconds.
     pub fn leased_us(&self) -> u64 {
-        let most_us = if self.law == Law::Steady { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
-        self.lease_us.clamp(LEASE_US_MIN, most_us)
+        let most_us = if self.law.windows().is_none() { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
+        // A request may begin at the end of its lease, and then goes on for some time.
+        self.lease_us.clamp(LEASE_US_MIN, most_us) + self.law.expires_us()
     }
 
     /// For how long it counts as outstanding, in microseconds: a little longer.
     pub fn held_us(&self) -> u64 {
-        self.leased_us() + self.leased_us().div_ceil(DRIFT_PART)
+        longer_us(self.leased_us())
     }
 
     /// What a token is worth by the law, in nanoseconds of refill.
@@ -111,6 +119,9 @@ impl Draw {
 
     /// How soon to ask again for tokens that others hold and may give back, in microseconds.
     pub fn ask_again_us(&self) -> u64 {
+        if let Law::InFlight(_) = self.law {
+            return ASK_FOR_A_PLACE_US;
+        }
         let length_us = if let Law::Window(calendar) = self.law { calendar.longest_us() } else { 0 };
         (length_us / ASK_AGAIN_PART).clamp(ASK_AGAIN_US.0, ASK_AGAIN_US.1)
     }
@@ -140,10 +151,30 @@ impl Draw {
 }
 
 impl Claim {
+    /// What is claimed for a POP's `epoch`, of which no request is known to hold it: tokens spent, and wanted beyond them.
+    pub const fn of(epoch: u64, admitted: u64, ahead: u32) -> Self {
+        Self { epoch, admitted, ahead, held_us: None }
+    }
+
+    /// If a request holds the epoch: for how long the POP may spend its tokens, in microseconds.
+    pub fn leased_us(&self) -> Option<u64> {
+        self.held_us.map(|us| us.clamp(LEASE_US_MIN, HELD_US_MAX))
+    }
+
+    /// Whether the request that held the epoch has ended.
+    pub fn is_settled(&self) -> bool {
+        self.held_us.is_some() && self.ahead == 0
+    }
+
     /// Tokens spent, within what a record holds.
     pub fn spent(&self) -> u64 {
         self.admitted.min(COUNT_MAX)
     }
+}
+
+/// For how long a lease counts for the budget, in microseconds.
+pub fn longer_us(leased_us: u64) -> u64 {
+    leased_us + leased_us.div_ceil(DRIFT_PART)
 }
 
 /// What tokens are worth, in nanoseconds of refill, within what a deficit holds.

@@ -11,7 +11,7 @@ use crate::{LEASE_US, SECOND_US, draw, quota};
 const HELD_US: u64 = LEASE_US + LEASE_US / 64;
 
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
-    Claim { epoch, admitted, ahead }
+    Claim::of(epoch, admitted, ahead)
 }
 
 /// Draws for one epoch of POP "a". Returns all that was debited for it, or none if the draw is refused.

@@ -2,7 +2,10 @@
 //! can be spent.
 
 mod drawing;
+mod held;
+mod in_flight;
 mod liveness;
+mod log;
 mod overshoot;
 mod pop;
 mod sliding;

@@ -30,6 +30,11 @@ impl Pop {
         if self.until_us.is_some_and(|until| now_us < until) { self.charged - self.admitted } else { 0 }
     }
 
+    /// What was debited for its epoch, as far as it knows.
+    pub(crate) fn drawn(&self) -> u32 {
+        u32::try_from(self.charged).unwrap()
+    }
+
     /// Spends up to so many; returns how many.
     pub(crate) fn spend(&mut self, now_us: u64, tokens: u64) -> u64 {
         let spent = tokens.min(self.tokens(now_us));
@@ -42,14 +47,14 @@ impl Pop {
         if self.until_us.is_some_and(|until| until <= now_us) {
             *self = Self::new(new_epoch);
         }
-        let claim = Claim { epoch: self.epoch, admitted: self.admitted, ahead };
+        let claim = Claim::of(self.epoch, self.admitted, ahead);
         Report { claim, made_us: now_us }
     }
 
     /// Gives its epoch back, and with it all its tokens.
     pub(crate) fn give_back(&mut self, now_us: u64, new_epoch: u64) -> Report {
         let old = std::mem::replace(self, Self::new(new_epoch));
-        let claim = Claim { epoch: old.epoch, admitted: old.admitted, ahead: 0 };
+        let claim = Claim::of(old.epoch, old.admitted, 0);
         Report { claim, made_us: now_us }
     }
 

@@ -12,7 +12,7 @@ const MINUTE: u64 = 28_000_000 * LENGTH;
 const LENGTH: u64 = 60 * SECOND_US;
 
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
-    Claim { epoch, admitted, ahead }
+    Claim::of(epoch, admitted, ahead)
 }
 
 /// Draws on twenty a minute.

@@ -27,7 +27,7 @@ fn used(store: &Escrow) -> u64 {
 }
 
 fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
-    Claim { epoch, admitted, ahead }
+    Claim::of(epoch, admitted, ahead)
 }
 
 fn daily(by_us: u64, claims: &[Claim]) -> Draw {

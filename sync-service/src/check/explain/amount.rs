@@ -41,6 +41,16 @@ pub fn allowance(rule: &Rule) -> String {
     };
     match rule.sharing.law {
         Law::Steady => {}
+        Law::InFlight(expires_s) => {
+            let expires = article(&span(u64::from(expires_s) * SECOND_NS));
+            return format!(
+                "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end nobody saw counts no more"
+            );
+        }
+        Law::Log(length_s) => {
+            let length = span(u64::from(length_s) * SECOND_NS);
+            return format!("{limit} in any {length}, to the letter, counted for the whole fleet");
+        }
         Law::Window(calendar) => {
             let begins = begins(calendar);
             return format!(
@@ -123,27 +133,45 @@ pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
                 let statuses = named(statuses.iter().map(ToString::to_string), "or");
                 format!("one token if its status is {statuses}, else nothing")
             }
-            After::Header { name, default, max } => {
-                format!(
-                    "as many tokens as its header {name} says, at most {max}, or {default} if it says nothing"
-                )
+            After::Header { name, default, max } => said(&format!("its header {name}"), *default, *max, rule),
+            After::Metadata { path, default, max } => {
+                said(&format!("the metadata {}", path.join(".")), *default, *max, rule)
             }
             After::Bytes { per: 1 } => "one token for each byte of it".into(),
             After::Bytes { per } => format!("one token for every {per} bytes of it"),
         };
-        let text = "A request needs a token to be there and takes none; its response is charged";
-        return Some(format!("{text}: {charged}, even into debt."));
+        if !rule.reserves {
+            let text = "A request needs a token to be there and takes none; its response is charged";
+            return Some(format!("{text}: {charged}, even into debt."));
+        }
+        let taken = taken(rule, attributes);
+        return Some(format!(
+            "A request reserves {taken}; its response is charged instead: {charged}, even into debt."
+        ));
     }
+    (rule.cost != Cost::Fixed(1)).then(|| format!("A request takes {}.", taken(rule, attributes)))
+}
+
+/// What a request takes when it comes.
+fn taken(rule: &Rule, attributes: &Attributes) -> String {
     match rule.cost {
-        Cost::Fixed(1) => None,
-        Cost::Fixed(cost) => Some(format!("A request takes {cost} tokens.")),
+        Cost::Fixed(1) => "a token".into(),
+        Cost::Fixed(cost) => format!("{cost} tokens"),
         Cost::Header { attribute, default, max } => {
             let header = source(&Source::Attribute(attribute), attributes);
-            Some(format!(
-                "A request takes as many tokens as its {header} says, at most {max}, or {default} if it says nothing."
-            ))
+            format!("as many tokens as its {header} says, at most {max}, or {default} if it says nothing")
         }
     }
+}
+
+/// What a response costs that says so somewhere.
+fn said(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> String {
+    let default = match default {
+        Some(default) => default.to_string(),
+        None if rule.reserves => "what was reserved".into(),
+        None => "0".into(),
+    };
+    format!("as many tokens as {place} says, at most {max}, or {default} if it says nothing")
 }
 
 /// A length of time: `15 minutes`, `2.5 s`.

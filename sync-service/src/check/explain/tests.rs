@@ -113,6 +113,18 @@ fn every_cost_has_its_words() {
             "{after: {response_bytes_per: 1024}}",
             format!("{after} one token for every 1024 bytes of it, even into debt."),
         ),
+        (
+            "{after: {metadata: [llm, total_tokens], max: 9}, reserve: 5}",
+            "A request reserves 5 tokens; its response is charged instead: as many tokens as the metadata llm.total_tokens \
+             says, at most 9, or what was reserved if it says nothing, even into debt."
+                .into(),
+        ),
+        (
+            "{after: {status: [401]}, reserve: {header: x-cost, max: 8}}",
+            "A request reserves as many tokens as its header x-cost says, at most 8, or 1 if it says nothing; its response is \
+             charged instead: one token if its status is 401, else nothing, even into debt."
+                .into(),
+        ),
     ] {
         assert_told(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
     }

@@ -86,6 +86,8 @@ fn limit(rule: Option<&str>, standing: &Standing) -> Option<RateLimit> {
             3_600 => Unit::Hour,
             86_400 => Unit::Day,
             604_800 => Unit::Week,
+            2_592_000 => Unit::Month,
+            31_536_000 => Unit::Year,
             _ => return None,
         },
     };

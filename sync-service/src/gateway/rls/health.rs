@@ -4,8 +4,12 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// The names that clients ask by: the whole server, and the one service.
-const NAMES: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+/// The names that clients ask by: the whole server, and each service.
+const NAMES: [&str; 3] = [
+    "",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
+];
 
 /// What clients are told of the door's health.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use super::health::Health;
 use super::service::{Limits, Service};
 use crate::connections::{Connections, GO_ELSEWHERE};
 use crate::gateway::Gateway;
+use crate::gateway::rlqs::Quotas;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
@@ -20,6 +21,7 @@ use crate::secrets::Secrets;
 pub struct Port {
     service: Arc<Service>,
     connections: Connections,
+    quotas: Arc<Quotas>,
     health: Health,
     /// Callers are told to go elsewhere.
     is_draining: Arc<AtomicBool>,
@@ -35,8 +37,9 @@ impl Port {
         limits: Limits,
     ) -> Self {
         let (health, of_health) = Health::new().await;
-        let service = Service::new(gateway, of_health, secrets, metrics, limits);
-        Self { service: Arc::new(service), connections, health, is_draining: Arc::default() }
+        let quotas = Quotas::new(Arc::clone(&gateway), Arc::clone(&metrics));
+        let service = Service::new(gateway, Arc::clone(&quotas), of_health, secrets, metrics, limits);
+        Self { service: Arc::new(service), connections, quotas, health, is_draining: Arc::default() }
     }
 
     /// Answers what comes to `listener`, until it is aborted; what is being answered then goes on.
@@ -52,7 +55,8 @@ impl Port {
                 response
             }
         };
-        self.connections.accept(listener, answer, pending()).await;
+        let dividing = Arc::clone(&self.quotas).run();
+        tokio::join!(self.connections.accept(listener, answer, pending()), dividing);
     }
 
     /// Has health say whether it serves, unless callers are told to go elsewhere.
@@ -62,11 +66,13 @@ impl Port {
         }
     }
 
-    /// Tells callers to go elsewhere: by health, in each answer, and by closing the connections that there are once their
-    /// requests have ended. New ones are answered still.
+    /// Tells callers to go elsewhere: by health, in each answer, by ending streams of quotas, and by closing the connections that
+    /// there are once their requests have ended. New ones are answered still.
     pub async fn send_away(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         self.health.tell(false).await;
+        // Their streams would hold the connections open.
+        self.quotas.close("this weir-sync is stopping: expected another one to be asked");
         self.connections.send_away();
     }
 

@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -15,27 +17,38 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as Call;
+use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::{answering, asking, reflection};
+use super::asking::Check;
+use super::raw::RawRequest;
+use super::{answering, asking, reflection, unary};
 use crate::access::credentials::Door;
 use crate::access::{Refused, bearer};
-use crate::connections::Peer;
+use crate::connections::{LASTING_MAX, Peer};
 use crate::gateway::Gateway;
 use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::gateway::rlqs::Quotas;
+use crate::gateway::rlqs::service::{QUOTAS_PATH, Streams};
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
-/// The path of the one method that needs a token.
+/// The path of the method that everybody asks.
 const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// What the paths of methods begin with whose client asks again on the same stream, after an answer.
 const CONVERSATIONS: &str = "/grpc.reflection.";
+/// The path of the method whose answer does not end.
+const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
+/// All that a client may say to methods that need no token, in bytes: once, ...
+const SAID_BYTES_MAX: usize = 1_024;
+/// ... or in a conversation.
+const CONVERSATION_BYTES_MAX: usize = 64 * 1_024;
 
 /// What a request may take.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +64,7 @@ pub(super) struct Service {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
     limits: Limits,
+    checks: Arc<Checks>,
     services: Vec<(&'static str, Box<dyn Serve>)>,
 }
 
@@ -62,24 +76,27 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// A door to `gateway`, whose health `health` says. Requests must carry the tokens of `secrets`.
+    /// A door to `gateway` and its `quotas`, whose health `health` says. Requests must carry the tokens of `secrets`.
     pub(super) fn new(
         gateway: Arc<Gateway>,
+        quotas: Arc<Quotas>,
         health: HealthServer<HealthService>,
         secrets: Arc<Secrets>,
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Self {
-        let checks = Checks { gateway, metrics: Arc::clone(&metrics) };
-        let checks = RateLimitServiceServer::new(checks);
+        let checks =
+            Arc::new(Checks { gateway, metrics: Arc::clone(&metrics), secrets: Arc::clone(&secrets) });
+        let server = RateLimitServiceServer::from_arc(Arc::clone(&checks));
         let mut services = vec![
-            served(checks.max_decoding_message_size(limits.body_bytes_max)),
+            served(server.max_decoding_message_size(limits.body_bytes_max)),
+            served(Streams::new(quotas, limits.body_bytes_max)),
             served(health.max_decoding_message_size(limits.body_bytes_max)),
         ];
         // It fails for descriptors that it cannot read, and these are part of the program.
         services.extend(reflection::present().map(served));
         services.extend(reflection::before().map(served));
-        Self { secrets, metrics, limits, services }
+        Self { secrets, metrics, limits, checks, services }
     }
 
     /// The response to `request` of `peer`. What goes wrong is a gRPC status.
@@ -89,6 +106,9 @@ impl Service {
         peer: Arc<Peer>,
     ) -> Response<Body> {
         let path = request.uri().path();
+        if path == CHECK_PATH {
+            return self.check(request, &peer).await.unwrap_or_else(Status::into_http);
+        }
         let name = path.strip_prefix('/').and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let service = self.services.iter().find(|(known, _)| *known == name);
         let Some((_, service)) = service else {
@@ -96,24 +116,55 @@ impl Service {
             let expected = format!("expected a method of {}, found {path}", names.join(", "));
             return Status::unimplemented(expected).into_http();
         };
-        let request = if path.starts_with(CONVERSATIONS) {
-            Ok(request.map(Body::new))
-        } else {
-            self.let_in(request, &peer).await
+        let is_conversation = path.starts_with(CONVERSATIONS);
+        let lasting = (is_conversation || path == WATCH_PATH).then(|| peer.lasting());
+        let Ok(lasting) = lasting.transpose() else {
+            let expected =
+                format!("expected at most {LASTING_MAX} streams of health and reflection on a connection");
+            return Status::resource_exhausted(expected).into_http();
         };
-        match request {
+        let request = if path == QUOTAS_PATH {
+            self.let_ask(QUOTAS_PATH, request.headers(), &peer).map(|()| request.map(Body::new))
+        } else if is_conversation {
+            Ok(request.map(|body| Body::new(Limited::new(body, CONVERSATION_BYTES_MAX))))
+        } else {
+            self.read(request).await
+        };
+        let response = match request {
             Ok(request) => service.serve(request).await,
-            Err(status) => status.into_http(),
-        }
+            Err(status) => return status.into_http(),
+        };
+        let Some(lasting) = lasting else { return response };
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _lasts = &lasting;
+                frame
+            }))
+        })
     }
 
-    /// A request that may be made, with its whole message.
-    async fn let_in(&self, request: Request<Incoming>, peer: &Peer) -> Result<Request<Body>, Status> {
-        if request.uri().path() == CHECK_PATH {
-            self.let_ask(request.headers(), peer)?;
-        }
+    /// Answers the one method that everybody asks.
+    async fn check(&self, request: Request<Incoming>, peer: &Peer) -> Result<Response<Body>, Status> {
+        self.let_ask(CHECK_PATH, request.headers(), peer)?;
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(Caller(peer.address.ip()));
+        let body = self.whole(body, self.limits.body_bytes_max).await?;
+        let asked = unary::message(body.clone())
+            .or_else(|wrong| unary::message(body).map(RawRequest::read).map_err(|_| wrong))?;
+        let metadata = MetadataMap::from_headers(head.headers);
+        let asked = tonic::Request::from_parts(metadata, head.extensions, asked);
+        Ok(unary::answer(self.checks.should_rate_limit(asked).await?.get_ref()))
+    }
+
+    /// A request with its whole message.
+    async fn read(&self, request: Request<Incoming>) -> Result<Request<Body>, Status> {
         let (head, body) = request.into_parts();
-        let Limits { body_timeout, body_bytes_max } = self.limits;
+        let body = self.whole(body, SAID_BYTES_MAX).await?;
+        Ok(Request::from_parts(head, Body::new(Full::new(body))))
+    }
+
+    async fn whole(&self, body: Incoming, body_bytes_max: usize) -> Result<Bytes, Status> {
+        let body_timeout = self.limits.body_timeout;
         let read = timeout(body_timeout, Limited::new(body, body_bytes_max).collect()).await;
         let expected = || format!("expected the whole message within {} ms", body_timeout.as_millis());
         let body = read.map_err(|_| Status::deadline_exceeded(expected()))?.map_err(|error| {
@@ -123,14 +174,14 @@ impl Service {
                 Status::cancelled("the message broke off")
             }
         })?;
-        Ok(Request::from_parts(head, Body::new(Full::new(body.to_bytes()))))
+        Ok(body.to_bytes())
     }
 
     /// Lets in those who may check.
-    fn let_ask(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Status> {
+    fn let_ask(&self, path: &str, headers: &HeaderMap, peer: &Peer) -> Result<(), Status> {
         let asker = self.secrets.access.asker(bearer(headers), Door::Check);
         let asker = asker.map_err(|refused| {
-            self.secrets.refusals.log(peer.address.ip(), format!("{CHECK_PATH}: {refused:?}"));
+            self.secrets.refusals.log(peer.address.ip(), format!("{path}: {refused:?}"));
             match refused {
                 Refused::Door(name, _) => {
                     Status::permission_denied(format!("the token `{name}` is for another door: expected one with the role `check` in check_token_file"))
@@ -149,7 +200,32 @@ impl Service {
 struct Checks {
     gateway: Arc<Gateway>,
     metrics: Arc<Metrics>,
+    secrets: Arc<Secrets>,
 }
+
+impl Checks {
+    /// Lets in those who may name limits, as the descriptor at `index` does.
+    fn let_name_limits(
+        &self,
+        request: &tonic::Request<RateLimitRequest>,
+        index: usize,
+    ) -> Result<(), Status> {
+        let headers = request.metadata().clone().into_headers();
+        let Err(refused) = self.secrets.access.asker(bearer(&headers), Door::Limit) else { return Ok(()) };
+        let Caller(address) = request.extensions().get().copied().unwrap_or(Caller(NOBODY));
+        self.secrets.refusals.log(address, format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
+        Err(Status::permission_denied(format!(
+            "descriptors[{index}].limit: expected none, or a token with the role `limit` in check_token_file"
+        )))
+    }
+}
+
+/// The client's address.
+#[derive(Clone, Copy)]
+struct Caller(IpAddr);
+
+/// What stands for an address that is not known.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 #[tonic::async_trait]
 impl RateLimitService for Checks {
@@ -157,8 +233,17 @@ impl RateLimitService for Checks {
         &self,
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let asks = asking::asks(request.get_ref())?;
-        let verdicts = join_all(asks.into_iter().map(|ask| self.gateway.check(ask))).await;
+        let checks = asking::checks(request.get_ref())?;
+        if let Some(index) = checks.iter().position(|check| matches!(check, Check::Own(_))) {
+            self.let_name_limits(&request, index)?;
+        }
+        let verdict = |check| async move {
+            match check {
+                Check::Rules(ask) => self.gateway.check(*ask).await,
+                Check::Own(limit) => self.gateway.check_per_unit(&limit).await,
+            }
+        };
+        let verdicts = join_all(checks.into_iter().map(verdict)).await;
         for verdict in &verdicts {
             self.metrics.count_check("grpc", verdict.decision.as_str());
         }

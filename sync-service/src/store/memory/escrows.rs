@@ -78,7 +78,7 @@ mod tests {
     fn draw(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId { rule: "r".into(), value: vec![value] };
-        let claims = vec![Claim { epoch: now_us, admitted: 0, ahead: 3 }];
+        let claims = vec![Claim::of(now_us, 0, 3)];
         escrows
             .draw(
                 now_us,

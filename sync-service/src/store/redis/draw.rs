@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::sliding::STEP_US;
-use weir_budget::escrow::{DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE};
+use weir_budget::escrow::{
+    Claim, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE, longer_us,
+};
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
+use weir_wire::quota::TOKENS_MAX;
 
 use super::charge::deficit;
 use super::exchange::Call;
@@ -19,10 +22,9 @@ use crate::store::StoreError;
 /// [`STEP_KEPT_US`].
 const STEP_KEPT_TIMES: u64 = 3;
 
-/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `lease_ms`, `left`,
-/// and for each claim all that was debited for its epoch, or -1 where there is no lease, and how long to wait
-/// for more.
-pub(super) type Row = (u64, u64, u64, u64, u64, u32, u32, Vec<i64>, Vec<u64>);
+/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`, and for each claim all
+/// that was debited for its epoch, or -1 where there is no lease, how long to wait for more, and how long it may be spent.
+pub(super) type Row = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
 /// The script, with weir-budget's maxima in front.
 pub fn script() -> String {
@@ -32,6 +34,7 @@ pub fn script() -> String {
         ("HOLDERS_MAX", HOLDERS_MAX as u64),
         ("ENDED_KEPT_US", ENDED_KEPT_US),
         ("STEP_US", STEP_US),
+        ("TOKENS_MAX", TOKENS_MAX.into()),
         ("DRIFT_PART", DRIFT_PART),
         ("LEASE_US_MIN", LEASE_US_MIN),
         ("STEP_KEPT_US", STEP_KEPT_US),
@@ -49,8 +52,9 @@ pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
         Law::Steady => "steady",
         Law::Window(_) => "window",
         Law::Sliding(_) => "sliding",
+        Law::Log(_) | Law::InFlight(_) => "log",
     });
-    call.arg(draw.law.windows().map_or(0, Calendar::longest_us));
+    call.arg(length_us(draw.law));
     let phase_s = draw.law.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
     call.arg(phase_s.map_or(-1, |phase_s| phase_s * 1_000_000));
     let boundaries =
@@ -58,16 +62,29 @@ pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
     call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
         call.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
+        let leased_us = claim.leased_us();
+        call.arg(leased_us.unwrap_or(0)).arg(leased_us.map_or(0, longer_us));
     }
     call
 }
 
+/// How long a window is at most, or for how long a token counts once it is spent, in microseconds.
+fn length_us(law: Law) -> u64 {
+    law.windows().map(Calendar::longest_us).or(law.counts_us()).unwrap_or(0)
+}
+
 /// How long Redis keeps the budget at most, if nothing is drawn again.
 pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
+    let held_us =
+        draw.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(draw.held_us(), u64::max);
     let us = match draw.law.windows() {
-        None => draw.held_us() + drawn.deficit_ns.div_ceil(1_000).saturating_mul(4) + 2 * ENDED_KEPT_US,
+        None => {
+            let full_us = draw.law.counts_us().unwrap_or(drawn.deficit_ns.div_ceil(1_000));
+            held_us + full_us.saturating_mul(4) + 2 * ENDED_KEPT_US
+        }
         Some(calendar) => {
-            calendar.window(drawn.now_us).next_end_us.saturating_sub(drawn.now_us) + draw.kept_us()
+            let ends_us = calendar.window(drawn.now_us).next_end_us.saturating_sub(drawn.now_us);
+            ends_us.max(held_us) + draw.kept_us()
         }
     };
     Duration::from_micros(us.min(COUNT_MAX))
@@ -75,11 +92,11 @@ pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
 
 /// What the script said of one draw.
 pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
-    let (deficit_us, rest_ns, outstanding, given, now_us, lease_ms, left, charged, waits) = row;
-    if charged.len() != draw.claims.len() || waits.len() != draw.claims.len() {
+    let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
+    if [charged.len(), waits.len(), leases.len()] != [draw.claims.len(); 3] {
         return Err(StoreError::Nonsense("another number of leases"));
     }
-    let lease = |(charged, wait_ms): (&i64, &u64)| match u64::try_from(*charged) {
+    let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
         Ok(charged) => Leased { charged, lease_ms: *lease_ms, wait_ms: *wait_ms, left: *left },
         Err(_) => NO_LEASE,
     };
@@ -88,6 +105,6 @@ pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,
-        leases: charged.iter().zip(waits).map(lease).collect(),
+        leases: charged.iter().zip(waits).zip(leases).map(lease).collect(),
     })
 }

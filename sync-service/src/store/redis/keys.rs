@@ -16,6 +16,8 @@ pub fn escrow_key(law: Law, id: &BudgetId) -> String {
         Law::Steady => return key_under("weir:strict:", id),
         Law::Window(calendar) => ("weir:quota:", calendar),
         Law::Sliding(calendar) => ("weir:sliding:", calendar),
+        Law::InFlight(expires_s) => return key_under(&format!("weir:flight:{expires_s}s:"), id),
+        Law::Log(length_s) => return key_under(&format!("weir:log:{length_s}s:"), id),
     };
     let windows = match calendar {
         Calendar::Day => "day".into(),

@@ -1,7 +1,7 @@
 //! A central rate limit service as small as one can be: gRPC in, one Redis round trip, the answer.
 //!
 //! It counts in fixed windows of a second, as the usual service does. It runs in a process of its own,
-//! this program started again, so that its CPU time can be told.
+//! the benchmark's program started again, so that its CPU time can be told.
 
 mod message;
 
@@ -22,41 +22,37 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::port;
 use crate::process::Process;
-use crate::redis::Redis;
 use crate::wait::until;
 
-/// The word that makes this program the service.
+/// The word that makes the benchmark's program the service.
 pub const WORD: &str = "service";
-/// Requests that a key may have in a second: more than any load here asks for.
-const LIMIT: u64 = 1_000_000;
 /// How long a counter is kept.
 const KEPT_S: u64 = 2;
 
-/// The running service and its Redis. Dropping it ends both.
+/// The running service. Dropping it ends it.
 pub struct Service {
     process: Process,
-    redis: Redis,
     address: SocketAddr,
     _folder: TempDir,
 }
 
 impl Service {
-    /// Starts both, and waits until the service takes connections.
-    pub async fn start() -> Result<Self, String> {
+    /// Starts it over the Redis at `redis`, where a key may have `limit` requests in a second, and waits until it takes
+    /// connections.
+    pub async fn start(redis: &str, limit: u32) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("weir-bench-service-").tempdir();
         let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
-        let redis = Redis::start().await;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let program = env::current_exe().map_err(|e| format!("where is this program: {e}"))?;
         let mut command = Command::new(program);
-        command.args([WORD, &address.to_string(), &redis.url()]);
+        command.args([WORD, &address.to_string(), redis, &limit.to_string()]);
         let mut process = Process::spawn("the central service", command, &folder.path().join("service.log"));
         until("the central service", async || {
             process.assert_alive();
             TcpStream::connect(address).await.ok()
         })
         .await;
-        Ok(Self { process, redis, address, _folder: folder })
+        Ok(Self { process, address, _folder: folder })
     }
 
     /// Where it listens.
@@ -64,26 +60,15 @@ impl Service {
         self.address
     }
 
-    /// How many requests it has counted in its Redis.
-    pub async fn asked(&self) -> Result<u64, String> {
-        let mut connection = self.redis.connection().await;
-        let info: String = redis::cmd("INFO")
-            .arg("commandstats")
-            .query_async(&mut connection)
-            .await
-            .map_err(|e| e.to_string())?;
-        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_incrby:calls="));
-        Ok(line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default())
-    }
-
-    /// Its process and its Redis's.
-    pub fn processes(&self) -> [u32; 2] {
-        [self.process.id(), self.redis.id()]
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 }
 
 /// Serves until the process is ended.
-pub async fn serve(address: &str, redis: &str) -> Result<(), String> {
+pub async fn serve(address: &str, redis: &str, limit: &str) -> Result<(), String> {
+    let limit: u64 = limit.parse().map_err(|e| format!("{limit}: {e}"))?;
     let client = redis::Client::open(redis).map_err(|e| format!("{redis}: {e}"))?;
     let counters = client.get_multiplexed_async_connection().await.map_err(|e| format!("{redis}: {e}"))?;
     let listener = TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
@@ -91,7 +76,7 @@ pub async fn serve(address: &str, redis: &str) -> Result<(), String> {
         let _ = stream.set_nodelay(true);
         let counters = counters.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(request, counters.clone()));
+            let service = service_fn(move |request| answer(request, counters.clone(), limit));
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             // A proxy that goes away ends its connection; that is no news.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
@@ -108,11 +93,12 @@ type Answer = http_body_util::combinators::WithTrailers<
 async fn answer(
     request: Request<Incoming>,
     counters: MultiplexedConnection,
+    limit: u64,
 ) -> Result<Response<Answer>, String> {
     let frame = request.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
     let key = message::key(&frame).ok_or("not a RateLimitRequest")?;
     let count = count(key, counters).await.map_err(|e| e.to_string())?;
-    let message = if count > LIMIT { message::OVER_LIMIT } else { message::OK };
+    let message = if count > limit { message::OVER_LIMIT } else { message::OK };
     let trailers = HeaderMap::from_iter([(
         hyper::header::HeaderName::from_static("grpc-status"),
         HeaderValue::from_static("0"),

@@ -1,5 +1,7 @@
-//! Envoys with Envoy's own filter `ratelimit`, as envoy/gateway/envoy.yaml sets it up, and weir-sync's gateway behind it.
+//! Envoys with Envoy's own filters for rate limits, as the bootstraps in envoy/gateway set them up, and weir-sync's gateway
+//! behind them.
 
+mod quotas;
 mod together;
 
 use hyper::Method;
@@ -46,9 +48,9 @@ impl Gateway {
     }
 }
 
-/// The filter, the descriptors and the cluster of envoy/gateway/envoy.yaml, for a gateway at `grpc`.
-fn as_shipped(setup: Setup, grpc: SocketAddr) -> Setup {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/gateway/envoy.yaml");
+/// The connection manager of a bootstrap in envoy/gateway, and its cluster for the gateway.
+fn shipped(file: &str) -> (Value, Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/gateway").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert!(text.contains("Bearer a-token-of-weir-sync"), "the token to replace");
     let text = text.replace("a-token-of-weir-sync", TOKEN);
@@ -56,10 +58,16 @@ fn as_shipped(setup: Setup, grpc: SocketAddr) -> Setup {
         serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let resources = &bootstrap["static_resources"];
     let manager = &resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
-    let filter = manager["http_filters"][0].clone();
-    let rate_limits = manager["route_config"]["virtual_hosts"][0]["rate_limits"].clone();
     let cluster = resources["clusters"][1].clone();
     assert_eq!(cluster["name"], "weir-sync-grpc");
+    (manager.clone(), cluster)
+}
+
+/// The filter, the descriptors and the cluster of envoy/gateway/envoy.yaml, for a gateway at `grpc`.
+fn as_shipped(setup: Setup, grpc: SocketAddr) -> Setup {
+    let (manager, cluster) = shipped("envoy.yaml");
+    let filter = manager["http_filters"][0].clone();
+    let rate_limits = manager["route_config"]["virtual_hosts"][0]["rate_limits"].clone();
     setup.before(filter).more(Value::Null, json!({"rate_limits": rate_limits})).shipped_cluster(cluster, grpc)
 }
 
@@ -76,11 +84,13 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
 }
 
 #[test]
-fn envoy_accepts_the_bootstrap_to_copy() {
-    let mut command = Command::new(artefact::envoy());
-    command.args(["--mode", "validate", "-c", "envoy/gateway/envoy.yaml"]).current_dir(artefact::workspace());
-    let output = command.output().expect("Envoy runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+fn envoy_accepts_the_bootstraps_to_copy() {
+    for file in ["envoy/gateway/envoy.yaml", "envoy/gateway/quotas.yaml"] {
+        let mut command = Command::new(artefact::envoy());
+        command.args(["--mode", "validate", "-c", file]).current_dir(artefact::workspace());
+        let output = command.output().expect("Envoy runs");
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 fn login(address: &str) -> Ask {

@@ -33,7 +33,7 @@ pub const RETRY_NS: u64 = SECOND_NS;
 /// room, it waits for [`RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
 pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
-    if in_flight(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
+    if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
         return Answer::Taken(acquired(pair.plus(n)));
     }
     Answer::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
@@ -67,15 +67,18 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n:
 /// What is left at `now`. When there will be more is not known: both times are [`RETRY_NS`] while
 /// anything is in flight.
 pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
-    let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, in_flight);
-    let remaining = u64::from(concurrency.limit()).saturating_sub(in_flight);
+    let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
-    // It is at most the limit, which fits.
-    let remaining = u32::try_from(remaining).unwrap_or(concurrency.limit());
-    Standing { remaining, more_ns: back_ns, full_ns: back_ns }
+    Standing { remaining: concurrency.limit().saturating_sub(in_flight), more_ns: back_ns, full_ns: back_ns }
 }
 
-fn in_flight(pair: Pair) -> u64 {
+/// What requests in flight count for at `now`.
+pub fn in_flight(concurrency: &Concurrency, cell: Cell, now: Time) -> u32 {
+    let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, sum);
+    u32::try_from(in_flight).unwrap_or(u32::MAX)
+}
+
+fn sum(pair: Pair) -> u64 {
     u64::from(pair.previous) + u64::from(pair.current)
 }
 

@@ -17,6 +17,7 @@ mod dispatch;
 pub mod fixed_window;
 pub mod leaky_bucket;
 mod pair;
+pub mod reserved;
 pub mod sliding_log;
 pub mod sliding_window;
 

@@ -202,6 +202,26 @@ mod tests {
             }
         }
 
+        /// So the fleet's token bucket of the same rate can stand in for a window that only a POP counts (docs/budgets.md).
+        #[test]
+        fn a_token_bucket_of_the_same_rate_lets_no_less_through(
+            limit in 1u32..20, length in 1u64..60, hash: u64,
+            steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
+        ) {
+            let window = Window::new(limit, length).unwrap();
+            // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each nanosecond.
+            let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
+            for (step, n) in steps {
+                now += step;
+                lacks = lacks.saturating_sub(step * u64::from(limit));
+                if let Answer::Taken(after) = take(&window, cell, hash, n, now) {
+                    cell = after;
+                    lacks += u64::from(n) * length;
+                }
+                prop_assert!(lacks <= u64::from(limit) * length);
+            }
+        }
+
         /// I8: however the clock steps, no window gives more than the limit, an earlier time has no more
         /// room than a later one, and a wait is true from there too.
         #[test]

@@ -37,6 +37,34 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
     assert_eq!(mine.counters().take_rule(0).allowed, 0);
 }
 
+#[test]
+fn what_a_later_slot_refuses_is_not_held_in_an_earlier_one() {
+    let rule_set = || {
+        let cost = json!({"after": {"header": "x-tokens"}, "reserve": 1});
+        rules(&json!([
+            {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5, "cost": cost},
+            {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
+        ]))
+    };
+    let (mut mine, mut slots) = (limiter(rule_set(), None), LocalSlots::new(1_024));
+    refused_by_the_net(&mut mine, limiter(rule_set(), None), &mut slots);
+    let later = T0 + 300 * SECOND_NS;
+    assert_eq!(admitted(&mut limiter(rule_set(), None), &mut slots, "192.0.2.1", 9, later), 5);
+}
+
+#[test]
+fn nor_if_it_is_the_host_that_reserves() {
+    let settles = |mut limiter: Limiter| {
+        limiter.may_reserve = true;
+        limiter
+    };
+    let (mut mine, mut slots) = (settles(limiter(host_and_net(), None)), LocalSlots::new(1_024));
+    mine.is_reserving = true;
+    refused_by_the_net(&mut mine, limiter(host_and_net(), None), &mut slots);
+    let (mut other, later) = (settles(limiter(host_and_net(), None)), T0 + 300 * SECOND_NS);
+    assert_eq!(admitted(&mut other, &mut slots, "192.0.2.1", 9, later), 5);
+}
+
 /// I7: no request was admitted, so none is charged.
 #[test]
 fn what_a_later_slot_refuses_is_not_reported() {

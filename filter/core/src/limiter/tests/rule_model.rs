@@ -224,7 +224,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
         let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));
         assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50, "{algorithm}: asking takes nothing");
         let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
-        assert!(matches!(done.what, What::Charge(_)));
+        assert!(matches!(done.what, What::Charge { .. }));
         limiter.charge(done, 25, &mut slots, T0);
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");

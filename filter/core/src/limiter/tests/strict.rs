@@ -440,6 +440,22 @@ fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
 }
 
 #[test]
+fn a_little_that_is_spent_of_a_burst_needs_no_report_of_its_own() {
+    let rule = json!([{"name": "login", "key": ["client_address"], "rate": "128/s", "strict": true}]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
+    for (charged, said) in [(1, None), (2, None), (3, Some((3, 0)))] {
+        let now = T0 + charged * 300 * MS;
+        let (report, draw) = wait(&mut limiter, &mut slots, now);
+        // The next draw says it.
+        assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (charged - 1, 1));
+        assert!(limiter.drawn(draw, &leased(report.sequence, charged, 2_000), &mut slots, now).unwrap());
+        assert_eq!(again(&mut limiter, true, &mut slots, now), Outcome::Allow);
+        let report = limiter.report(&mut slots, false, now + 250 * MS);
+        assert_eq!(report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)), said, "{charged}");
+    }
+}
+
+#[test]
 fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     let (mut limiter, mut slots) = strict("deny");
     let (mut names, mut now) = (vec![], T0);

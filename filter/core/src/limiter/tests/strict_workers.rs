@@ -22,7 +22,11 @@ struct Waiting {
 
 impl Workers {
     fn new(workers: usize, budget: u64) -> Self {
-        let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "burst": 1000, "strict": true}]);
+        Self::of_burst(1_000, workers, budget)
+    }
+
+    fn of_burst(burst: u32, workers: usize, budget: u64) -> Self {
+        let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "burst": burst, "strict": true}]);
         let named = (1..).take(workers);
         let limiters = named.map(|worker| limiter(rules(&rule), Some(worker))).collect();
         Self { limiters, slots: LocalSlots::new(4), budget, debited: 0 }
@@ -144,7 +148,7 @@ fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     assert_eq!(workers.end(&first, T0), Outcome::Limit);
     let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
     let Some(crate::table::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
-    assert_eq!((watched.on_hand(T0), watched.spare(SECOND_NS, T0)), (1, 1));
+    assert_eq!((watched.on_hand(T0), watched.awaited(SECOND_NS, T0)), (1, 0));
 }
 
 #[test]
@@ -174,7 +178,8 @@ fn what_a_request_waits_for_is_kept_for_it_for_as_long_as_it_may_wait() {
 
 #[test]
 fn a_worker_gives_nothing_back_while_requests_wait_at_another() {
-    let mut workers = Workers::new(2, 1_000);
+    // Of so small a burst, each token that is spent is said.
+    let mut workers = Workers::of_burst(60, 2, 60);
     let first = workers.wait(0, T0);
     assert_eq!(workers.end(&first, T0), Outcome::Allow);
     let other = workers.wait(1, T0 + 240 * MS);

@@ -115,9 +115,9 @@ impl Watched {
         self.change_strict(|strict| strict.awaited = strict.awaited.saturating_sub(tokens));
     }
 
-    /// Tokens on hand that no request waits for; each waits for `timeout_ns` at most.
-    pub fn spare(&self, timeout_ns: u64, now: Time) -> u32 {
-        self.on_hand(now).saturating_sub(self.awaited(timeout_ns, now))
+    /// Gives back what is on hand beyond `kept`.
+    pub fn keep(&mut self, kept: u32, now: Time) {
+        self.admitted = self.admitted.saturating_add(self.on_hand(now).saturating_sub(kept));
     }
 
     /// Spends `cost` tokens that were on hand.

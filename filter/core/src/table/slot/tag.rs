@@ -45,7 +45,7 @@ impl Tag {
     }
 
     /// Whether this names a cell.
-    pub(super) const fn is_cell(self) -> bool {
+    pub(crate) const fn is_cell(self) -> bool {
         self.0 & CELL_BIT != 0
     }
 

@@ -3,6 +3,7 @@ use crate::config::Config;
 use crate::request::ATTRIBUTES_MAX;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::format;
 use std::string::ToString;
 use std::vec;
 

@@ -1,7 +1,6 @@
 //! Reads tests of headers, cookies, query parameters and claims from configuration.
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -112,14 +111,14 @@ fn pattern(item: &Item<'_>, is_of_credentials: bool, reader: &mut Reader) -> Opt
     let compiled = Pattern::new(regex, is_of_credentials);
     match &compiled {
         Err(error) => {
-            item.note(format!("expected a regular expression within bounds: {error}, found {regex:?}"));
+            item.note(format_args!("expected a regular expression within bounds: {error}, found {regex:?}"));
         }
         Ok(pattern) => {
             let takes = pattern.program_bytes();
             reader.programs_bytes += takes;
             let all = reader.programs_bytes;
             if all > PROGRAMS_BYTES_MAX {
-                item.note(format!(
+                item.note(format_args!(
                     "expected regular expressions that take at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; this \
                      one takes {takes}, which makes {all}: a request would cost too much"
                 ));

@@ -6,6 +6,7 @@ fn verdict(decision: Decision, rule: &str, remaining: u64, window_s: u64) -> Ver
     let (reset_after, retry_after) = (Duration::from_millis(1_500), Duration::from_secs(remaining + 1));
     let window = Some(Duration::from_secs(window_s));
     Verdict {
+        reservation: None,
         decision,
         rule: Some(rule.into()),
         status: 429,
@@ -59,10 +60,12 @@ fn a_limit_is_said_only_if_its_window_is_a_unit() {
         (3_600, Unit::Hour),
         (86_400, Unit::Day),
         (604_800, Unit::Week),
+        (2_592_000, Unit::Month),
+        (31_536_000, Unit::Year),
     ] {
         assert_eq!(seconds(window_s), Some(expected));
     }
-    assert_eq!([seconds(0), seconds(10), seconds(2_592_000), unit(None)], [None; 4]);
+    assert_eq!([seconds(0), seconds(10), seconds(2_678_400), unit(None)], [None; 4]);
     assert_eq!(unit(Some(Duration::from_millis(1_500))), None);
 }
 

@@ -12,6 +12,17 @@ fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest
     RateLimitRequest { domain: "shop".into(), descriptors: descriptors.into(), hits_addend: 0 }
 }
 
+/// The checks of descriptors without limits of their own.
+fn asks(request: &RateLimitRequest) -> Result<Vec<Ask>, Status> {
+    let by_rules = |check| if let Check::Rules(ask) = check { *ask } else { panic!("{check:?}") };
+    Ok(checks(request)?.into_iter().map(by_rules).collect())
+}
+
+/// One with a limit of its own.
+fn limited(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..descriptor(entries) }
+}
+
 /// All claims, as rules see them.
 fn claims(ask: &Ask) -> Vec<(String, String)> {
     let beside = vec!["ratelimit".to_owned(), "beside".to_owned()];
@@ -76,14 +87,38 @@ fn hits_are_one_unless_said_and_a_descriptors_own_come_first() {
     let of = |request_hits: u32, own: Option<u64>| {
         let descriptors = vec![RateLimitDescriptor { hits_addend: own, ..descriptor(&[("a", "1")]) }];
         let asked = asks(&RateLimitRequest { hits_addend: request_hits, ..request(descriptors) })?;
-        Ok::<_, Status>(asked[0].hits)
+        Ok::<_, Status>((asked[0].hits, asked[0].is_peek))
     };
-    assert_eq!(of(0, None).unwrap(), 1);
-    assert_eq!(of(7, None).unwrap(), 7);
-    assert_eq!(of(7, Some(3)).unwrap(), 3);
-    assert_eq!(of(7, Some(0)).unwrap(), 1);
+    assert_eq!(of(0, None).unwrap(), (1, false));
+    assert_eq!(of(7, None).unwrap(), (7, false));
+    assert_eq!(of(7, Some(3)).unwrap(), (3, false));
+    assert_eq!(of(7, Some(0)).unwrap(), (1, true), "it only asks");
     let error = of(0, Some(1 << 32)).unwrap_err();
     assert_eq!(error.message(), "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296");
+}
+
+#[test]
+fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
+    let own = |descriptor: RateLimitDescriptor| match &checks(&request([descriptor])).unwrap()[..] {
+        [Check::Own(limit)] => limit.clone(),
+        other => panic!("{other:?}"),
+    };
+    let entries = [("user", "ann;"), ("X", "")];
+    let expected =
+        PerUnit { key: "shop;user=ann%3B,X=;".into(), requests: 5, unit_s: 60, hits: 1, is_peek: false };
+    assert_eq!(own(limited(&entries, 5, 2)), expected);
+    let asked = RateLimitDescriptor { hits_addend: Some(0), ..limited(&entries, 5, 2) };
+    assert_eq!(own(asked), PerUnit { is_peek: true, ..expected });
+    for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {
+        assert_eq!(own(limited(&entries, 5, unit)).unit_s, expected);
+    }
+    // No rule is told that it stands beside another.
+    let both = request([descriptor(&[("a", "1")]), limited(&entries, 5, 2), descriptor(&[("b", "2")])]);
+    let [Check::Rules(first), Check::Own(_), Check::Rules(last)] = &checks(&both).unwrap()[..] else {
+        panic!("in their order")
+    };
+    let beside = |ask: &Ask| claims(ask).into_iter().find(|(name, _)| name == "ratelimit.beside").unwrap().1;
+    assert_eq!((beside(first), beside(last)), (";b=2;".into(), ";a=1;".into()));
 }
 
 #[test]
@@ -91,7 +126,6 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
     let good = || descriptor(&[("a", "1")]);
     let many = |count: usize| vec![good(); count];
     let long = "x".repeat(VALUE_BYTES_MAX + 1);
-    let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 1 });
     for (request, expected) in [
         (
             RateLimitRequest { domain: String::new(), ..request(many(1)) },
@@ -107,18 +141,31 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
         ),
         (
             request([descriptor(&[("a", &long)])]),
-            "descriptors[0].entries[0].value: expected at most 8192 bytes, found 8193",
+            "descriptors[0].entries[0].value: expected at most 65536 bytes, found 65537",
         ),
         (
             request([good(), descriptor(&[("remote_address", "10.0.0.0/8")])]),
             "descriptors[1].entries[0].value: expected an IP address, as the key is remote_address, found `10.0.0.0/8`",
         ),
+        // What is told travels in a header.
         (
-            request([RateLimitDescriptor { limit, ..good() }]),
-            "descriptors[0].limit: expected none: the fleet's rules say the limit (docs/gateway.md has the door for limits of the caller's own)",
+            request([descriptor(&[("remote_address", &"\u{e9}".repeat(4_000))])]),
+            "descriptors[0].entries[0].value: expected an IP address, as the key is remote_address, found 8000 bytes",
+        ),
+        (
+            request([good(), limited(&[("a", "1")], 5, 0)]),
+            "descriptors[1].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 0",
+        ),
+        (
+            request([limited(&[("a", "1")], 5, 7)]),
+            "descriptors[0].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 7",
+        ),
+        (
+            request([limited(&[("a", "1")], 1_000_001, 1)]),
+            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter unit",
         ),
     ] {
-        let error = asks(&request).unwrap_err();
+        let error = checks(&request).unwrap_err();
         assert_eq!((error.code(), error.message()), (tonic::Code::InvalidArgument, expected));
     }
     assert_eq!(asks(&request(many(64))).unwrap().len(), 64);

@@ -1,0 +1,51 @@
+//! Requests in flight under a rule that the fleet counts.
+//!
+//! The entry of a key says which places the POP holds: what is `charged` and not `admitted` is free, and what is `admitted`
+//! is taken by requests in flight, or was given back. A cell beside it counts the requests in flight, as for a rule that
+//! each POP counts for itself; so one whose end is never seen is forgotten in time. The difference was given back, and that
+//! is what a report calls admitted.
+
+use super::cells::Cells;
+use super::hit::Hit;
+use super::judged::{Judged, Verdict};
+use crate::buckets::Standing;
+use crate::buckets::algorithm::concurrency::{self, RETRY_NS};
+use crate::limiter::Limiter;
+use crate::table::slot::{Entry, Slot, Tag};
+use weir_rules::algorithm::{Algorithm, Concurrency};
+use weir_wire::time::Time;
+
+/// The cell of the key `tag`.
+pub(crate) const fn cell_of(tag: Tag) -> Tag {
+    tag.beside(1)
+}
+
+/// How many requests of the key `tag` are in flight.
+pub(crate) fn in_flight(slot: &Slot, tag: Tag, flight: &Concurrency, now: Time) -> u32 {
+    let Some(Entry::Cold(cold)) = slot.get(cell_of(tag)) else { return 0 };
+    concurrency::in_flight(flight, cold.cell(), now)
+}
+
+/// So many requests of the key `tag` are in flight no more: their places are free.
+pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
+    if let Some(Entry::Watched(mut watched)) = slot.get(tag) {
+        watched.admitted = watched.admitted.saturating_sub(ended);
+        // The entry is there, so it has its room.
+        let _ = slot.put(tag, &Entry::Watched(watched), now);
+    }
+}
+
+impl Limiter {
+    /// Puts the request of `hit` in flight, which a place is taken for already; `left` are free after that.
+    pub(crate) fn begin(hit: &Hit, flight: &Concurrency, left: u32, slot: &mut Slot, now: Time) -> Judged {
+        let cells = Cells::at(slot, cell_of(hit.tag), 1);
+        let begun = Self::take_cells(cells, hit, &Algorithm::Concurrency(*flight), slot, now);
+        let no_room = Verdict::Short { wait_ns: RETRY_NS, full_ns: RETRY_NS };
+        let mut judged = begun.unwrap_or(Judged::refused(no_room, hit.tag));
+        judged.tag = hit.tag;
+        if let Verdict::Fits(standing) = &mut judged.verdict {
+            *standing = Standing { remaining: left.min(standing.remaining), ..*standing };
+        }
+        judged
+    }
+}

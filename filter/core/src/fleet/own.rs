@@ -1,0 +1,123 @@
+//! Epochs that one request drew for itself alone: because its slot has no place for its key, or because its cost is known
+//! only when it ends.
+//!
+//! Such a request holds its epoch until then: reports ask for its tokens as before, so that they stay leased, and say of
+//! none that it is spent. When it has ended, a report says what it cost, and the budget gets back the rest, or is debited
+//! for what is lacking. That is said again until an answer confirms it, or the lease has ended; the budget then counts all
+//! that was drawn as spent, and nothing else. So what a worker that traps leaves behind costs what it drew.
+
+use super::exchange::Exchange;
+use super::in_hand::Own;
+use super::saying::{Said, Saying, Told};
+use crate::RuleIndex;
+use crate::counters::Event;
+use crate::limiter::Limiter;
+use crate::table::EntryPlace;
+use crate::table::slot::{Cold, Tag, Watched};
+use weir_wire::messages::{Allowance, Held, KEYS_MAX};
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The most epochs of a worker that requests hold, or that are not known to be over; what is drawn beyond that counts as
+/// spent.
+pub const OWN_MAX: usize = 2_048;
+/// The most of them that one draw names.
+const SAID_MAX: usize = KEYS_MAX / 2;
+/// For how long reports say that a request goes on, in milliseconds; it is said again when half of that is left.
+const HOLD_MS: u32 = 60_000;
+const RENEWED_NS: u64 = 30 * SECOND_NS;
+
+impl Limiter {
+    /// Whether a request draws for itself under this rule, and holds what it drew, as its cost is known only when it ends.
+    pub(crate) fn reserves(&self, rule: RuleIndex) -> bool {
+        self.rule(rule).is_some_and(|rule| rule.sharing.strict && (self.is_reserving || rule.after.is_some()))
+    }
+
+    /// The epoch that the request at hand drew for itself under the key `tag`.
+    pub(crate) fn drawn_for(&self, tag: Tag) -> Option<u32> {
+        self.in_hand
+            .iter()
+            .find(|in_hand| in_hand.tag == tag && in_hand.tokens > 0)
+            .map(|drawn| drawn.told.epoch)
+    }
+
+    /// Keeps an epoch, to name it in reports.
+    pub(crate) fn keep_own(&mut self, own: Own) {
+        if self.own.len() < OWN_MAX {
+            self.own.push(own);
+        }
+    }
+
+    /// The request that holds `epoch` cost so much. If its lease has ended, what it drew stays spent.
+    pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) {
+        match self.own.iter_mut().find(|own| own.epoch == epoch) {
+            Some(own) => (own.cost, own.said) = (Some(cost), 0),
+            None => self.counters.add(Event::Uncharged, 1),
+        }
+    }
+
+    /// Names the epochs that are over, and in a report also those that requests hold and whose leases must be renewed. A
+    /// draw can give back, and not say that more was spent.
+    pub(crate) fn say_own(&mut self, saying: &mut Saying, is_draw: bool, now: Time) {
+        let mut lost = 0;
+        self.own.retain(|own| {
+            let is_lost = own.until <= now && own.cost.is_some_and(|cost| cost != own.tokens);
+            lost += u32::from(is_lost);
+            now < own.until
+        });
+        self.counters.add(Event::Uncharged, lost);
+        let most = if is_draw { SAID_MAX } else { KEYS_MAX };
+        let Some(next) = self.exchange.as_ref().map(Exchange::next_sequence) else { return };
+        for at in 0..self.own.len() {
+            if saying.len() >= most {
+                break;
+            }
+            let Some(own) = self.own.get(at).copied() else { break };
+            let is_due = match own.cost {
+                Some(cost) => !is_draw || cost <= own.tokens,
+                None => !is_draw && own.until.nanos_since(now) < RENEWED_NS,
+            };
+            let is_said =
+                || self.exchange.as_ref().is_some_and(|exchange| exchange.calls.get(own.said).is_some());
+            if !is_due || is_said() {
+                continue;
+            }
+            let Some(unheard) = self.unheard(own.rule) else { continue };
+            let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
+            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
+            let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
+            let told =
+                Told { epoch: own.epoch, is_unplaced: true, ..Told::of(nowhere, RuleIndex::NONE, now) };
+            let key = saying.len();
+            saying.add(
+                own.rule,
+                told,
+                &Said { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
+                now,
+            );
+            if let (false, Ok(key)) = (is_draw, u16::try_from(key)) {
+                saying.held.push(Held { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
+            }
+            if let Some(own) = self.own.get_mut(at) {
+                own.said = next;
+            }
+        }
+    }
+
+    /// weir-sync has heard what call `number`, sent at `sent_at`, said of `epoch`.
+    pub(crate) fn hear_of_own(&mut self, epoch: u32, number: u64, allowance: &Allowance, sent_at: Time) {
+        let is_it = |own: &Own| own.epoch == epoch && own.said == number;
+        let Some(at) = self.own.iter().position(is_it) else { return };
+        let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
+        match self.own.get_mut(at).filter(|own| own.cost.is_none() && lease_ms > 0) {
+            Some(own) => own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000),
+            // It is over, here or for the budget.
+            None => drop(self.own.swap_remove(at)),
+        }
+    }
+
+    /// Gives the rules of these epochs the indices that `to` says; epochs of rules without one are dropped.
+    pub(crate) fn renumber_own(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        self.own.retain_mut(|own| to(own.rule).map(|rule| own.rule = rule).is_some());
+    }
+}

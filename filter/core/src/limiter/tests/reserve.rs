@@ -1,0 +1,336 @@
+//! Tokens that a request reserves until its response tells what it cost.
+
+use super::*;
+use crate::decide::What;
+use crate::table::EntryPlace;
+use alloc::format;
+use weir_wire::quota::Quota;
+
+const ADDRESS: &str = "192.0.2.1";
+
+/// A rule of 10/s, with a burst of 100, that reserves 30 of them.
+fn reserving(fields: &Value) -> Value {
+    let mut rule = json!({
+        "name": "r", "key": ["client_address"], "rate": "10/s", "burst": 100,
+        "cost": {"after": {"metadata": ["llm", "total_tokens"]}, "reserve": 30},
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        rule[name] = value.clone();
+    }
+    rule
+}
+
+fn alone() -> (Limiter, LocalSlots) {
+    (limiter(rules(&json!([reserving(&json!({}))])), None), LocalSlots::new(1))
+}
+
+/// What a request leaves to do that is let through.
+fn begun(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> Afterwards {
+    afterwards(ask(limiter, slots, ADDRESS, now)).remove(0)
+}
+
+fn reserved(done: &Afterwards) -> u32 {
+    match &done.what {
+        What::Charge { reserved, .. } => reserved.tokens,
+        What::Release { .. } => panic!("expected a charge, found a release"),
+    }
+}
+
+/// The bucket of the key that has this place.
+fn bucket_of(place: EntryPlace, slots: &mut LocalSlots, now: Time) -> Bucket {
+    let mut slot = Slot::empty();
+    slots.read(place.slot, &mut slot).unwrap();
+    slot.lodge(place.tag, now).entry.bucket()
+}
+
+fn remaining(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> u32 {
+    let done = begun(limiter, slots, now);
+    let left = bucket_of(done.place, slots, now).tokens(&quota(), now);
+    limiter.charge(done, 0, slots, now);
+    left + 30
+}
+
+fn quota() -> Quota {
+    Quota::new("10/s".parse().unwrap(), 100).unwrap()
+}
+
+#[test]
+fn what_a_request_reserves_is_taken_until_its_response_tells_what_it_cost() {
+    for (cost, left) in [(0, 100), (12, 88), (30, 70), (45, 55)] {
+        let (mut limiter, mut slots) = alone();
+        let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
+        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0), "ninety of a hundred are reserved");
+        for done in open {
+            assert_eq!(reserved(&done), 30);
+            limiter.charge(done, 30, &mut slots, T0);
+        }
+        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0), "they cost what was reserved");
+        let now = T0 + 10 * SECOND_NS;
+        let done = begun(&mut limiter, &mut slots, now);
+        limiter.charge(done, cost, &mut slots, now);
+        assert_eq!(remaining(&mut limiter, &mut slots, now), left, "{cost}");
+    }
+}
+
+#[test]
+fn a_response_that_costs_more_than_there_is_leaves_a_debt() {
+    let (mut limiter, mut slots) = alone();
+    let done = begun(&mut limiter, &mut slots, T0);
+    limiter.charge(done, 150, &mut slots, T0 + SECOND_NS);
+    // What is reserved does not refill, so fifty are owed then, and the next request needs thirty.
+    assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 8_999 * MS));
+    assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + 9_000 * MS));
+}
+
+/// No worker may go on refusing for as long as the tokens would have taken to refill.
+#[test]
+fn what_comes_back_is_there_at_once_for_every_worker() {
+    let (mut limiter, mut slots) = alone();
+    let (mut other, _) = alone();
+    let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
+    assert!(!allows(&mut other, &mut slots, ADDRESS, T0) && !allows(&mut limiter, &mut slots, ADDRESS, T0));
+    for done in open {
+        limiter.charge(done, 0, &mut slots, T0 + MS);
+    }
+    assert!(allows(&mut other, &mut slots, ADDRESS, T0 + MS));
+    assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + MS));
+}
+
+#[test]
+fn every_algorithm_that_charges_afterwards_reserves() {
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+        let fields = json!({
+            "algorithm": algorithm, "rate": "10/h", "burst": null,
+            "cost": {"after": {"metadata": ["llm", "total_tokens"]}, "reserve": 4},
+        });
+        let mut rule = reserving(&fields);
+        rule.as_object_mut().unwrap().remove("burst");
+        let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), None), LocalSlots::new(1));
+        let first = begun(&mut limiter, &mut slots, T0);
+        let second = begun(&mut limiter, &mut slots, T0 + MS);
+        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 2 * MS), "{algorithm}");
+        limiter.charge(first, 2, &mut slots, T0 + 3 * MS);
+        let third = begun(&mut limiter, &mut slots, T0 + 4 * MS);
+        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 5 * MS), "{algorithm}: 2 and 4 and 4 of 10");
+        limiter.charge(second, 4, &mut slots, T0 + 6 * MS);
+        limiter.charge(third, 5, &mut slots, T0 + 6 * MS);
+        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 7 * MS), "{algorithm}");
+    }
+}
+
+/// A rule that takes nothing before the response is charged all of what its host says.
+#[test]
+fn a_host_that_settles_reserves_nothing_of_a_rule_that_takes_nothing_beforehand() {
+    for algorithm in ["token_bucket", "fixed_window"] {
+        let rule = json!({"name": "r", "key": ["client_address"], "rate": "100/h", "algorithm": algorithm,
+                          "cost": {"after": {"header": "x-tokens"}}});
+        let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), None), LocalSlots::new(1));
+        (limiter.is_reserving, limiter.may_reserve) = (true, true);
+        let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
+        for (done, cost) in open.into_iter().zip([60, 0, 1]) {
+            assert_eq!(reserved(&done), 0, "{algorithm}");
+            limiter.charge(done, cost, &mut slots, T0);
+        }
+        let (_, standing) = ask(&mut limiter, &mut slots, ADDRESS, T0).strictest().unwrap();
+        assert_eq!(standing.remaining, 38, "{algorithm}: 61 are charged, and this request fits");
+    }
+}
+
+/// I3: what is held does not refill, whoever asks.
+#[test]
+fn in_a_host_that_settles_other_requests_leave_what_is_held_and_get_what_comes_back() {
+    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "10/s", "burst": 100, "cost": 30}]);
+    let (mut limiter, mut slots) = (limiter(rules(&rule), None), LocalSlots::new(1));
+    (limiter.is_reserving, limiter.may_reserve) = (true, true);
+    let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
+    limiter.is_reserving = false;
+    let now = T0 + 9 * SECOND_NS;
+    assert!(!allows(&mut limiter, &mut slots, ADDRESS, now), "ninety are held");
+    for done in open {
+        limiter.charge(done, 0, &mut slots, now);
+    }
+    assert_eq!(admitted(&mut limiter, &mut slots, ADDRESS, 9, now), 3, "the refusal is not remembered");
+}
+
+#[test]
+fn a_request_that_another_rule_refuses_reserves_nothing() {
+    let other = json!({"name": "o", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 1});
+    let both = rules(&json!([reserving(&json!({})), other]));
+    let (mut limiter, mut slots) = (limiter(both, None), LocalSlots::new(64));
+    assert_eq!(admitted(&mut limiter, &mut slots, ADDRESS, 9, T0), 1);
+    let (mut alone, _) = alone();
+    assert_eq!(admitted(&mut alone, &mut slots, ADDRESS, 9, T0), 2, "seventy are left");
+}
+
+#[test]
+fn a_rule_in_shadow_reserves_too() {
+    let rule = reserving(&json!({"mode": "shadow"}));
+    let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), None), LocalSlots::new(1));
+    let open: Vec<_> = (0..9).flat_map(|_| afterwards(ask(&mut limiter, &mut slots, ADDRESS, T0))).collect();
+    assert_eq!((open.len(), limiter.counters().take_rule(0).shadow_limited), (3, 6));
+    for done in open {
+        limiter.charge(done, 0, &mut slots, T0);
+    }
+    assert_eq!(afterwards(ask(&mut limiter, &mut slots, ADDRESS, T0)).len(), 1);
+}
+
+/// The budget keeps the highest count that it heard, so what came back pays for what the POP admits next.
+#[test]
+fn in_a_fleet_what_comes_back_pays_for_the_next_requests() {
+    let (mut limiter, mut slots) =
+        (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(100, false, T0);
+    let done = begun(&mut limiter, &mut slots, T0);
+    let told = |limiter: &mut Limiter, slots: &mut LocalSlots, now| {
+        let report = limiter.report(slots, true, now).unwrap();
+        let grants = vec![Allowance::Warm; report.keys.len()];
+        let reply =
+            Reply { sequence: report.sequence, pops: 100, settled: Settled::All, grants, ..Reply::default() };
+        limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
+        report.keys.first().map(|key| (key.admitted, key.unconfirmed))
+    };
+    assert_eq!(told(&mut limiter, &mut slots, T0 + MS), Some((30, 30)));
+    limiter.charge(done, 10, &mut slots, T0 + 2 * MS);
+    let next: Vec<_> = (0..2).map(|_| begun(&mut limiter, &mut slots, T0 + 3 * MS)).collect();
+    // Ten, and twice thirty, of which the budget has thirty.
+    let heard = told(&mut limiter, &mut slots, T0 + 3 * SECOND_NS).unwrap();
+    assert_eq!(heard.0, 70);
+    for done in next {
+        limiter.charge(done, 60, &mut slots, T0 + 3 * SECOND_NS + MS);
+    }
+    assert_eq!(told(&mut limiter, &mut slots, T0 + 6 * SECOND_NS).unwrap().0, 130, "what is more is debt");
+}
+
+/// An answer that was under way when tokens came back says what the budget had without them.
+#[test]
+fn in_a_fleet_what_came_back_since_the_report_is_not_capped_by_its_answer() {
+    let (mut limiter, mut slots) =
+        (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
+    limiter.note_heard(100, false, T0);
+    let done = begun(&mut limiter, &mut slots, T0);
+    let place = done.place;
+    let report = limiter.report(&mut slots, true, T0).unwrap();
+    assert_eq!(report.keys[0].admitted, 30);
+    limiter.charge(done, 10, &mut slots, T0);
+    let grants = vec![Allowance::Hot(Grant { burst: 100, ..grant(1, 1, 70_000) })];
+    let reply =
+        Reply { sequence: report.sequence, pops: 100, settled: Settled::All, grants, ..Reply::default() };
+    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
+    assert_eq!(bucket_of(place, &mut slots, T0).tokens(&quota(), T0), 90);
+}
+
+/// A step of a client among several, and of the clock.
+#[derive(Clone, Debug)]
+enum Move {
+    /// A request that will cost so much.
+    Asks { client: usize, cost: u32 },
+    /// The oldest but so many of the open requests ends.
+    Ends { place: usize },
+    /// So much time passes; what workers have for the time may step back a little.
+    Waits { ns: i64 },
+}
+
+fn moves(clients: usize) -> impl Strategy<Value = Vec<Move>> {
+    let asks = (0..clients, 0u32..70).prop_map(|(client, cost)| Move::Asks { client, cost });
+    let ends = (0usize..8).prop_map(|place| Move::Ends { place });
+    let waits = (-1_000i64..4_000_000_000).prop_map(|ns| Move::Waits { ns });
+    prop::collection::vec(prop_oneof![3 => asks, 3 => ends, 1 => waits], 1..200)
+}
+
+/// A key's bucket as it would be had each request been charged what it cost when it came, as far as that was reserved, and
+/// the rest when it ended.
+#[derive(Clone)]
+struct Exact {
+    bucket: Bucket,
+    /// What was admitted and when, without what is debt.
+    admitted: Vec<(Time, u64)>,
+}
+
+/// Plays `moves` to two workers. Returns whether no bucket was ever fuller than it ought to be, and what that is in the end.
+fn play(moves: &[Move], clients: usize) -> (bool, Vec<Exact>) {
+    let ((mut a, mut slots), (mut b, _)) = (alone(), alone());
+    let mut exact = vec![Exact { bucket: Bucket::FULL, admitted: vec![] }; clients];
+    let mut places: Vec<Option<EntryPlace>> = vec![None; clients];
+    let (mut open, mut now): (Vec<(usize, u32, Afterwards)>, Time) = (Vec::new(), T0);
+    let mut is_within = true;
+    for (n, step) in moves.iter().enumerate() {
+        let worker = if n % 2 == 0 { &mut a } else { &mut b };
+        match *step {
+            Move::Waits { ns } => now = Time::from_nanos(now.as_nanos().saturating_add_signed(ns)),
+            Move::Asks { client, cost } => {
+                let address = format!("10.0.0.{client}");
+                if let Decision::Allow { afterwards, .. } = ask(worker, &mut slots, &address, now) {
+                    let done = afterwards.into_iter().next().unwrap();
+                    places[client] = Some(done.place);
+                    let at_once = cost.min(30);
+                    exact[client].bucket = exact[client].bucket.charged(&quota(), at_once, now);
+                    exact[client].admitted.push((now, u64::from(at_once)));
+                    open.push((client, cost, done));
+                }
+            }
+            Move::Ends { place } if place < open.len() => {
+                let (client, cost, done) = open.remove(place);
+                worker.charge(done, cost, &mut slots, now);
+                exact[client].bucket = exact[client].bucket.charged(&quota(), cost.saturating_sub(30), now);
+            }
+            Move::Ends { .. } => {}
+        }
+        for (place, exact) in places.iter().zip(&exact) {
+            let Some(place) = place else { continue };
+            let bucket = bucket_of(*place, &mut slots, now);
+            is_within &= bucket.refilled().max(now) >= exact.bucket.refilled().max(now);
+        }
+    }
+    (is_within, exact)
+}
+
+proptest! {
+    /// I3: whatever the order in which requests come and end, no bucket is ever fuller than if each had been charged what
+    /// it cost; so what is admitted stays within burst + rate x t, and debts are paid first.
+    #[test]
+    fn a_bucket_is_never_fuller_than_if_each_request_had_been_charged_its_cost(moves in moves(3)) {
+        let (is_within, exact) = play(&moves, 3);
+        prop_assert!(is_within);
+        for Exact { admitted, .. } in exact {
+            for (i, (from, _)) in admitted.iter().enumerate() {
+                let mut sum = 0;
+                for (to, cost) in &admitted[i..] {
+                    sum += cost;
+                    // The clock may have stepped back by a microsecond at each step.
+                    let most = 100 + (to.nanos_since(*from) + 200_000) / quota().token_ns();
+                    prop_assert!(sum <= most, "{sum} within {} ns", to.nanos_since(*from));
+                }
+            }
+        }
+    }
+
+    /// So many keys that most lose their place in the slot while their requests are open.
+    #[test]
+    fn nor_if_keys_lose_their_places_meanwhile(moves in moves(40)) {
+        prop_assert!(play(&moves, 40).0);
+    }
+
+    /// As long as the bucket is not full meanwhile, it is exactly as if each request had been charged what it cost.
+    #[test]
+    fn nothing_is_lost_where_nothing_refills_to_the_brim(costs in prop::collection::vec(0u32..70, 1..30)) {
+        let (mut limiter, mut slots) = alone();
+        // Seven tenths are gone for good, so the bucket lacks some until the seventh second.
+        let mut exact = Bucket::FULL.charged(&quota(), 70, T0);
+        let done = begun(&mut limiter, &mut slots, T0);
+        limiter.charge(done, 70, &mut slots, T0);
+        let mut place = None;
+        for (n, cost) in (0u64..).zip(costs) {
+            let now = T0 + n * 200 * MS;
+            let Decision::Allow { mut afterwards, .. } = ask(&mut limiter, &mut slots, ADDRESS, now) else {
+                continue;
+            };
+            let done = afterwards.remove(0);
+            place = Some(done.place);
+            exact = exact.charged(&quota(), cost, now);
+            limiter.charge(done, cost, &mut slots, now + 100 * MS);
+        }
+        if let Some(place) = place {
+            prop_assert_eq!(bucket_of(place, &mut slots, T0), exact);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Reservations: checks that were let through, and whose caller says later what they cost.
+//!
+//! Each is known here until it expires: open, and then as settled, so that a settlement that is sent twice counts once. Its
+//! name begins with this gateway's, so that another one can say where it is known.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_limiter::edge::Open;
+use weir_wire::time::Time;
+
+/// The longest that one is open, in seconds.
+pub const RESERVED_S_MAX: u32 = 600;
+/// The most that are open at once, for each worker: a half of what its edge can hold of strict rules.
+const OPEN_MAX: usize = weir_limiter::fleet::OWN_MAX / 2;
+/// The most that are remembered as settled; beyond it the oldest are forgotten.
+const SETTLED_MAX: usize = 65_536;
+
+/// The reservations of a gateway.
+#[derive(Debug)]
+pub(super) struct Reservations {
+    /// What their names begin with.
+    prefix: String,
+    open_max: usize,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_number: HashMap<u128, (Time, Stage)>,
+    /// When each expires.
+    ends: BTreeSet<(Time, u128)>,
+    /// How many are open, or being asked for.
+    open: usize,
+}
+
+enum Stage {
+    Open(Box<Reserved>),
+    /// What it cost.
+    Settled(u32),
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(_) => f.write_str("Open"),
+            Self::Settled(cost) => write!(f, "Settled({cost})"),
+        }
+    }
+}
+
+/// A request that was let through.
+pub(super) struct Reserved {
+    /// The number of the worker that let it through.
+    pub(super) worker: usize,
+    pub(super) open: Open,
+    /// How many requests it was asked for.
+    pub(super) hits: u32,
+}
+
+/// Room for one more; given up unless it is used.
+pub(super) struct Room<'a>(&'a Reservations);
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.known().open -= 1;
+    }
+}
+
+/// What a request cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// What its check was answered.
+    pub reservation: String,
+    /// The cost, as the check would have said it.
+    pub cost: u32,
+}
+
+/// What became of a settlement.
+pub(super) enum Settling {
+    /// To be done now.
+    First(Box<Reserved>),
+    /// It was done before, with the same cost.
+    Again,
+}
+
+/// Why a reservation cannot be settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettleError {
+    /// It expired, was settled long ago, or never was.
+    Unknown,
+    /// Another gateway made it: this one, `region/replica`.
+    Elsewhere(String),
+    /// It was settled with this cost.
+    Settled(u32),
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str(
+                "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle within \
+                 the reserve_s of its check",
+            ),
+            Self::Elsewhere(name) => write!(f, "the gateway {name} made this reservation: settle it there"),
+            Self::Settled(cost) => write!(f, "it was settled before with a cost of {cost}, which counts"),
+        }
+    }
+}
+
+impl Reservations {
+    /// None yet, of the gateway of this name, which has so many workers.
+    pub(super) fn new(gateway: &str, workers: usize) -> Self {
+        Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
+    }
+
+    /// Room for one more, if there is any.
+    pub(super) fn room(&self) -> Option<Room<'_>> {
+        let mut known = self.known();
+        if known.open >= self.open_max {
+            return None;
+        }
+        known.open += 1;
+        Some(Room(self))
+    }
+
+    /// Keeps one until it expires; returns its name.
+    pub(super) fn keep(&self, room: Room<'_>, reserved: Reserved, expires_at: Time) -> String {
+        // It stays open.
+        std::mem::forget(room);
+        let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
+        let number = random() << 64 | random();
+        let mut known = self.known();
+        known.by_number.insert(number, (expires_at, Stage::Open(Box::new(reserved))));
+        known.ends.insert((expires_at, number));
+        format!("{}{number:032x}", self.prefix)
+    }
+
+    /// Settles the one of this name at `now`.
+    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<Settling, SettleError> {
+        let Some(number) = name.strip_prefix(&self.prefix) else {
+            let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());
+            return Err(gateway.map_or(SettleError::Unknown, SettleError::Elsewhere));
+        };
+        let number = u128::from_str_radix(number, 16).map_err(|_| SettleError::Unknown)?;
+        let mut known = self.known();
+        let known = &mut *known;
+        let found = known.by_number.get_mut(&number).filter(|(expires_at, _)| now < *expires_at);
+        let (_, stage) = found.ok_or(SettleError::Unknown)?;
+        match std::mem::replace(stage, Stage::Settled(cost)) {
+            Stage::Open(reserved) => {
+                known.open -= 1;
+                known.forget_settled();
+                Ok(Settling::First(reserved))
+            }
+            Stage::Settled(before) => {
+                *stage = Stage::Settled(before);
+                if before == cost { Ok(Settling::Again) } else { Err(SettleError::Settled(before)) }
+            }
+        }
+    }
+
+    /// Forgets those that have expired by `now`; returns those that were open.
+    pub(super) fn expired(&self, now: Time) -> Vec<Reserved> {
+        let mut known = self.known();
+        let mut expired = Vec::new();
+        while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now)
+        {
+            expired.extend(known.forget(number));
+        }
+        expired
+    }
+
+    /// How many are open.
+    pub(super) fn open(&self) -> usize {
+        self.known().open
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets one; returns it if it was open.
+    fn forget(&mut self, number: u128) -> Option<Reserved> {
+        let (expires_at, stage) = self.by_number.remove(&number)?;
+        self.ends.remove(&(expires_at, number));
+        let Stage::Open(reserved) = stage else { return None };
+        self.open -= 1;
+        Some(*reserved)
+    }
+
+    /// Keeps no more settled ones than are to be remembered: those that expire first go.
+    fn forget_settled(&mut self) {
+        if self.by_number.len() > self.open + SETTLED_MAX {
+            let is_settled = |(_, number): &&(Time, u128)| {
+                matches!(self.by_number.get(number), Some((_, Stage::Settled(_))))
+            };
+            if let Some((_, number)) = self.ends.iter().find(is_settled).copied() {
+                self.forget(number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(SECOND_NS);
+
+    fn kept(all: &Reservations, id: u32, expires_at: Time) -> String {
+        let reserved = Reserved { worker: 0, open: Open::new(id), hits: 1 };
+        all.keep(all.room().unwrap(), reserved, expires_at)
+    }
+
+    #[test]
+    fn one_is_settled_once_and_the_same_again_changes_nothing() {
+        let all = Reservations::new("fra/a", 1);
+        let name = kept(&all, 7, T0 + SECOND_NS);
+        assert!(name.starts_with("fra/a:"), "{name}");
+        assert!(matches!(all.settle(&name, 3, T0), Ok(Settling::First(reserved)) if reserved.open.id() == 7));
+        assert!(matches!(all.settle(&name, 3, T0), Ok(Settling::Again)));
+        assert_eq!(all.settle(&name, 4, T0).err(), Some(SettleError::Settled(3)));
+        assert_eq!(all.open(), 0);
+        assert_eq!(all.settle(&name, 3, T0 + SECOND_NS).err(), Some(SettleError::Unknown), "expired");
+        assert!(all.expired(T0 + SECOND_NS).is_empty(), "it was not open");
+        assert_eq!(all.settle(&name, 3, T0).err(), Some(SettleError::Unknown), "forgotten");
+    }
+
+    #[test]
+    fn what_expires_is_returned_once() {
+        let all = Reservations::new("fra/a", 1);
+        let [first, second] = [1, 2].map(|s| kept(&all, u32::try_from(s).unwrap(), T0 + s * SECOND_NS));
+        let ids =
+            |expired: Vec<Reserved>| expired.iter().map(|reserved| reserved.open.id()).collect::<Vec<_>>();
+        assert_eq!(ids(all.expired(T0 + SECOND_NS)), [1]);
+        assert_eq!(ids(all.expired(T0 + SECOND_NS)), [0; 0]);
+        assert_eq!(all.settle(&first, 1, T0).err(), Some(SettleError::Unknown));
+        assert!(all.settle(&second, 1, T0).is_ok());
+    }
+
+    #[test]
+    fn another_gateways_is_told_from_one_that_never_was() {
+        let all = Reservations::new("fra/a", 1);
+        assert_eq!(all.settle("fra/b:12", 1, T0).err(), Some(SettleError::Elsewhere("fra/b".into())));
+        for name in ["fra/a:12", "fra/a:x", "12", ""] {
+            assert_eq!(all.settle(name, 1, T0).err(), Some(SettleError::Unknown), "{name}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_it_comes_back() {
+        let all = Reservations::new("fra/a", 1);
+        let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room().unwrap()).collect();
+        assert!(all.room().is_none());
+        drop(rooms);
+        let names: Vec<_> = (0..OPEN_MAX).map(|id| kept(&all, u32::try_from(id).unwrap(), T0 + 9)).collect();
+        assert!(all.room().is_none());
+        assert!(all.settle(&names[0], 0, T0).is_ok() && all.room().is_some());
+    }
+
+    #[test]
+    fn only_so_many_are_remembered_as_settled() {
+        let all = Reservations::new("fra/a", 1);
+        let count = SETTLED_MAX as u64 + 10;
+        let names: Vec<_> = (0..count)
+            .map(|n| {
+                let name = kept(&all, 0, T0 + SECOND_NS + n);
+                assert!(all.settle(&name, 1, T0).is_ok());
+                name
+            })
+            .collect();
+        assert_eq!(all.known().by_number.len(), SETTLED_MAX);
+        assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
+        assert!(matches!(all.settle(&names[10], 1, T0), Ok(Settling::Again)));
+    }
+}

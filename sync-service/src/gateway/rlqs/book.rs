@@ -1,0 +1,253 @@
+//! All buckets, and the clients that report them. Both are bounded, and gone when their streams end.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::Sender;
+use tonic::Status;
+
+use super::asking::{self, Pairs};
+use super::assignment::abandon;
+use super::bucket::{Bucket, Due, Said};
+use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
+use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+};
+
+/// The most streams, the most buckets of a stream, and the most of all, each counted as often as streams report it.
+pub(super) const STREAMS_MAX: usize = 1_000;
+pub(super) const BUCKETS_OF_STREAM_MAX: usize = 1_000;
+pub(super) const BUCKETS_MAX: usize = 20_000;
+/// The most that a bucket's pairs have, in bytes. Clients of the proxy say some of it.
+pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
+
+/// What a stream's client is sent.
+pub(super) type Sent = Result<RateLimitQuotaResponse, Status>;
+
+/// A bucket's domain and its pairs.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name {
+    domain: String,
+    pairs: Pairs,
+}
+
+/// All buckets.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    buckets: HashMap<Arc<Name>, Bucket>,
+    streams: HashMap<u64, Stream>,
+    /// How many buckets all streams report.
+    reported: usize,
+    numbered: u64,
+    /// Why no more streams are let in, if none are.
+    closed: Option<&'static str>,
+}
+
+/// A client's stream.
+#[derive(Debug)]
+struct Stream {
+    sender: Sender<Sent>,
+    domain: String,
+    buckets: BTreeSet<Arc<Name>>,
+    /// Whether it was logged that one of its buckets is not counted.
+    has_warned: bool,
+}
+
+/// How many requests a client reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
+    /// Either, in buckets that are not counted.
+    pub(super) uncounted: u64,
+}
+
+impl Book {
+    /// Begins a stream, whose client is sent what `sender` is given; returns its number.
+    pub(super) fn open(&mut self, sender: Sender<Sent>) -> Result<u64, Status> {
+        if let Some(closed) = self.closed {
+            return Err(Status::unavailable(closed));
+        }
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "expected at most {STREAMS_MAX} streams at a time"
+            )));
+        }
+        self.numbered += 1;
+        let (domain, buckets) = (String::new(), BTreeSet::new());
+        self.streams.insert(self.numbered, Stream { sender, domain, buckets, has_warned: false });
+        Ok(self.numbered)
+    }
+
+    /// Ends a stream, and forgets what it reported.
+    pub(super) fn end(&mut self, stream: u64) {
+        let Some(ended) = self.streams.remove(&stream) else { return };
+        for name in &ended.buckets {
+            self.forget(stream, name);
+        }
+    }
+
+    /// Ends all streams, for this reason, and lets no more in.
+    pub(super) fn close(&mut self, why: &'static str) {
+        self.closed = Some(why);
+        for stream in self.streams.values() {
+            // One that takes nothing in ends with its connection.
+            let _ = stream.sender.try_send(Err(Status::unavailable(why)));
+        }
+        (self.streams, self.buckets, self.reported) = (HashMap::new(), HashMap::new(), 0);
+    }
+
+    /// How many streams and buckets there are.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.streams.len(), self.buckets.len())
+    }
+
+    /// A stream's client reports; returns how many requests. Fails with what is wrong. A bucket that there is no room for, or
+    /// whose pairs no descriptor can have, is passed over: clients of the proxy make them up, and must not take its other
+    /// buckets away from it.
+    pub(super) fn report(
+        &mut self,
+        stream: u64,
+        reports: RateLimitQuotaUsageReports,
+        now: Duration,
+    ) -> Result<Reported, Status> {
+        let RateLimitQuotaUsageReports { domain, bucket_quota_usages } = reports;
+        let mut reported = Reported::default();
+        // Its stream was ended meanwhile.
+        let Some(known) = self.streams.get_mut(&stream) else { return Ok(reported) };
+        let domain = known.domain_of(domain)?;
+        for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
+            let usage = asking::usage(index, usage)?;
+            let name = Arc::new(Name { domain: domain.clone(), pairs: usage.pairs });
+            if let Err(why) = self.hold(stream, index, &name, now) {
+                self.warn(stream, &why);
+                let requests = usage.admitted.saturating_add(usage.refused);
+                reported.uncounted = reported.uncounted.saturating_add(requests);
+                continue;
+            }
+            let holder = self.buckets.get_mut(&name).and_then(|bucket| bucket.holders.get_mut(&stream));
+            if let Some(holder) = holder {
+                holder.report(now, usage.elapsed, usage.admitted, usage.refused);
+            }
+            reported.admitted = reported.admitted.saturating_add(usage.admitted);
+            reported.refused = reported.refused.saturating_add(usage.refused);
+        }
+        Ok(reported)
+    }
+
+    /// Logs why a bucket of a stream is not counted, once.
+    fn warn(&mut self, stream: u64, why: &Status) {
+        if let Some(known) = self.streams.get_mut(&stream).filter(|known| !known.has_warned) {
+            known.has_warned = true;
+            tracing::warn!(why = ?why.message(), "a bucket of quotas is not counted");
+        }
+    }
+
+    /// Has a stream hold a bucket, if there is room for it.
+    fn hold(&mut self, stream: u64, index: usize, name: &Arc<Name>, now: Duration) -> Result<(), Status> {
+        let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
+        if known.buckets.contains(name) {
+            return Ok(());
+        }
+        let full = |most: usize, of: &str| {
+            let expected = format!("expected at most {most} buckets of {of}");
+            Err(Status::resource_exhausted(format!("bucket_quota_usages[{index}]: {expected}")))
+        };
+        if known.buckets.len() >= BUCKETS_OF_STREAM_MAX {
+            return full(BUCKETS_OF_STREAM_MAX, "a stream");
+        }
+        if self.reported >= BUCKETS_MAX {
+            return full(BUCKETS_MAX, "all streams");
+        }
+        let bytes: usize = name.pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > BUCKET_BYTES_MAX {
+            let expected = format!("expected at most {BUCKET_BYTES_MAX} bytes in all, found {bytes}");
+            return Err(Status::invalid_argument(format!(
+                "bucket_quota_usages[{index}].bucket_id: {expected}"
+            )));
+        }
+        if !self.buckets.contains_key(name) {
+            let ask = asking::ask(&name.domain, index, &name.pairs)?;
+            self.buckets.insert(Arc::clone(name), Bucket::new(asking::id(&name.pairs), ask, now));
+        }
+        if let Some(bucket) = self.buckets.get_mut(name) {
+            bucket.holders.entry(stream).or_default();
+        }
+        known.buckets.insert(Arc::clone(name));
+        self.reported += 1;
+        Ok(())
+    }
+
+    /// What the rules are to be asked for now.
+    pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<Name>, Due)> {
+        let due = |(name, bucket): (&Arc<Name>, &mut Bucket)| Some((Arc::clone(name), bucket.due(now)?));
+        self.buckets.iter_mut().filter_map(due).collect()
+    }
+
+    /// The rules have said so to what was due.
+    pub(super) fn said(&mut self, name: &Name, due: &Due, said: Said) {
+        if let Some(bucket) = self.buckets.get_mut(name) {
+            bucket.said(&due.of, said);
+        }
+    }
+
+    /// Tells clients what is new for them.
+    pub(super) fn tell(&mut self, now: Duration) {
+        let mut actions: HashMap<u64, Vec<BucketAction>> = HashMap::new();
+        let mut quiet = Vec::new();
+        for (name, bucket) in &mut self.buckets {
+            // A client that takes nothing in is not told, and so has nothing more to spend.
+            let takes =
+                |stream: &u64| self.streams.get(stream).is_some_and(|stream| stream.sender.capacity() > 0);
+            for (stream, assignment) in bucket.tell(now, takes) {
+                actions.entry(stream).or_default().extend(assignment.actions(&bucket.id));
+            }
+            for (stream, _) in bucket.holders.iter().filter(|(_, holder)| holder.is_quiet(now)) {
+                actions.entry(*stream).or_default().push(abandon(&bucket.id));
+                quiet.push((*stream, Arc::clone(name)));
+            }
+        }
+        for (stream, name) in quiet {
+            if self.streams.get_mut(&stream).is_some_and(|known| known.buckets.remove(&name)) {
+                self.forget(stream, &name);
+            }
+        }
+        for (stream, bucket_action) in actions {
+            if let Some(stream) = self.streams.get(&stream) {
+                let _ = stream.sender.try_send(Ok(RateLimitQuotaResponse { bucket_action }));
+            }
+        }
+    }
+
+    /// A stream holds a bucket no more.
+    fn forget(&mut self, stream: u64, name: &Arc<Name>) {
+        self.reported -= 1;
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.holders.remove(&stream);
+        if bucket.holders.is_empty() {
+            self.buckets.remove(name);
+        }
+    }
+}
+
+impl Stream {
+    /// The domain of a message that says this one.
+    fn domain_of(&mut self, domain: String) -> Result<String, Status> {
+        if self.domain.is_empty() {
+            if domain.is_empty() {
+                let expected = "domain: expected a text in the first message of a stream, found none";
+                return Err(Status::invalid_argument(expected));
+            }
+            asking::name("domain", &domain)?;
+            self.domain = domain;
+        } else if !domain.is_empty() && domain != self.domain {
+            let expected = format!("domain: expected `{}` as before, found `{domain}`", self.domain);
+            return Err(Status::invalid_argument(expected));
+        }
+        Ok(self.domain.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Streams of clients: their reports in, what they may do out.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{Stream, unfold};
+use tokio::sync::mpsc::{Sender, channel};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Quotas;
+use super::book::Sent;
+use super::texts::Texts;
+use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+};
+
+/// The path of the method.
+pub(in crate::gateway) const QUOTAS_PATH: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+/// Messages that wait for a client to take them. There is one a second at most, and one more when it begins.
+const WAITING_MAX: usize = 4;
+
+/// Serves streams.
+#[derive(Clone)]
+pub(in crate::gateway) struct Streams {
+    quotas: Arc<Quotas>,
+    message_bytes_max: usize,
+}
+
+/// A stream that is open; dropped, what it reported is forgotten.
+struct Open {
+    quotas: Arc<Quotas>,
+    number: u64,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.quotas.end(self.number);
+    }
+}
+
+/// What a client is sent on its stream.
+type Answers = Pin<Box<dyn Stream<Item = Sent> + Send>>;
+
+impl Streams {
+    /// With reports of so many bytes at most.
+    pub(in crate::gateway) fn new(quotas: Arc<Quotas>, message_bytes_max: usize) -> Self {
+        Self { quotas, message_bytes_max }
+    }
+
+    fn begin(&self, reports: Streaming<RateLimitQuotaUsageReports>) -> Result<Response<Answers>, Status> {
+        let (sender, receiver) = channel(WAITING_MAX);
+        let number = self.quotas.open(sender.clone())?;
+        let open = Open { quotas: Arc::clone(&self.quotas), number };
+        tokio::spawn(listen(open, reports, sender));
+        let sent = unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+        Ok(Response::new(Box::pin(sent)))
+    }
+}
+
+impl NamedService for Streams {
+    const NAME: &'static str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
+}
+
+/// What the generated server does, with another codec.
+impl Service<hyper::Request<Body>> for Streams {
+    type Response = hyper::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: hyper::Request<Body>) -> Self::Future {
+        let streams = self.clone();
+        Box::pin(async move {
+            if request.uri().path() != QUOTAS_PATH {
+                return Ok(Status::unimplemented(format!("expected {QUOTAS_PATH}")).into_http());
+            }
+            let mut server = Grpc::new(Texts).max_decoding_message_size(streams.message_bytes_max);
+            Ok(server.streaming(streams, request).await)
+        })
+    }
+}
+
+impl StreamingService<RateLimitQuotaUsageReports> for Streams {
+    type Response = RateLimitQuotaResponse;
+    type ResponseStream = Answers;
+    type Future = Ready<Result<Response<Answers>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
+        ready(self.begin(request.into_inner()))
+    }
+}
+
+/// Takes in what a client reports, until its stream ends, or it is told what is wrong.
+async fn listen(open: Open, mut reports: Streaming<RateLimitQuotaUsageReports>, sender: Sender<Sent>) {
+    loop {
+        let report = tokio::select! {
+            report = reports.message() => report,
+            // It left, or its stream was ended.
+            () = sender.closed() => return,
+        };
+        let outcome = match report {
+            Ok(Some(report)) => open.quotas.report(open.number, report),
+            Ok(None) => return,
+            Err(status) => Err(status),
+        };
+        if let Err(status) = outcome {
+            // It gets what it was sent before, and then this, if it takes that in.
+            drop(open);
+            let _ = sender.send(Err(status)).await;
+            return;
+        }
+    }
+}

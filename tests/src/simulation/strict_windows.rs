@@ -1,0 +1,158 @@
+//! Windows of strict rules in random worlds, beside a naive model that sees every request of all POPs at once and counts
+//! without rounding. Whatever goes wrong, no window may be above its limit.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use weir_wire::time::SECOND_NS;
+
+use super::calendars;
+use super::faults::Schedule;
+use super::log::Logged;
+use super::setup::{RuleText, Setup};
+use super::shapes::{Asking, Shape, log_uniform};
+use super::world::{WARM_UP_NS, World};
+
+/// A random world's windows are at least so many exchanges long: what is drawn as one ends is lost, ...
+const EXCHANGES: u64 = 10;
+/// ... and at most so long, in seconds, if that is longer.
+const LENGTH_S_MAX: f64 = 30.0;
+/// The least that is let through where nothing goes wrong, as a part of what the naive model lets through: what a POP has
+/// drawn and not spent as a window ends is lost.
+const LEAST: f64 = 0.94;
+
+/// Windows that the fleet shares.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// How many requests each lets through, ...
+    limit: u32,
+    /// ... how long it is, in seconds, ...
+    length_s: u32,
+    /// ... and whether what remains of the one before counts, too.
+    slides: bool,
+}
+
+/// A limiter that sees every request of a key.
+struct Naive {
+    windows: Windows,
+    counts: BTreeMap<u64, u64>,
+}
+
+impl Naive {
+    fn new(windows: Windows) -> Self {
+        Self { windows, counts: BTreeMap::new() }
+    }
+
+    /// Counts a request at `at`, in nanoseconds since 1970.
+    fn count(&mut self, at: u64) {
+        *self.counts.entry(at / self.windows.length_ns()).or_default() += 1;
+    }
+
+    /// By how many requests the weighed count at `at` is above the limit; below zero if there is room.
+    #[allow(clippy::cast_precision_loss, reason = "exact: some thousand requests, and a product of integers")]
+    fn above(&self, at: u64) -> f64 {
+        let Windows { limit, slides, .. } = self.windows;
+        let length_ns = self.windows.length_ns();
+        let (window, elapsed) = (at / length_ns, at % length_ns);
+        let count = |window: u64| i128::from(self.counts.get(&window).copied().unwrap_or(0));
+        let before = if slides { count(window - 1) * i128::from(length_ns - elapsed) } else { 0 };
+        let above = before + (count(window) - i128::from(limit)) * i128::from(length_ns);
+        above as f64 / length_ns as f64
+    }
+}
+
+impl Windows {
+    /// Draws them for a world's first rule, which becomes the only one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "some seconds and some requests"
+    )]
+    pub fn draw(
+        setup: &mut Setup,
+        clients: &mut [Asking],
+        faults: &mut Schedule,
+        (rate, most): (f64, f64),
+        rng: &mut Rng,
+    ) -> Self {
+        let news_ns = setup.interval_ns + setup.round_trip_ns();
+        let least_s = (EXCHANGES * news_ns) as f64 / 1e9;
+        let length_s = log_uniform(least_s, least_s.max(LENGTH_S_MAX), rng).ceil() as u32;
+        let asks = (rate * log_uniform(1.0, 10.0, rng)).min(most);
+        let limit = (asks * f64::from(length_s) * log_uniform(0.1, 0.9, rng)) as u32 + 1;
+        let windows = Self { limit, length_s, slides: rng.bool() };
+        setup.rules = vec![RuleText { name: setup.rules[0].name.clone(), ..windows.rule() }];
+        setup.begins_us += rng.u64(0..windows.length_ns() / 1_000);
+        setup.keeps_log = true;
+        clients[0].shape = Shape::for_a_count(asks, setup.pops, rng);
+        for client in clients {
+            (client.cost, client.is_mixed) = (1, false);
+        }
+        calendars::keep_the_stores_clock(faults);
+        windows
+    }
+
+    /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in all.
+    pub fn judge(self, world: &World, faults: &Schedule, end: u64) {
+        for key in 0..world.setup().keys {
+            let above = self.above(world, key);
+            if above > 0.0 {
+                let what = format!("client {key}: {above} admitted above {} in a window", self.limit);
+                world.label.violated("windows", end, &what);
+            }
+            let (admitted, ideally) = self.figures(world, key);
+            if faults.is_empty() && admitted < (LEAST * ideally).floor() {
+                let what = format!("client {key}: {admitted} admitted of {ideally}");
+                world.label.violated("windows", end, &what);
+            }
+        }
+    }
+
+    /// What the first client was admitted, and what it would ideally be admitted.
+    pub fn counted(self, world: &World) -> String {
+        let (admitted, ideally) = self.figures(world, 0);
+        format!("{admitted} of {ideally}")
+    }
+
+    fn rule(self) -> RuleText {
+        let Self { limit, length_s, slides } = self;
+        let algorithm = if slides { "sliding_window" } else { "fixed_window" };
+        let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
+        RuleText { rate: format!("{limit}/{length_s}s"), burst: 0, options, ..RuleText::default() }
+    }
+
+    fn length_ns(self) -> u64 {
+        u64::from(self.length_s) * SECOND_NS
+    }
+
+    /// By how many requests the weighed count of client `key` is above the limit, at the worst admission.
+    fn above(self, world: &World, key: u32) -> f64 {
+        let mut naive = Naive::new(self);
+        let admitted = logged(world, key).filter(|(_, logged)| logged.passed);
+        let above = admitted.map(|(at, _)| {
+            naive.count(at);
+            naive.above(at)
+        });
+        above.fold(0.0, f64::max)
+    }
+
+    /// Requests of client `key` that were admitted, and those that the naive model would admit.
+    fn figures(self, world: &World, key: u32) -> (f64, f64) {
+        let (mut naive, mut admitted, mut ideally) = (Naive::new(self), 0, 0);
+        for (at, logged) in logged(world, key) {
+            admitted += u32::from(logged.passed);
+            if naive.above(at) <= -1.0 {
+                naive.count(at);
+                ideally += 1;
+            }
+        }
+        (f64::from(admitted), f64::from(ideally))
+    }
+}
+
+/// What became of client `key`'s requests, and when by the store's clock, in nanoseconds since 1970.
+fn logged(world: &World, key: u32) -> impl Iterator<Item = (u64, &Logged)> {
+    let begins = world.setup().begins_us * 1_000 + WARM_UP_NS;
+    world.log.iter().filter(move |logged| logged.key == key).map(move |logged| (begins + logged.at, logged))
+}

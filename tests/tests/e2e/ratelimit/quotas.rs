@@ -1,0 +1,173 @@
+//! Envoy's own filter `rate_limit_quota`, as envoy/gateway/quotas.yaml sets it up: it decides by itself, and what it lets through
+//! is of one quota with what the other doors do.
+
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use weir_tests::client::{Ask, Client};
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::open_loop;
+use weir_tests::operator::Operator;
+use weir_tests::redis::Redis;
+use weir_tests::server::Server;
+use weir_tests::wait::until;
+
+use super::{Gateway, in_force, login, shipped};
+use crate::fleet::alone;
+use crate::plugin::{rule, rules, with};
+use crate::sync::synced;
+
+/// How long everybody asks: some of Envoy's reports, one in 5 s.
+const LASTS: Duration = Duration::from_secs(24);
+
+/// The filter and the cluster of envoy/gateway/quotas.yaml, for a gateway at `grpc`; the filter is changed by `change`.
+async fn edge(gateway: &Gateway, upstream: &Server, change: impl FnOnce(&mut Value)) -> Envoy {
+    let (manager, cluster) = shipped("quotas.yaml");
+    let mut filter = manager["http_filters"][0].clone();
+    change(&mut filter);
+    let setup = Setup::plain().upstream(upstream.address()).concurrency(2);
+    let setup = setup.before(filter).shipped_cluster(cluster, gateway.grpc);
+    let envoy = Envoy::start(setup).await;
+    envoy.stat_reaches("cluster.weir-sync-grpc.membership_healthy", 1).await;
+    envoy
+}
+
+/// Asks `/v1/check` so many times a second; says when it was let through, from `began` on.
+async fn checks(began: Instant, mut client: Client, asked: Value, per_second: u32) -> Vec<Duration> {
+    let ask = Ask::new(Method::POST, "/v1/check").header("content-type", "application/json");
+    let ask = ask.body(asked.to_string());
+    let (mut allowed, mut sent) = (Vec::new(), 0);
+    while began.elapsed() < LASTS {
+        if client.send(&ask).await.json()["decision"] == "allow" {
+            allowed.push(began.elapsed());
+        }
+        sent += 1;
+        sleep_until(began + Duration::from_secs(1) / per_second * sent).await;
+    }
+    allowed
+}
+
+/// Sends `ask` so many times a second; says when it was let through, from `began` on.
+async fn requests(began: Instant, mut client: Client, ask: Ask, per_second: u32) -> Vec<Duration> {
+    let run = open_loop(&mut client, &ask, per_second, LASTS).await;
+    run.tally.assert_only_decisions();
+    run.admitted_at.iter().map(|at| at.duration_since(began.into_std())).collect()
+}
+
+fn count(admitted: &[Duration]) -> f64 {
+    f64::from(u32::try_from(admitted.len()).expect("some hundreds"))
+}
+
+/// Panics if at some time more had been let through than `burst`, and `rate` a second.
+fn within(mut admitted: Vec<Duration>, rate: f64, burst: f64) {
+    admitted.sort_unstable();
+    for (index, at) in admitted.iter().enumerate() {
+        let (found, given) = (count(&admitted[..=index]), burst + rate * at.as_secs_f64());
+        assert!(found <= given, "{found} were admitted within {at:?}, {given:.1} at most");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_with_quotas_and_v1_check_share_a_bucket() {
+    const RATE: f64 = 20.0;
+    const BURST: f64 = 20.0;
+    let _alone = alone().await;
+    let gateway = Gateway::start("fra", "memory", &[]).await;
+    let per_key = with(rule("per-key", "20/s", 20), "key", json!([{"header": "x-api-key"}]));
+    Operator::of(&gateway.weir_sync).put_good(&rules([per_key])).await;
+    in_force(&gateway.weir_sync, &["gateway/fra"]).await;
+    let upstream = Server::obedient().await;
+    let envoy = edge(&gateway, &upstream, |_| {}).await;
+
+    let asked = json!({"headers": {"x-api-key": "alice"}});
+    let check = Client::of_port(gateway.weir_sync.address().port());
+    let began = Instant::now();
+    let (by_filter, by_check) = tokio::join!(
+        requests(began, envoy.client(), Ask::get("/").header("x-api-key", "alice"), 60),
+        checks(began, check, asked, 30),
+    );
+    println!(
+        "the filter {}, /v1/check {}, of {}",
+        by_filter.len(),
+        by_check.len(),
+        BURST + RATE * LASTS.as_secs_f64()
+    );
+    // What Envoy reports late counts late: a burst more, and what comes until the next report and a second.
+    within([by_filter.clone(), by_check.clone()].concat(), RATE, 2.0 * BURST + 6.0 * RATE);
+    let given = BURST + RATE * LASTS.as_secs_f64();
+    let (of_filter, of_check) = (count(&by_filter), count(&by_check));
+    assert!(of_filter + of_check >= 0.85 * given, "{of_filter} and {of_check} of {given}");
+    assert!(of_filter > 0.15 * given && of_check > 0.15 * given, "{of_filter} and {of_check} of {given}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_doors_share_a_strict_rule_to_the_token() {
+    const RATE: f64 = 10.0;
+    const BURST: f64 = 20.0;
+    const CLIENT: &str = "203.0.113.7";
+    let _alone = alone().await;
+    let redis = Redis::start().await;
+    let fra = Gateway::start("fra", &redis.url(), &[]).await;
+    let nyc = Gateway::start("nyc", &redis.url(), &[]).await;
+    let strict = with(rule("login", "10/s", 20), "strict", true.into());
+    let quota = rules([with(strict, "match", json!({"path": {"exact": "/login"}}))]);
+    Operator::of(&fra.weir_sync).put_good(&quota).await;
+    in_force(&fra.weir_sync, &["gateway/fra", "gateway/nyc"]).await;
+    let upstream = Server::obedient().await;
+    let by_quota = edge(&fra, &upstream, |filter| {
+        let settings =
+            &mut filter["typed_config"]["bucket_matchers"]["on_no_match"]["action"]["typed_config"];
+        settings["bucket_id_builder"]["bucket_id_builder"] =
+            json!({"remote_address": {"string_value": CLIENT}, "path": {"string_value": "/login"}});
+    })
+    .await;
+    let setup = Setup::with(synced(quota, "fra1")).node("fra1").cluster("weir-sync", fra.weir_sync.address());
+    let by_module = Envoy::start(setup).await;
+    by_module.counter_grows("weir.sync.answered", 4).await;
+
+    let asked = json!({"method": "POST", "path": "/login", "address": CLIENT});
+    let check = Client::of_port(nyc.weir_sync.address().port());
+    let began = Instant::now();
+    let (by_filter, by_module, by_check) = tokio::join!(
+        requests(began, by_quota.client(), login(CLIENT), 20),
+        requests(began, by_module.client(), login(CLIENT), 20),
+        checks(began, check, asked, 20),
+    );
+    println!("the filter {}, the module {}, /v1/check {}", by_filter.len(), by_module.len(), by_check.len());
+    within([by_filter.clone(), by_module.clone(), by_check.clone()].concat(), RATE, BURST);
+    let given = BURST + RATE * LASTS.as_secs_f64();
+    let all = count(&by_filter) + count(&by_module) + count(&by_check);
+    assert!(all >= 0.8 * given, "{all} of {given}");
+    // Their parts of a budget that all draw on differ, but none is left out.
+    for (door, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
+        assert!(count(&admitted) > 0.05 * given, "{door}: {} of {given}", admitted.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_weir_sync_an_assignment_holds_until_it_expires() {
+    let _alone = alone().await;
+    let mut gateway = Gateway::start("fra", "memory", &[]).await;
+    let slow = with(rule("per-key", "1/h", 1), "key", json!([{"header": "x-api-key"}]));
+    Operator::of(&gateway.weir_sync).put_good(&rules([slow])).await;
+    in_force(&gateway.weir_sync, &["gateway/fra"]).await;
+    let upstream = Server::obedient().await;
+    let envoy = edge(&gateway, &upstream, |_| {}).await;
+    let mut client = envoy.client();
+    let ask = Ask::get("/").header("x-api-key", "alice");
+    let mut send = async || client.send(&ask).await.status;
+    assert_eq!(send().await, 429, "nobody has counted the first one");
+    until("the one token", async || (send().await == 200).then_some(())).await;
+    gateway.weir_sync.end().await;
+    let ended = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(send().await, 429);
+    }
+    // Then `expired_assignment_behavior` has its say.
+    let lives =
+        until("the assignment to expire", async || (send().await == 200).then(|| ended.elapsed())).await;
+    println!("it expired after {lives:?}");
+    assert!((Duration::from_secs(8)..Duration::from_secs(25)).contains(&lives), "{lives:?}");
+}

@@ -1,0 +1,290 @@
+//! Quotas: what a client reports, and what it is told that it may do.
+
+use std::time::Duration;
+
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::timeout;
+use tonic::{Code, Status, Streaming};
+use weir_sync::gateway::proto::envoy::r#type::v3::TokenBucket;
+use weir_sync::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as Action;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+};
+use weir_tests::client::{Ask, Client};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::door::{DOMAIN, Door};
+
+/// Far above what an answer takes.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Long enough for an answer that must not come.
+const NOTHING_COMES: Duration = Duration::from_secs(2);
+
+/// A rule of each kind.
+fn rules() -> Value {
+    json!({
+        "deny": [{"path": {"exact": "/never"}}],
+        "rules": [
+            {"name": "per-user", "key": [{"header": "x-user"}], "rate": "10/s", "burst": 40},
+            {"name": "slow", "key": [{"header": "x-slow"}], "rate": "1/m", "burst": 2},
+            {"name": "exact", "key": [{"header": "x-exact"}], "rate": "1/h", "burst": 40, "strict": true},
+            {"name": "of-the-domain", "key": [{"header": "x-own"}], "rate": "5/s", "burst": 3,
+             "match": {"claims": [{"name": ["ratelimit", "domain"], "equals": DOMAIN},
+                                  {"name": ["ratelimit", "entries"], "equals": "plan,x-own"}]}},
+        ],
+    })
+}
+
+/// A client's stream.
+struct Talk {
+    reports: Sender<RateLimitQuotaUsageReports>,
+    answers: Streaming<RateLimitQuotaResponse>,
+}
+
+/// What a bucket is to do, in short.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Allow,
+    Deny,
+    /// The most, and what is refilled in so many seconds.
+    Bucket(u32, u32, i64),
+}
+
+impl Talk {
+    async fn begin(door: &Door) -> Self {
+        let mut client = door.quotas().await;
+        let (reports, said) = channel(16);
+        let said = unfold(said, async |mut said| Some((said.recv().await?, said)));
+        let answers = client.stream_rate_limit_quotas(said).await.expect("a stream").into_inner();
+        Self { reports, answers }
+    }
+
+    async fn report(&self, domain: &str, usages: Vec<BucketQuotaUsage>) {
+        let reports = RateLimitQuotaUsageReports { domain: domain.into(), bucket_quota_usages: usages };
+        self.reports.send(reports).await.expect("a stream that is open");
+    }
+
+    /// The next answer, or what was wrong.
+    async fn answer(&mut self) -> Result<Option<RateLimitQuotaResponse>, Status> {
+        timeout(DEADLINE, self.answers.message()).await.expect("an answer in time")
+    }
+
+    /// What the next answer says, all for this bucket, with the same time to live.
+    async fn told(&mut self, bucket: &[(&str, &str)]) -> Vec<Told> {
+        let answer = self.answer().await.expect("an answer").expect("a stream that is open");
+        let told = answer.bucket_action.into_iter().map(|action| {
+            assert_eq!(action.bucket_id, Some(id(bucket)));
+            let Some(Action::QuotaAssignmentAction(assigned)) = action.bucket_action else {
+                panic!("{action:?}")
+            };
+            assert_eq!(
+                assigned.assignment_time_to_live.map(|lives| (lives.seconds, lives.nanos)),
+                Some((20, 0))
+            );
+            match assigned.rate_limit_strategy.and_then(|it| it.strategy).expect("a strategy") {
+                Strategy::BlanketRule(rule) if rule == i32::from(BlanketRule::AllowAll) => Told::Allow,
+                Strategy::BlanketRule(_) => Told::Deny,
+                Strategy::TokenBucket(TokenBucket { max_tokens, tokens_per_fill, fill_interval }) => {
+                    let interval = fill_interval.expect("an interval");
+                    assert_eq!(interval.nanos, 0, "Envoy counts in whole seconds");
+                    Told::Bucket(max_tokens, tokens_per_fill.expect("tokens"), interval.seconds)
+                }
+            }
+        });
+        told.collect()
+    }
+}
+
+fn id(bucket: &[(&str, &str)]) -> BucketId {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    BucketId { bucket: bucket.iter().map(pair).collect() }
+}
+
+/// What a bucket was asked for in so many seconds.
+fn usage(bucket: &[(&str, &str)], seconds: i64, admitted: u64, refused: u64) -> BucketQuotaUsage {
+    BucketQuotaUsage {
+        bucket_id: Some(id(bucket)),
+        time_elapsed: Some(prost_types::Duration { seconds, nanos: 0 }),
+        num_requests_allowed: admitted,
+        num_requests_denied: refused,
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_is_told_what_its_rule_allows() {
+    let door = Door::open("memory", &rules()).await;
+    for (bucket, expected) in [
+        (vec![("x-user", "ada")], vec![Told::Bucket(40, 10_000, 1_000)]),
+        // Slow ones and strict ones: a token that was let through before, in a bucket that has the next in a year.
+        (vec![("x-slow", "ada")], vec![Told::Deny, Told::Bucket(1, 1, 31_536_000)]),
+        (vec![("x-own", "ada"), ("plan", "free")], vec![Told::Bucket(3, 5_000, 1_000)]),
+        // Another list of entries, and no rule: no quota.
+        (vec![("x-own", "ada")], vec![Told::Allow]),
+        (vec![("path", "/never"), ("x-user", "ada")], vec![Told::Deny]),
+        (vec![("x-exact", "ada")], vec![Told::Deny, Told::Bucket(1, 1, 31_536_000)]),
+    ] {
+        let mut talk = Talk::begin(&door).await;
+        talk.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
+        assert_eq!(talk.told(&bucket).await, expected, "{bucket:?}");
+    }
+}
+
+#[tokio::test]
+async fn clients_have_parts_of_one_quota() {
+    let door = Door::open("memory", &rules()).await;
+    let bucket = [("x-user", "ada")];
+    let mut one = Talk::begin(&door).await;
+    one.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
+    assert_eq!(one.told(&bucket).await, [Told::Bucket(40, 10_000, 1_000)]);
+    let mut other = Talk::begin(&door).await;
+    other.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
+    let Told::Bucket(20, refill, 1_000) = other.told(&bucket).await[0] else { panic!("half of the burst") };
+    assert!((4_500..=5_500).contains(&refill), "{refill}");
+    let Told::Bucket(20, refill, 1_000) = one.told(&bucket).await[0] else { panic!("half of the burst") };
+    assert!((4_500..=5_500).contains(&refill), "{refill}");
+    drop(other);
+    until("the whole of it again", async || {
+        (one.told(&bucket).await == [Told::Bucket(40, 10_000, 1_000)]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_reported_counts_in_the_budget() {
+    let door = Door::open("memory", &rules()).await;
+    let bucket = [("x-user", "ada")];
+    let mut talk = Talk::begin(&door).await;
+    // It let 100 through in five seconds, as it knew of no limit.
+    talk.report(DOMAIN, vec![usage(&bucket, 5, 100, 0)]).await;
+    let mut client = Client::of_port(door.weir_sync.address().port());
+    let ask = Ask::new(hyper::Method::POST, "/v1/check").header("content-type", "application/json");
+    let ask = ask.header("authorization", &format!("Bearer {}", crate::door::TOKEN_OF_CHECKS));
+    let ask = ask.body(json!({"headers": {"x-user": "ada"}, "peek": true}).to_string());
+    until("the checks to have little left", async || {
+        let answer = client.send(&ask).await.json();
+        (answer["decision"] == "limit" || answer["remaining"].as_u64() < Some(5)).then_some(())
+    })
+    .await;
+    // More than the quota is asked for, so it gets what is there, less what it had.
+    let told = until("a lower rate", async || match talk.told(&bucket).await[..] {
+        [Told::Bucket(_, refill, 1_000)] => (refill < 9_500).then_some(refill),
+        ref other => panic!("{other:?}"),
+    })
+    .await;
+    assert!(told >= 2_000, "{told}");
+    let page = client.send(&Ask::get("/metrics")).await.text();
+    for row in [
+        "weir_sync_gateway_quota_streams{region=\"fra\"} 1",
+        "weir_sync_gateway_quota_buckets{region=\"fra\"} 1",
+        "weir_sync_gateway_checks_total{region=\"fra\",door=\"quota\",decision=\"allow\"} 100",
+    ] {
+        assert!(page.contains(row), "{row} in {page}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_with_its_place() {
+    let door = Door::open("memory", &rules()).await;
+    let good = || usage(&[("x-user", "ada")], 0, 1, 0);
+    let nameless = BucketQuotaUsage { bucket_id: None, ..good() };
+    let refusals = [
+        (
+            "",
+            vec![good()],
+            Code::InvalidArgument,
+            "domain: expected a text in the first message of a stream, found none",
+        ),
+        (
+            DOMAIN,
+            vec![good(), nameless],
+            Code::InvalidArgument,
+            "bucket_quota_usages[1].bucket_id: expected a bucket with at least one pair",
+        ),
+        (
+            DOMAIN,
+            vec![usage(&[("x-user", "ada")], -5, 1, 0)],
+            Code::InvalidArgument,
+            "bucket_quota_usages[0].time_elapsed: expected no time before now, found -5 s",
+        ),
+    ];
+    for (domain, usages, code, expected) in refusals {
+        let mut talk = Talk::begin(&door).await;
+        talk.report(domain, usages).await;
+        let refused = loop {
+            if let Err(refused) = talk.answer().await {
+                break refused;
+            }
+        };
+        assert_eq!((refused.code(), refused.message()), (code, expected));
+    }
+    let mut talk = Talk::begin(&door).await;
+    talk.report(DOMAIN, vec![good()]).await;
+    talk.answer().await.expect("an answer");
+    // No domain is the one before.
+    talk.report("", vec![good()]).await;
+    talk.report("another", vec![good()]).await;
+    let refused = loop {
+        if let Err(refused) = talk.answer().await {
+            break refused;
+        }
+    };
+    let expected = "domain: expected `shop` as before, found `another`";
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
+}
+
+#[tokio::test]
+async fn a_bucket_that_cannot_be_counted_leaves_the_others() {
+    let door = Door::open("memory", &rules()).await;
+    let (good, bad) = ([("x-user", "ada")], [("remote_address", "nowhere"), ("a", "b")]);
+    let mut talk = Talk::begin(&door).await;
+    talk.report(DOMAIN, vec![usage(&bad, 0, 2, 1), usage(&good, 0, 0, 1)]).await;
+    assert_eq!(talk.told(&good).await, [Told::Bucket(40, 10_000, 1_000)]);
+    let page = Client::of_port(door.weir_sync.address().port()).send(&Ask::get("/metrics")).await.text();
+    let row = "weir_sync_gateway_checks_total{region=\"fra\",door=\"quota\",decision=\"deny\"} 3";
+    assert!(page.contains(row), "{page}");
+}
+
+#[tokio::test]
+async fn a_stream_needs_a_token() {
+    let door = Door::open("memory", &rules()).await;
+    for token in [None, Some("another-token-of-the-tests")] {
+        let mut client = door.quotas_with(token).await;
+        let never = futures_util::stream::pending::<RateLimitQuotaUsageReports>();
+        let refused = client.stream_rate_limit_quotas(never).await.expect_err("no token");
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+}
+
+#[tokio::test]
+async fn streams_end_when_it_drains() {
+    let mut door = Door::open("memory", &rules()).await;
+    let mut talk = Talk::begin(&door).await;
+    talk.report(DOMAIN, vec![usage(&[("x-user", "ada")], 0, 1, 0)]).await;
+    talk.answer().await.expect("an answer");
+    let ended = async {
+        let refused = loop {
+            if let Err(refused) = talk.answer().await {
+                break refused;
+            }
+        };
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        assert_eq!(refused.message(), "this weir-sync is stopping: expected another one to be asked");
+    };
+    tokio::join!(door.weir_sync.end(), ended);
+}
+
+#[tokio::test]
+async fn a_strict_rule_without_its_store_is_told_nothing() {
+    let mut redis = Redis::start().await;
+    let door = Door::open(&redis.url(), &rules()).await;
+    redis.kill();
+    let mut talk = Talk::begin(&door).await;
+    talk.report(DOMAIN, vec![usage(&[("x-exact", "ada")], 0, 0, 1)]).await;
+    let answer = timeout(NOTHING_COMES, talk.answers.message()).await;
+    assert!(answer.is_err(), "{answer:?}");
+}
