@@ -8,6 +8,7 @@ ENVOY_DIR = os.path.join(TOOLS, "envoy")
 ENVOY = os.path.join(ENVOY_DIR, "envoy", "_bin", "envoy")
 ENVOY_REQUIREMENTS = os.path.join(ROOT, "envoy", "requirements.txt")
 PROMETHEUS_CLIENT_DIR = os.path.join(TOOLS, "prometheus-client")
+PROMETHEUS_DIR = os.path.join(TOOLS, "prometheus")
 TEST_REQUIREMENTS = os.path.join(ROOT, "tests", "requirements.txt")
 LOCK = os.path.join(ROOT, "Cargo.lock")
 # A relative folder is meant from the project's root, where make runs cargo.

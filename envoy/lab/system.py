@@ -1,17 +1,19 @@
 """Running the programs of the system, and its package manager."""
 
+import glob
 import os
 import shutil
 import subprocess
+import tempfile
 
 import paths
 from problem import Problem, say
 
 
-def run(command, env=None):
+def run(command, env=None, cwd=paths.ROOT):
     """Run `command` in the project with its output shown; returns its exit status."""
     try:
-        return subprocess.run(command, cwd=paths.ROOT, env=env, check=False).returncode
+        return subprocess.run(command, cwd=cwd, env=env, check=False).returncode
     except OSError as error:
         raise Problem(f"{command[0]} cannot be run: {error}.") from error
 
@@ -31,6 +33,31 @@ def succeeds(command):
         return subprocess.run(command, cwd=paths.ROOT, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
+
+
+def apt_unpack(package, names, folder):
+    """Put the programs `names` of a Debian package into `folder`, without installing it: no service starts."""
+    missing = f"{' and '.join(names)} cannot be unpacked: install {package}, then try again."
+    apt = shutil.which("apt-get")
+    if not apt or not shutil.which("dpkg-deb"):
+        raise Problem(missing)
+    # Root may read what it downloads.
+    download = [apt, "-o", "APT::Sandbox::User=root", "download", package]
+    update = [apt, "update"] if os.geteuid() == 0 else ["sudo", "-n", apt, "update"]
+    os.makedirs(paths.TOOLS, exist_ok=True)
+    # Into a folder beside, then moved: an interrupted download leaves nothing half there.
+    with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="package-") as beside:
+        if run(download, cwd=beside) != 0 and (run(update) != 0 or run(download, cwd=beside) != 0):
+            raise Problem(f"apt-get could not download {package} (its reason is above): it needs a network once.")
+        (archive,) = glob.glob(os.path.join(beside, "*.deb"))
+        if run(["dpkg-deb", "--extract", archive, os.path.join(beside, "all")]) != 0:
+            raise Problem(missing)
+        fresh = os.path.join(beside, "fresh")
+        os.mkdir(fresh)
+        for name in names:
+            os.rename(os.path.join(beside, "all", "usr", "bin", name), os.path.join(fresh, name))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(fresh, folder)
 
 
 def apt_install(package, what):

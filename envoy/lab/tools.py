@@ -89,6 +89,21 @@ def _prometheus_client():
         )
 
 
+def _prometheus():
+    names = ("promtool", "prometheus")
+    if all(system.succeeds([os.path.join(paths.PROMETHEUS_DIR, name), "--version"]) for name in names):
+        return
+    found = [shutil.which(name) for name in names]
+    if all(found):
+        shutil.rmtree(paths.PROMETHEUS_DIR, ignore_errors=True)
+        os.makedirs(paths.PROMETHEUS_DIR)
+        for name, program in zip(names, found):
+            os.symlink(program, os.path.join(paths.PROMETHEUS_DIR, name))
+        return
+    say("unpacking Prometheus and promtool, of Debian's package prometheus, into .tools/prometheus")
+    system.apt_unpack("prometheus", names, paths.PROMETHEUS_DIR)
+
+
 def _install_wheels(requirements, folder, options=()):
     """Installs what `requirements` locks into `folder`, in place of what was there; whether pip could."""
     pip = _pip()
@@ -184,6 +199,7 @@ _INSTALLERS = {
     "envoy": _envoy,
     "redis": _redis,
     "prometheus-client": _prometheus_client,
+    "prometheus": _prometheus,
     "node": _node,
     "valgrind": _valgrind,
     "wasm-bindgen": _wasm_bindgen,

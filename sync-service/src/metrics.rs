@@ -19,6 +19,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use weir_wire::messages::Version;
 
+use crate::store::StoreError;
+
 /// A number that goes up and down and may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
@@ -40,6 +42,11 @@ pub struct Outcome {
     pub outcome: &'static str,
 }
 
+impl Outcome {
+    /// Every outcome.
+    const ALL: [&str; 4] = ["answered", "unsettled", "malformed", "forbidden"];
+}
+
 /// Which version of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Wire {
@@ -50,7 +57,7 @@ pub struct Wire {
 /// What went wrong with the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Kind {
-    /// `unreachable`, `slow`, `refused` or `nonsense`.
+    /// One of [`StoreError::KINDS`].
     pub kind: &'static str,
 }
 
@@ -236,7 +243,34 @@ impl Metrics {
         let built = [("version", env!("CARGO_PKG_VERSION").into()), ("wire", wire)];
         let help = "Which weir-sync this is, and which messages it speaks";
         own.register("build", help, Info::new(Vec::from(built)));
-        (Self::register(own), registry)
+        let metrics = Self::register(own);
+        // Rows that an operator waits for begin at zero: Prometheus sees no increase in a row's first sample.
+        for outcome in Outcome::ALL {
+            let _ = metrics.reports.get_or_create(&Outcome { outcome });
+        }
+        for kind in StoreError::KINDS {
+            let _ = metrics.store_errors.get_or_create(&Kind { kind });
+        }
+        (metrics, registry)
+    }
+
+    /// A page's source with a row of every metric, for those who look for a metric by its name.
+    pub fn sample(region: &str) -> Registry {
+        let (metrics, registry) = Self::new(region);
+        let of_rule = OfRule { rule: "login".to_owned() };
+        metrics.count_wire(Version::Latest);
+        let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
+        metrics.count_use("fra-2026");
+        metrics.count_check("http", "allow");
+        let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
+        for of_gateway in metrics.of_gateway() {
+            let _ = of_gateway.get_or_create(&of_rule);
+        }
+        let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
+        for by_rule in metrics.by_rule() {
+            let _ = by_rule.get_or_create(&of_rule);
+        }
+        registry
     }
 
     /// Counts a report.
@@ -306,26 +340,20 @@ mod tests {
 
     #[test]
     fn the_page_for_operators_names_every_metric_and_no_other() {
-        let (metrics, registry) = Metrics::new("eu");
-        // One that has labels is shown once it has some.
-        let _ = metrics.reports.get_or_create(&Outcome { outcome: "answered" });
-        metrics.count_wire(Version::Latest);
-        let _ = metrics.store_errors.get_or_create(&Kind { kind: "slow" });
-        let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
-        metrics.count_use("fra-2026");
-        metrics.count_check("http", "allow");
-        let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
-        for of_gateway in metrics.of_gateway() {
-            let _ = of_gateway.get_or_create(&OfRule { rule: "login".to_owned() });
-        }
-        let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
-        for by_rule in metrics.by_rule() {
-            let _ = by_rule.get_or_create(&OfRule { rule: "login".to_owned() });
-        }
-        let text = page::write(&registry, Format::OpenMetrics);
+        let text = page::write(&Metrics::sample("eu"), Format::OpenMetrics);
         let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let registered: BTreeSet<String> = kinds.map(str::to_owned).collect();
         assert!(registered.len() > 25, "{text}");
         assert_eq!(named(PAGE), registered);
+    }
+    #[test]
+    fn what_goes_wrong_with_reports_and_the_store_is_counted_from_zero() {
+        let page = page::write(&Metrics::new("eu").1, Format::Text);
+        for row in [
+            r#"store_errors_total{region="eu",kind="full"} 0"#,
+            r#"reports_total{region="eu",outcome="malformed"} 0"#,
+        ] {
+            assert!(page.contains(&format!("weir_sync_{row}\n")), "no {row} in {page}");
+        }
     }
 }

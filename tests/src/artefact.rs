@@ -50,6 +50,11 @@ pub fn envoy() -> PathBuf {
     find("WEIR_ENVOY", &[tools.join("envoy/_bin/envoy"), tools.join("bin/envoy")], "tools")
 }
 
+/// Prometheus's program for checks: `WEIR_PROMTOOL`, else the one in the project's tools folder.
+pub fn promtool() -> PathBuf {
+    find("WEIR_PROMTOOL", &[workspace().join(".tools/prometheus/promtool")], "tools")
+}
+
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));

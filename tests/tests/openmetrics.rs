@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use weir_sync::metrics::Metrics;
+use weir_sync::metrics::page::{self, Format};
 use weir_tests::artefact;
 use weir_tests::client::{Ask, Client};
 use weir_tests::weir_sync::{TOKEN, WeirSync};
@@ -20,6 +22,12 @@ for family in parser.text_string_to_metric_families(sys.stdin.read()):
     assert all(sample.labels['region'] == 'fra' for sample in family.samples), family.samples
     print(family.name, family.type)
 ";
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What Prometheus 2 asks for.
+const OF_PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0,\
+    application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
 /// A POP's report of one key that is far in debt.
 fn report() -> Report {
@@ -46,22 +54,30 @@ fn report() -> Report {
     }
 }
 
+/// What a program that reads `page` prints; none of them has anything to complain about.
+fn reads(mut program: Command, page: &str) -> String {
+    let mut running =
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    running.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{program:?}: {}\n{page}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// The families that `parser` finds in `page`.
 fn parsed(parser: &str, page: &str) -> Vec<String> {
     let tools = artefact::workspace().join(".tools/prometheus-client");
     assert!(tools.is_dir(), "there is no {}: run `make tools`", tools.display());
-    let mut python = Command::new("python3")
-        .args(["-B", "-c", PARSE, parser])
-        .env("PYTHONPATH", tools)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    python.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let output = python.wait_with_output().unwrap();
-    assert!(output.status.success(), "{parser}: {}\n{page}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    let mut python = Command::new("python3");
+    python.args(["-B", "-c", PARSE, parser]).env("PYTHONPATH", tools);
+    reads(python, page).lines().map(str::to_owned).collect()
+}
+
+/// Prometheus's own program finds nothing wrong with the metrics' names, kinds and help.
+fn promtool_takes(page: &str) {
+    let mut promtool = Command::new(artefact::promtool());
+    promtool.args(["check", "metrics"]);
+    assert_eq!(reads(promtool, page), "");
 }
 
 #[tokio::test]
@@ -77,16 +93,18 @@ async fn prometheus_own_parsers_take_both_forms_of_the_page() {
     assert_eq!(client.send(&post(report().encode())).await.status, 200);
     assert_eq!(client.send(&post(vec![9])).await.status, 400);
     for (accept, content_type, parser) in [
-        (
-            "application/openmetrics-text",
-            "application/openmetrics-text",
-            "prometheus_client.openmetrics.parser",
-        ),
-        ("text/plain", "text/plain; version=0.0.4", "prometheus_client.parser"),
+        ("application/openmetrics-text", OPEN_METRICS, "prometheus_client.openmetrics.parser"),
+        (OF_PROMETHEUS, OPEN_METRICS, "prometheus_client.openmetrics.parser"),
+        ("text/plain", TEXT, "prometheus_client.parser"),
+        ("*/*", TEXT, "prometheus_client.parser"),
     ] {
         let answer = client.send(&Ask::get("/metrics").header("accept", accept)).await;
-        assert!(answer.header("content-type").starts_with(content_type), "{answer:?}");
-        let families = parsed(parser, &answer.text());
+        assert_eq!(answer.header("content-type"), content_type, "{accept}");
+        let page = answer.text();
+        if content_type == TEXT {
+            promtool_takes(&page);
+        }
+        let families = parsed(parser, &page);
         for family in [
             "weir_sync_reports counter",
             "weir_sync_http_errors counter",
@@ -99,5 +117,19 @@ async fn prometheus_own_parsers_take_both_forms_of_the_page() {
             assert!(families.iter().any(|known| known == family), "no {family} in {families:?}");
         }
         assert!(families.iter().any(|known| known.starts_with("weir_sync_build")), "{families:?}");
+    }
+}
+
+#[test]
+fn prometheus_own_parsers_take_every_metric_that_there_is() {
+    let registry = Metrics::sample("fra");
+    promtool_takes(&page::write(&registry, Format::Text));
+    for (format, parser) in [
+        (Format::OpenMetrics, "prometheus_client.openmetrics.parser"),
+        (Format::Text, "prometheus_client.parser"),
+    ] {
+        let page = page::write(&registry, format);
+        let families = page.lines().filter(|line| line.starts_with("# TYPE ")).count();
+        assert_eq!(parsed(parser, &page).len(), families, "{page}");
     }
 }

@@ -138,6 +138,9 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Every kind.
+    pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "nonsense"];
+
     /// The error's kind, as a metric's label.
     pub fn kind(&self) -> &'static str {
         match self {
