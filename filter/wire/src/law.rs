@@ -26,6 +26,9 @@ pub enum Law {
     /// Each place when its request ends: the budget counts requests in flight, each for so many seconds at most, 1 to
     /// [`LENGTH_S_MAX`]. A POP says of a place that it gives back that it is spent.
     InFlight(u32),
+    /// At the quota's rate, but as turns in a queue: a token is a turn, which comes when those before it are over. A draw
+    /// gives all that a request wants or nothing, and says when it comes. It is spent by that; nothing is leased ahead.
+    Turns,
 }
 
 impl Law {
@@ -33,8 +36,13 @@ impl Law {
     pub const fn windows(self) -> Option<Calendar> {
         match self {
             Self::Window(calendar) | Self::Sliding(calendar) => Some(calendar),
-            Self::Steady | Self::Log(_) | Self::InFlight(_) => None,
+            Self::Steady | Self::Log(_) | Self::InFlight(_) | Self::Turns => None,
         }
+    }
+
+    /// Whether tokens come back at the quota's rate.
+    pub const fn is_by_rate(self) -> bool {
+        matches!(self, Self::Steady | Self::Turns)
     }
 
     /// Whether nothing comes back before a window ends.
@@ -47,7 +55,7 @@ impl Law {
         match self {
             Self::Log(length_s) => Some(length_s as u64 * 1_000_000),
             Self::InFlight(_) => Some(0),
-            Self::Steady | Self::Window(_) | Self::Sliding(_) => None,
+            Self::Steady | Self::Window(_) | Self::Sliding(_) | Self::Turns => None,
         }
     }
 
@@ -64,7 +72,7 @@ impl Law {
     /// Whether it keeps to its bounds.
     pub fn is_valid(self) -> bool {
         match self {
-            Self::Steady => true,
+            Self::Steady | Self::Turns => true,
             Self::Window(calendar) => calendar.is_valid(),
             Self::Sliding(calendar) => calendar.is_valid() && calendar.even().is_some(),
             Self::Log(length_s) | Self::InFlight(length_s) => length_s > 0 && length_s <= LENGTH_S_MAX,
@@ -95,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_is_no_law_is_not_read_as_one() {
-        for bytes in [&[5, 0][..], &[3], &[4], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
+        for bytes in [&[6, 0][..], &[3], &[4], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
             assert!(postcard::from_bytes::<Law>(bytes).is_err(), "{bytes:?}");
         }
     }

@@ -56,6 +56,13 @@
 //! look at the one that was debited last. It was spent after that, so all the others, which were spent less than a length
 //! before that or later, counted then. And no debit makes more count than the burst.
 //!
+//! *Nor do two turns overlap.* Under [`Law::Turns`] nothing is leased: what a draw gives is spent, and on no record but the
+//! deficit, which is how long all turns that were given still take. A draw gives the time after that, and time lowers the
+//! deficit by itself. So turns follow one another by the budget's clock, whoever gets them, and none begins later than the
+//! queue is long. A turn is counted from when its answer arrives, so no request goes on before its turn. The answer may take
+//! as long as it is waited for, and the next one less; so two requests may go on closer to one another than their turns, by
+//! that much. A turn that is not used passes: an answer that is lost, or a draw that is made twice, lets fewer through.
+//!
 //! *Whose window.* The store's clock says which window it is, so all agree. Where windows are of one length, it says when
 //! they end, too. Where months begin, the weir-sync that draws looks up, and its clock may differ: of the boundaries
 //! that it names, the first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A
@@ -66,6 +73,7 @@
 mod draw;
 mod log;
 pub mod sliding;
+mod turns;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -222,7 +230,7 @@ impl Escrow {
     /// Refills up to `now_us` by the law of `draw`; returns what a lease is then, if any can be given.
     fn refill(&mut self, now_us: u64, draw: &Draw) -> Option<Lease> {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
-        if draw.law == Law::Steady {
+        if draw.law.is_by_rate() {
             self.refill_steadily(now_us, draw.token_ns());
         } else if let Some(counts_us) = draw.law.counts_us() {
             self.refill_one_by_one(now_us, counts_us);
@@ -325,6 +333,9 @@ impl Escrow {
         claim: Claim,
         lease: Option<Lease>,
     ) -> (Leased, u64) {
+        if draw.law == Law::Turns {
+            return self.take_turn(draw, claim, lease);
+        }
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
                 return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
@@ -366,7 +377,7 @@ impl Escrow {
     /// tokens that they may give back.
     fn wait_us(&self, now_us: u64, holder: &Holder, draw: &Draw) -> u64 {
         let refill_us = match draw.law {
-            Law::Steady => {
+            Law::Steady | Law::Turns => {
                 let lacking_ns = self.deficit_ns.saturating_add(draw.token_ns());
                 lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
             }

@@ -15,7 +15,7 @@
 -- ARGV[4]   tokens that the full budget holds
 -- ARGV[5]   for how long a POP may spend what it is given, in microseconds
 -- ARGV[6]   for how long that counts as outstanding
--- ARGV[7]   the law of refill: 'steady', 'window', 'sliding' or 'log'
+-- ARGV[7]   the law of refill: 'steady', 'window', 'sliding', 'log' or 'turns', which refills steadily, too, and leases nothing
 -- ARGV[8]   how long windows are at most, in microseconds; of a log, for how long a token counts once it is spent
 --           (0 for requests in flight: a place is free once its POP says that it is spent)
 -- ARGV[9]   how long after 1970 began one of them begins, in microseconds; -1 if they are not of one length
@@ -29,8 +29,8 @@
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left (of a window),
---            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all},
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left (by any law but the steady one),
+--            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all; or for the turn that it got},
 --            {milliseconds to spend it in per claim}};
 --            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
 --
@@ -39,7 +39,8 @@
 local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local leased_us, held_us = tonumber(ARGV[5]), tonumber(ARGV[6])
-local is_steady, is_sliding, is_log = ARGV[7] == 'steady', ARGV[7] == 'sliding', ARGV[7] == 'log'
+local is_turns, is_sliding, is_log = ARGV[7] == 'turns', ARGV[7] == 'sliding', ARGV[7] == 'log'
+local is_steady = is_turns or ARGV[7] == 'steady'
 local longest_us, phase = tonumber(ARGV[8]), tonumber(ARGV[9])
 local ask_again_us, window_kept_us = tonumber(ARGV[13]), tonumber(ARGV[14])
 local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 5, #ARGV - 3, -1
@@ -423,6 +424,28 @@ local function debit(tokens)
   deficit_ns = deficit_ns % 1000
 end
 
+-- A time in whole microseconds.
+local function rounded_up(us, ns)
+  return us + math.ceil(ns / 1000)
+end
+
+-- Gives a turn as long as all tokens that are wanted, after all turns that were given before, if there are places for it.
+-- Answers as below; on no record but what is lacking. A claim that wants nothing is told when a turn would come.
+local function take_turn(spent, ahead)
+  if lease_ms == 0 or spent > 0 then
+    return REFUSED, 0, 0
+  end
+  local begins_us, begins_ns = deficit_us, deficit_ns
+  debit(ahead)
+  if ahead > 0 and longer(deficit_us, deficit_ns, full_us, full_ns) then
+    local wait_us = rounded_up(deficit_us - full_us, deficit_ns - full_ns)
+    deficit_us, deficit_ns = begins_us, begins_ns
+    return 0, math.ceil(wait_us / 1000), lease_ms
+  end
+  given = given + ahead
+  return ahead, math.ceil(rounded_up(begins_us, begins_ns) / 1000), lease_ms
+end
+
 -- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever is left. Returns how much.
 local function overdraw(field, holder, spent)
   local unspent = holder[3] > now and holder[1] - holder[2] or 0
@@ -445,6 +468,9 @@ end
 
 -- Answers one claim: all that was debited for its epoch, how long to wait for more, and for how long it may be spent.
 local function answer(field, spent, ahead, hold_us, hold_until_us)
+  if is_turns then
+    return take_turn(spent, ahead)
+  end
   local known = holders[field]
   local is_settled = known and hold_us > 0 and ahead == 0 and now - known[3] < ENDED_KEPT_US
   if is_settled and spent > known[1] and not is_over(known) then
@@ -491,7 +517,7 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
     if is_log then
       wait_us = (first_of_log(1) or now + ask_again_us) - now
     elseif is_steady then
-      wait_us = deficit_us + token_us - full_us + math.ceil((deficit_ns + token_ns - full_ns) / 1000)
+      wait_us = rounded_up(deficit_us + token_us - full_us, deficit_ns + token_ns - full_ns)
     end
     if outstanding > holder[1] - holder[2] then
       wait_us = math.min(wait_us, ask_again_us)
@@ -540,4 +566,4 @@ if not head.is_new or is_lost or given > 0 then
   redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
 end
 local counts_us = is_sliding and deficit_us + weighed(math.max(0, end_us - now)) or deficit_us
-return {counts_us, deficit_ns, outstanding, given, now, is_steady and 0 or level(), answers, waits, leases}
+return {counts_us, deficit_ns, outstanding, given, now, (not is_steady or is_turns) and level() or 0, answers, waits, leases}

@@ -128,9 +128,10 @@ async fn a_draw_is_the_same_to_both() {
             Law::Sliding(Calendar::Day),
             Law::Log(1),
             Law::InFlight(1),
+            Law::Turns,
         ];
         for n in 0..DRAWS {
-            let (key, quota) = (random.below(6), random.pick(&[slow(), quick()]));
+            let (key, quota) = (random.below(7), random.pick(&[slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
             let lease_us = random.pick(&[1_000, 4_000, 30_000]);
             let claim = |_| Claim::of(random.below(4), random.below(3), random.pick(&[0, 1, 3, 30]));
@@ -231,6 +232,7 @@ fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &Draw) {
         Law::Window(_) => "window",
         Law::Sliding(_) => "sliding",
         Law::Log(_) | Law::InFlight(_) => "log",
+        Law::Turns => "turns",
     });
     let even = draw.law.windows().and_then(Calendar::even);
     let (length_s, phase_us) =

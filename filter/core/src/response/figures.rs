@@ -42,7 +42,7 @@ pub fn window_s(rule: &Rule) -> Option<u64> {
         Law::Window(calendar) | Law::Sliding(calendar) => Some(calendar.nominal_s()),
         Law::Log(length_s) => Some(u64::from(length_s)),
         Law::InFlight(_) => None,
-        Law::Steady => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
+        Law::Steady | Law::Turns => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
     }
 }
 

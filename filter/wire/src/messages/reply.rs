@@ -124,9 +124,9 @@ pub struct Leased {
     /// How long they may be spent, in milliseconds from when the report was made.
     pub lease_ms: u32,
     /// If fewer tokens were debited than wanted: how long after the answer there may be more, in
-    /// milliseconds; 0 if unknown.
+    /// milliseconds; 0 if unknown. Of a turn that is given: how long after the answer it comes.
     pub wait_ms: u64,
-    /// What the budget has left, if it goes by windows.
+    /// What the budget has left, if it does not refill steadily.
     pub left: u32,
 }
 

@@ -20,7 +20,7 @@ pub const HELD_US_MAX: u64 = HELD_MS_MAX as u64 * 1_000;
 /// A lease lasts longer for the budget than for the POP by one part in this many: the POP's clock may be slower by so
 /// much.
 pub const DRIFT_PART: u64 = 64;
-/// What a token is worth under any law but the steady one, in nanoseconds of refill, though none comes.
+/// What a token is worth under any law by which none refills, in nanoseconds of refill.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
 /// How soon to ask again for tokens that others hold and may give back, in microseconds, at least and at most: a minute for
@@ -73,8 +73,8 @@ pub struct Claim {
 /// What a strict budget is after a draw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Nanoseconds of refill until full; under a law of windows, what the tokens that count would
-    /// take at the quota's rate.
+    /// Nanoseconds of refill until full, under the law of turns until the last turn is over; under a law of windows, what
+    /// the tokens that count would take at the quota's rate.
     pub deficit_ns: u64,
     /// Tokens leased and not known to be spent.
     pub outstanding: u64,
@@ -106,12 +106,12 @@ impl Draw {
 
     /// What a token is worth by the law, in nanoseconds of refill.
     pub fn token_ns(&self) -> u64 {
-        if self.law == Law::Steady { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
+        if self.law.is_by_rate() { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
     }
 
     /// What [`Drawn::deficit_ns`] says of a budget that is `deficit_ns` from full by its law.
     pub fn told_ns(&self, deficit_ns: u64) -> u64 {
-        if self.law == Law::Steady {
+        if self.law.is_by_rate() {
             return deficit_ns;
         }
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())

@@ -41,6 +41,9 @@ pub fn allowance(rule: &Rule) -> String {
     };
     match rule.sharing.law {
         Law::Steady => {}
+        Law::Turns => {
+            return turns(rule, &format!("{}, one after the other over the whole fleet", rate()));
+        }
         Law::InFlight(expires_s) => {
             let expires = article(&span(u64::from(expires_s) * SECOND_NS));
             return format!(
@@ -78,19 +81,23 @@ pub fn allowance(rule: &Rule) -> String {
         Algorithm::SlidingLog(log) => {
             format!("{limit} in any {}, to the letter", span(log.window().length_ns()))
         }
-        Algorithm::LeakyBucket(bucket) => match bucket.places() - 1 {
-            0 => format!("{}, one after the other; none waits, the rest is limited at once", rate()),
-            queue => {
-                let longest = span(rule.quota.token_ns().saturating_mul(queue.into()));
-                let rate = rate();
-                format!(
-                    "{rate}, one after the other: {queue} wait for their turn, the last for {longest}, the rest is limited at once"
-                )
-            }
-        },
+        Algorithm::LeakyBucket(_) => turns(rule, &format!("{}, one after the other", rate())),
         Algorithm::Concurrency(concurrency) => {
             let expires = article(&span(concurrency.expires_ns()));
             format!("{limit} in flight at once; after {expires} a request counts no more")
+        }
+    }
+}
+
+/// How many wait for their turns, after when those go on that have theirs.
+fn turns(rule: &Rule, go_on: &str) -> String {
+    match rule.quota.burst() - 1 {
+        0 => format!("{go_on}; none waits, the rest is limited at once"),
+        queue => {
+            let longest = span(rule.quota.token_ns().saturating_mul(queue.into()));
+            format!(
+                "{go_on}: {queue} wait for their turn, the last for {longest}, the rest is limited at once"
+            )
         }
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
         Law::Window(_) => "window",
         Law::Sliding(_) => "sliding",
         Law::Log(_) | Law::InFlight(_) => "log",
+        Law::Turns => "turns",
     });
     call.arg(length_us(draw.law));
     let phase_s = draw.law.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));

@@ -14,6 +14,7 @@ pub fn budget_key(id: &BudgetId) -> String {
 pub fn escrow_key(law: Law, id: &BudgetId) -> String {
     let (prefix, calendar) = match law {
         Law::Steady => return key_under("weir:strict:", id),
+        Law::Turns => return key_under("weir:turns:", id),
         Law::Window(calendar) => ("weir:quota:", calendar),
         Law::Sliding(calendar) => ("weir:sliding:", calendar),
         Law::InFlight(expires_s) => return key_under(&format!("weir:flight:{expires_s}s:"), id),
