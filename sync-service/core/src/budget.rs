@@ -178,7 +178,10 @@ impl Budget {
             // the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
-            let span_us = count.span_us.min(since_us.max(least_us));
+            // The POP has heard that more was charged, so the store has forgotten it: the report's span begins after that.
+            let forgotten = tokens.saturating_sub(count.unconfirmed);
+            let forgotten_us = charge.quota.token_ns().saturating_mul(forgotten) / 1_000;
+            let span_us = count.span_us.saturating_add(forgotten_us).min(since_us.max(least_us));
             if tokens > 0 {
                 reach_us = reach_us.max(span_us.saturating_add(delay_us + span_us.min(LENIENCE_US)));
             }

@@ -80,6 +80,33 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
 }
 
+/// A replica takes over that has not heard of the last charges. The POP has: its report says only what it admitted since.
+#[test]
+fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
+    let (quota, outage_ms) = (quota(5, Period::Second, 5), 2_400);
+    let admitted = |made_ms: u64| 5 + made_ms / 200;
+    let owed = |budget: &mut Budget, confirmed_ms: u64| {
+        let made_ms = confirmed_ms + outage_ms;
+        let (unconfirmed, span_us) = (admitted(made_ms) - admitted(confirmed_ms), outage_ms * 1_000);
+        let count =
+            Count { epoch: 1, admitted: admitted(made_ms), unconfirmed, span_us, missing: 0, made_ms };
+        let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
+        budget.charge((1_000 + made_ms) * 1_000, &charge).deficit_ns / quota.token_ns()
+    };
+    let mut master = Budget::default();
+    let report = |master: &mut Budget, made_ms| {
+        told(master, 1_000 + made_ms, quota, admitted(made_ms), 200, made_ms);
+    };
+    (0..7_000).step_by(200).for_each(|made_ms| report(&mut master, made_ms));
+    for forgotten_ms in [0, 600, 1_000, 2_000, 4_000] {
+        let (mut replica, mut master) = (master.clone(), master.clone());
+        let confirmed_ms = 6_800 + forgotten_ms;
+        (7_000..=confirmed_ms).step_by(200).for_each(|made_ms| report(&mut master, made_ms));
+        let (forgetful, kept) = (owed(&mut replica, confirmed_ms), owed(&mut master, confirmed_ms));
+        assert!(forgetful.abs_diff(kept) <= 1, "{forgotten_ms} ms forgotten: {forgetful} tokens, not {kept}");
+    }
+}
+
 /// A POP admits a burst, and then goes on at the rate. Its reports are held up for `silent_ms` and then arrive together.
 /// Returns what it owes a quarter of a second later, in thousandths of a token.
 fn owed_after_a_bunch(quota: Quota, held_up: &[u64], silent_ms: u64) -> u64 {
